@@ -33,7 +33,7 @@ class Slow(MapFunction):  # type: ignore[type-arg]
         return value
 
 
-class Nothing(SinkFunction):
+class Nothing(SinkFunction[Any]):
     """Drops what it gets."""
 
     def invoke(self, value: Any, context: Any) -> None:

@@ -30,11 +30,13 @@ class Remote:
 
     Attributes:
         options: of the command: where the cluster is, and the file with its token.
+        archives: where it writes archives of ended jobs.
     """
 
     cluster: EmbeddedCluster
     address: str
     options: list[str]
+    archives: Path
 
     def get(self, path: str) -> Any:
         """The JSON answer of a GET."""
@@ -60,7 +62,13 @@ class Remote:
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     """The embedded cluster of this process, of which the programs under test know the address and the token alone."""
     before = leaks.snapshot()
-    settings = {"rest.port": "0", "firesteel.run.directory": str(RUNS), "firesteel.jvm.archive-in-background": "false"}
+    archives = tmp_path_factory.mktemp("archives")
+    settings = {
+        "rest.port": "0",
+        "firesteel.run.directory": str(RUNS),
+        "firesteel.jvm.archive-in-background": "false",
+        "jobmanager.archive.fs.dir": str(archives),
+    }
     cluster = EmbeddedCluster(Settings(settings), 2)
     try:
         assert cluster.rest is not None
@@ -68,7 +76,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
         token.touch(mode=0o600)
         token.write_text(cluster.rest_token)
         address = cluster.rest.base_url.removeprefix("http://")
-        remote = Remote(cluster, address, ["-m", address, "-D", f"firesteel.rest.token-file={token}"])
+        remote = Remote(cluster, address, ["-m", address, "-D", f"firesteel.rest.token-file={token}"], archives)
         folder = tmp_path_factory.mktemp("first")
         (folder / "program.py").write_text(FIRST)
         threads = -1

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from firesteel.client.cli.main import main
 from tests.integration.client.conftest import Remote, folder
 from tests.integration.client.test_run import command, job_id_in
 from tests.integration.embedded.programs import until
 
 __all__ = ["folder"]
 COUNT = """
+import logging
 import sys
 from firesteel.common import Types, WatermarkStrategy
 from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -28,6 +39,8 @@ class Count(KeyedProcessFunction):
     def process_element(self, value, ctx):
         before = self.seen.value() or 0
         self.seen.update(before + 1)
+        if value % 500 == 0:
+            logging.getLogger("counting.test").debug("at %d", value)
         if before + 1 != value + 1:
             raise AssertionError(f"record {value} finds {before} before it")
 
@@ -118,3 +131,146 @@ def test_what_is_no_checkpoint_fails_the_job_and_the_command_by_name(
     assert told in exceptions["root-exception"]
     assert "execution.state-recovery.path, -s" in exceptions["root-exception"]
     assert [path.name for path in flink.iterdir()] == ["_metadata"]
+
+
+def _refused(url: str) -> int:
+    """Status of a refusal; 200 if it was none."""
+    answer = _read(url)
+    return int(answer[0]) if isinstance(answer, tuple) else 200
+
+
+def _read(url: str) -> Any:
+    """JSON of an answer; of a refusal its status and text."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=30) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())["errors"][0]
+
+
+@contextmanager
+def _history_server(archives: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """A history server as a process: its address, and its log."""
+    log = folder / "history.log"
+    options = {"archive.fs.dir": archives, "web.port": 0, "archive.fs.refresh-interval": "100 ms"}
+    words = [word for key, value in options.items() for word in ("-D", f"historyserver.{key}={value}")]
+    with subprocess.Popen(
+        [str(Path(sys.executable).parent / "firesteel-historyserver"), *words, "--log-file", str(log)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=folder,
+        env={**os.environ, "FIRESTEEL_SECRET": "0123456789abcdef"},
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert " listens on " in line, (line, log.read_text() if log.exists() else "")
+            yield line.split()[-1], log
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote: Remote, tmp_path: Path) -> None:
+    (folder / "program.py").write_text(COUNT)
+    with command(
+        folder, "run", "-d", f"-Dexecution.checkpointing.dir={tmp_path / 'c'}", *remote.options, "program.py", "count"
+    ) as run:
+        assert run.end() == 0, run.err
+    job = job_id_in(run.out)
+    try:
+        until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["metrics"]["read-records"] > 0, "records come", 60)
+        with command(folder, "checkpoint", "--json", *remote.options, job) as taken:
+            assert taken.end() == 0, taken.err
+        number = json.loads(taken.out)["checkpoint"]
+    finally:
+        remote.cancel(job)
+    file = remote.archives / f"{job}.archive"
+    until(file.exists, "the archive is written", 30)
+    vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
+    of_vertex = f"/jobs/{job}/vertices/{vertex}"
+    with _history_server(remote.archives, folder) as (url, log):
+        until(lambda: any(one["jid"] == job for one in _read(f"{url}/jobs/overview")["jobs"]), "it is shown", 30)
+        for path in (
+            f"/jobs/{job}", f"/jobs/{job}/status", f"/jobs/{job}/config", f"/jobs/{job}/plan",
+            f"/jobs/{job}/exceptions", f"/jobs/{job}/execution-result", f"/jobs/{job}/metrics?get=numRestarts",
+            f"/jobs/{job}/checkpoints", f"/jobs/{job}/checkpoints/config", f"/jobs/{job}/checkpoints/details/{number}",
+            f"/jobs/{job}/checkpoints/details/{number}/subtasks/{vertex}", of_vertex,
+            f"{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum", f"{of_vertex}/subtasks/0",
+            f"{of_vertex}/subtasks/0/metrics?get=numRecordsIn", f"{of_vertex}/metrics?get=0.numRecordsIn",
+            f"{of_vertex}/subtasktimes", f"{of_vertex}/taskmanagers", f"{of_vertex}/watermarks",
+            f"{of_vertex}/accumulators", f"{of_vertex}/subtasks/accumulators", f"{of_vertex}/backpressure",
+        ):  # fmt: skip
+            assert _read(url + path) == remote.get(path), path
+            assert _read(f"{url}/v1{path}") == remote.get(path), path
+        assert float(_read(f"{url}{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum")[0]["sum"]) > 0
+        environment = _read(f"{url}/jobs/{job}/jobmanager/environment")
+        assert f"CPython {sys.version_info.major}.{sys.version_info.minor}" in environment["jvm"]["version"]
+        shown = {one["key"]: one["value"] for one in _read(f"{url}/jobs/{job}/jobmanager/config")}
+        assert shown["jobmanager.archive.fs.dir"] == str(remote.archives)
+        assert _read(f"{url}/config")["features"]["web-history"] is True
+        assert _refused(f"{url}/jobs/{'0' * 32}") == 404
+        assert _refused(f"{url}/jobs/7") == 400
+        file.write_bytes(file.read_bytes()[:-7])
+        until(lambda: _refused(f"{url}/jobs/{job}/status") == 500, "the damage is seen", 30)
+        assert f"the archive of job {job} in {remote.archives} is damaged and left out" in log.read_text()
+        assert all(one["jid"] != job for one in _read(f"{url}/jobs/overview")["jobs"])
+        file.unlink()
+        until(lambda: _refused(f"{url}/jobs/{job}/status") == 404, "it vanishes", 30)
+
+
+def test_verbs_show_and_change_a_running_job(
+    folder: Path, remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(*words: str, code: int = 0) -> Any:
+        capsys.readouterr()
+        assert main([words[0], "--json", *remote.options, *words[1:]]) == code, capsys.readouterr().err
+        return json.loads(capsys.readouterr().out)
+
+    (folder / "program.py").write_text(COUNT)
+    with command(folder, "run", "-d", "--json", *remote.options, "program.py", "count") as run:
+        assert run.end() == 0, run.err
+    (job,) = json.loads(run.out.splitlines()[-1])["jobs"]
+    try:
+        until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["metrics"]["read-records"] > 0, "records come", 60)
+        assert [one["jid"] for one in told("list", "-r")["jobs"]] == [job]
+        (shown,) = told("top", job)["jobs"]
+        assert (shown["id"], shown["state"], shown["restarts"]) == (job, "RUNNING", 0)
+        assert [vertex["running"] for vertex in shown["vertices"]] == [1] * len(shown["vertices"])
+        assert until(lambda: told("top", job)["jobs"][0]["vertices"][-1]["records_in"], "a rate is known", 30) > 0
+        assert main(["top", *remote.options]) == 0
+        text = capsys.readouterr().out
+        assert "counting" in text
+        assert "BACKPR" in text
+
+        found = told("loglevel", "counting.test", "DEBUG")["processes"]
+        assert {one["process"].partition(" ")[0] for one in found} == {
+            "dispatcher", "resourcemanager", "jobmaster", "taskmanager",
+        }  # fmt: skip
+        assert all(one["levels"]["counting.test"] == "DEBUG" for one in found)
+        lines = until(lambda: [one for one in caplog.records if one.name == "counting.test"], "a slot logs", 30)
+        about = {name: lines[0].__dict__[name] for name in ("job", "vertex", "subtask", "attempt")}
+        vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
+        assert about == {"job": job, "vertex": vertex, "subtask": 0, "attempt": 0}
+        told("loglevel", "counting.test", "INHERIT")
+        owners = told("logs")["owners"]
+        assert owners[0] == "jobmanager"
+        assert job in owners
+        assert "there are no logs of 'nobody'" in told("logs", "nobody", code=1)["error"]
+        assert "counting.test" not in told("loglevel")["processes"][0]["levels"]
+        assert "'LOUD' is no level" in told("loglevel", "x", "LOUD", code=2)["error"]
+        assert _post(remote, "/firesteel/loglevels", {})[0] in (404, 405)
+
+        checked = {one["area"]: one["level"] for one in told("doctor", "--all")["findings"]}
+        assert checked["cluster"] == checked["clock"] == checked["java"] == checked["packages"] == "ok"
+        assert "not found" in told("cancel", "0" * 32, code=1)["error"]
+        location = told("savepoint", job, str(tmp_path))["location"]
+        assert Path(location, "_metadata").is_file()
+        last = told("cancel", "-s", str(tmp_path), job)["location"]
+        assert Path(last, "_metadata").is_file()
+        remote.until_state(job, "CANCELED")
+        assert "has already ended" in told("cancel", job, code=1)["error"]
+        assert job in [one["jid"] for one in told("list", "-a")["jobs"]]
+    finally:
+        remote.cancel(job)

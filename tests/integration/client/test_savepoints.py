@@ -59,6 +59,33 @@ def of_first(count: int) -> Counter[str]:
     return Counter(f"{key} {n + 1}" for key in range(KEYS) for n in range(len(range(key, count, KEYS))))
 
 
+def _edited(folder: Path, type_of_state: str) -> str:
+    """The program with another type of its state."""
+    name = f"edited-{type_of_state[:3].lower()}.py"
+    (folder / name).write_text(PROGRAM.replace('"seen", Types.LONG()', f'"seen", Types.{type_of_state}'))
+    return name
+
+
+def _is_refused_as_it_was_told(folder: Path, remote: Remote, savepoint: Path, results: Path) -> None:
+    program = _edited(folder, "STRING()")
+    with command(folder, "upgrade", "--dry-run", "--json", "-s", str(savepoint), program, str(results)) as told:
+        assert told.end() == 1, told.err
+    said: dict[str, Any] = json.loads(told.out)
+    assert not said["works"]
+    states = next(one["states"] for one in said["operators"] if one["uid"] == "count")
+    state = next(one for one in states if one["name"] == "seen")
+    assert (state["verdict"], state["how"]) == ("incompatible", "it was LONG and is STRING now")
+    never = ["-Drestart-strategy.type=none", "-s", str(savepoint)]
+    with command(folder, "run", "-d", *never, *remote.options, program, str(results)) as refused:
+        assert refused.end() == 0, refused.err
+    job = job_id_in(refused.out)
+    try:
+        until(lambda: remote.get(f"/jobs/{job}/status")["status"] == "FAILED", "it is refused", 60)
+    finally:
+        remote.cancel(job)
+    assert state["how"] in str(remote.get(f"/jobs/{job}/exceptions"))
+
+
 def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     folder: Path, remote: Remote, tmp_path: Path
 ) -> None:
@@ -108,8 +135,14 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     assert (state["entries"], state["kind"]) == (KEYS, "value")
     moved = tmp_path / "elsewhere"
     shutil.move(second[1], moved)
+    wider = _edited(folder, "BIG_INT()")
+    with command(folder, "upgrade", "--dry-run", "-p", "1", "-s", str(moved), wider, str(results)) as told:
+        assert told.end() == 0, told.err
+    assert "(uid 'count'): restored, parallelism 2 -> 1" in told.out
+    assert re.search(r"seen +value +migrated  widened from LONG to BIG_INT$", told.out, re.MULTILINE), told.out
+    _is_refused_as_it_was_told(folder, remote, moved, results)
     other = ["-Dstate.backend.type=rocksdb", "-p", "1", "-s", str(moved)]
-    with command(folder, "run", "-d", *other, *often, *remote.options, *program) as again:
+    with command(folder, "run", "-d", *other, *often, *remote.options, wider, str(results)) as again:
         assert again.end() == 0, again.err
     job = job_id_in(again.out)
     try:

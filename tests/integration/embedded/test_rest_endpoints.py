@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import settings as of_hypothesis
+from hypothesis import strategies as st
 
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import MapFunction, RuntimeContext
@@ -87,7 +92,7 @@ def a_job(folder: Path) -> Iterator[World]:
         execution__checkpointing__dir=str(folder / "checkpoints"),
         execution__checkpointing__savepoint_dir=str(folder / "savepoints"),
     )
-    source: DataGeneratorSource[int] = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy(200))
+    source: DataGeneratorSource[int] = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy(40))
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     numbers.rebalance().map(Counted()).name("work").filter(lambda _: False).print()
     client = env.execute_async("watched")
@@ -146,6 +151,8 @@ def test_every_endpoint(tmp_path: Path) -> None:
         logs(world, faults)
         metrics(world, faults)
         samples(world, faults)
+        programs(world, faults)
+        never_a_500(world)
     faults.refuse()
 
 
@@ -333,3 +340,100 @@ def samples(world: World, faults: Faults) -> None:
         status, page, _ = world.call("GET", f"/{where}/profiler/{name}")
         faults.expect(f"{where}: a page", status == 200 and b"samples" in page and b"<script" not in page, page)
         faults.expect(f"{where}: a wrong one", world.call("GET", f"/{where}/profiler/none")[0] == 404)
+
+
+PROGRAM = """
+import sys
+from firesteel.datastream import StreamExecutionEnvironment
+from beside import twice
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([int(one) for one in sys.argv[1:]]).map(twice).name("twice").print()
+env.execute("uploaded")
+"""
+
+
+def archive(**files: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        for name, text in files.items():
+            packed.writestr(f"{name}.py", text)
+    return content.getvalue()
+
+
+def programs(world: World, faults: Faults) -> None:
+    """A program is uploaded, planned, run, and removed; user code runs in a process of its own."""
+    status, answer = world.upload("word_count.zip", archive(__main__=PROGRAM, beside="def twice(x): return 2 * x"))
+    faults.expect("an upload", (status, answer.get("status")) == (200, "success"), answer)
+    program = answer["filename"].rpartition("/")[2]
+    listed = world.get("/jars")
+    shape(faults, row("GET", "/jars"), json.dumps(listed).encode())
+    faults.expect("it is listed", [one["id"] for one in listed["files"]] == [program], listed)
+    for name, content, word in (
+        ("x.py", b"def :", "no program of Python"),
+        ("x.jar", archive(), "is empty"),
+        ("x.txt", b"", "has to end in"),
+        ("x.zip", b"nothing", "no archive"),
+    ):
+        status, answer = world.upload(name, content)
+        faults.expect(name, status == 400 and word in answer["errors"][0], answer)
+    where = f"/jars/{program}"
+    plan = done(world, faults, "GET", "/jars/:jarid/plan", f"{where}/plan?programArg=1,2&parallelism=2")
+    faults.expect("its plan", "twice" in str(plan), plan)
+    order = {"programArgsList": ["3", "4"], "jobId": "ab" * 16, "flinkConfiguration": {"pipeline.name": "by a client"}}
+    answer = done(world, faults, "POST", "/jars/:jarid/run", f"{where}/run", order)
+    faults.expect("its job has the id that was asked for", answer.get("jobid") == "ab" * 16, answer)
+    until(lambda: world.get(f"/jobs/{'ab' * 16}/status")["status"] == "FINISHED", "the job of the program")
+    begun = done(
+        world, faults, "POST", "/jars/:jarid/run-application", f"{where}/run-application", {"programArgs": "5"}
+    )
+    application = begun["applicationid"]
+    until(lambda: world.call("GET", f"/jobs/{application}/status")[1] == b'{"status": "FINISHED"}', "the application")
+    again = world.call("POST", f"/applications/{application}/cancel")
+    faults.expect("it has ended", again[0] == 409, again)
+    failed = world.call("POST", f"{where}/run", {"programArgsList": ["no number"]})
+    faults.expect("what went wrong", failed[0] == 400 and b"ValueError" in failed[1], failed)
+    unknown = world.call("POST", f"{where}/run", {"parallelism": "many"})
+    faults.expect("a malformed field", unknown[0] == 400 and b"parallelism" in unknown[1], unknown)
+    done(world, faults, "DELETE", "/jars/:jarid", where)
+    faults.expect("it is gone", world.call("DELETE", where)[0] == 400)
+
+
+HARMFUL = {("DELETE", "/cluster"), ("PATCH", "/jobs/{job_id}"), ("GET", "/jobs/{job_id}/yarn-cancel")}
+FUZZED = [one for one in ENDPOINTS if (one.method, one.path) not in HARMFUL and "profiler" not in one.path]
+ODD = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["-1", "0", "1e3", "9" * 30, "\x00", "..", "%", "a,b", "0-9,3", "é", "0" * 32, "all"]),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def never_a_500(world: World) -> None:
+    """Whatever is asked, the answer is in order, or says in Flink's shape what was wrong."""
+    valid = {
+        "job_id": world.job, "application_id": world.job, "vertex_id": world.vertex, "subtask": "0", "attempt": "0",
+        "checkpoint_id": "1", "taskmanager_id": world.taskmanager, "filename": "slot-0.out",
+    }  # fmt: skip
+
+    @of_hypothesis(max_examples=150, deadline=None)
+    @given(st.data())
+    def ask(data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(FUZZED))
+        parts = {part: data.draw(st.just(valid[part]) | ODD if part in valid else ODD) for part in one.parts}
+        names = [parameter.name for parameter in one.query if parameter.name != "wait-ms"]
+        query = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=3)) if names else {}
+        fields = list(one.body.__annotations__) if isinstance(one.body, type) else ["x"]
+        body = data.draw(st.dictionaries(st.sampled_from(fields), JSON, max_size=3) | JSON | st.binary(max_size=20))
+        if "run" in one.path or "cancel" in one.path or "stop" in one.path:  # what is in order would be done
+            body = ["nothing"]
+        text = one.path.format_map({name: quote(part, safe="") or "%20" for name, part in parts.items()})
+        status, answer, _ = world.call(one.method, f"{text}?{urlencode(query)}" if query else text, body)
+        assert status < 500 or status == 503, (one, text, query, body, answer)
+        if status >= 400:
+            assert list(json.loads(answer)) == ["errors"], (one, text, query, body, answer)
+
+    ask()

@@ -36,7 +36,7 @@ from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 from tests.servers.kafka.server import KafkaCluster
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(550)]
 
 BEFORE_FLUSH, PREPARED = "before the flush", "behind the pre-commit"
 
@@ -214,7 +214,7 @@ def test_slots_die_at_each_step(here: Embedded, kafka: KafkaCluster, folder: Pat
 def test_all_parts_of_a_cluster_die_at_each_step(
     victim: str, place: Processes, kafka: KafkaCluster, folder: Path
 ) -> None:
-    trial = KafkaTrial(place, folder, ["keyed", "chain"], rate=500, kafka=kafka)
+    trial = KafkaTrial(place, folder, ["keyed", "chain"], rate=200, kafka=kafka)
     told = (
         BEFORE_FLUSH, PREPARED, steps.ACKNOWLEDGED, steps.AFTER_METADATA, steps.BEFORE_COMMIT, steps.WITHIN_COMMIT,
         steps.AFTER_COMMIT, ANY_MOMENT, ANY_MOMENT,
@@ -224,7 +224,7 @@ def test_all_parts_of_a_cluster_die_at_each_step(
 
 @pytest.mark.long
 def test_brokers_die(here: Embedded, kafka_of_three: KafkaCluster, folder: Path) -> None:
-    trial = KafkaTrial(here, folder, ["keyed"], rate=500, kafka=kafka_of_three)
+    trial = KafkaTrial(here, folder, ["keyed"], rate=100, kafka=kafka_of_three)
 
     def away(*numbers: int, seconds: float = 0) -> Callable[[], None]:
         def happens() -> None:

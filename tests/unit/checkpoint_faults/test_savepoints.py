@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import shutil
 from collections import Counter
@@ -256,6 +257,14 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     text = "\n".join(table_of(plain))
     assert "The job was stopped with it (suspend)." in text
     assert "number (uid 'number')" in text
+    assert "largest-keys" not in text
+    most = inspect(location, keys=2)["operators"][1]["states"]
+    largest = next(state["largest-keys"] for state in most if state["name"] == "seen")
+    assert [one["key"] for one in largest] == [
+        str(key) for key, _ in found.operator("number").state("seen").largest_keys(2)
+    ]
+    assert largest[0]["size"] == max(len(pickle.dumps(values, protocol=5)) for values in seen.values())
+    assert f"    {largest[0]['key']}: {largest[0]['size']} bytes" in table_of(inspect(location, keys=2))
     with pytest.raises(ConfigurationError, match="has no state 'other'"):
         found.operator("number").state("other")
     with pytest.raises(ConfigurationError, match="has no operator 'other'"):

@@ -23,16 +23,16 @@ class Service:
     hangs = ""
 
     def __init__(self, name: str, **_: Any) -> None:
-        self._name = name
+        self.name = name
 
     async def start(self, host: str, port: int) -> None:
         pass
 
     async def stop(self, leaving: Leaving) -> None:
         assert leaving is Leaving.END_CLUSTER
-        if self._name == self.hangs:
+        if self.name == self.hangs:
             await asyncio.Event().wait()
-        self.stopped.append(self._name)
+        self.stopped.append(self.name)
 
 
 class Fleet:

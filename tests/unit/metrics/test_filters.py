@@ -1,4 +1,4 @@
-"""Filters of reporters, in Flink's syntax."""
+"""Filters and labels of reporters, in Flink's syntax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from firesteel.config.reporters import Reporter
 from firesteel.core.errors import ConfigurationError
 from firesteel.metrics import Measured
-from firesteel.metrics.filters import filter_of
+from firesteel.metrics.filters import selection_of
 
 TASK = ("taskmanager", "job", "task")
 VALUES = [
@@ -22,7 +22,7 @@ VALUES = [
 
 
 def names(parameters: Mapping[str, str]) -> list[str]:
-    return [one.name for one in filter_of(Reporter("r", "metrics.reporter.", "x", parameters))(VALUES)]
+    return [one.name for one in selection_of(Reporter("r", "metrics.reporter.", "x", parameters))(VALUES)]
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,13 @@ def test_a_reporter_gets_what_its_filters_let_through(includes: str, excludes: s
 def test_a_malformed_filter_is_named(bad: str) -> None:
     with pytest.raises(ConfigurationError, match=r"metrics\.reporter\.r\.filter\.excludes: .* is not valid"):
         names({"filter.excludes": bad})
+
+
+def test_labels_are_left_out_and_added() -> None:
+    given = {"scope.variables.excludes": "task_attempt_id;tm_id", "scope.variables.additional": "zone:a,rack:7"}
+    one = Measured(TASK, "numRecordsIn", 3, {"tm_id": "t", "task_attempt_id": "x", "subtask_index": "1"})
+    (found,) = selection_of(Reporter("r", "metrics.reporter.", "x", given))([one])
+    assert found.labels == {"subtask_index": "1", "zone": "a", "rack": "7"}
+    assert (found.name, found.value) == ("numRecordsIn", 3)
+    with pytest.raises(ConfigurationError, match=r"metrics\.reporter\.r\.scope\.variables\.additional is not valid"):
+        names({"scope.variables.additional": "zone"})

@@ -17,7 +17,7 @@ from firesteel.config.option import Secret
 from firesteel.config.reporters import reporters_of
 from firesteel.config.s3_options import S3_SECRET_KEY
 from firesteel.metrics import Measured
-from firesteel.metrics.filters import filter_of
+from firesteel.metrics.filters import selection_of
 from firesteel.service.base import Service
 from firesteel.service.otlp_logs import log_reporters
 from firesteel.service.otlp_metrics import FACTORIES, PREFIX, otlp_metric_reporters
@@ -71,7 +71,7 @@ def test_prometheus_gets_all_and_the_collector_nothing_twice(prepare: ModuleType
     settings = load_settings(environ=in_a_shell(prepare.script(given)), config_file=CONFIG)
     found = reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES)
     one = [Measured(("jobmanager",), "numRunningJobs", 1)]
-    assert {reporter.name: len(filter_of(reporter)(one)) for reporter in found} == {"prom": 1, "otel": 0}
+    assert {reporter.name: len(selection_of(reporter)(one)) for reporter in found} == {"prom": 1, "otel": 0}
 
 
 def test_what_a_container_is_told_wins(prepare: ModuleType) -> None:

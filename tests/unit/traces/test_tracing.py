@@ -78,7 +78,8 @@ def tracing() -> Any:
 
 def kept(tracing: Tracing) -> Kept:
     processor = Kept()
-    tracing.provider._active_span_processor._span_processors = (processor,)
+    found = tracing.provider._active_span_processor
+    found._span_processors = (*found._span_processors[:1], processor)  # and none that sends
     return processor
 
 
@@ -128,12 +129,13 @@ def test_spans_of_users_are_below_what_calls_them(tracing: Tracing) -> None:
         with tracer.start_as_current_span("work"):
             pass
 
-    within = [tracing.below(attempt) for attempt in attempts]
+    within = [tracing.below(attempt, {"subtask": subtask}) for subtask, attempt in enumerate(attempts)]
     for call in (*within, *within):
         call(work)
     within[0](lambda: within[0](work))
     parents = [f"{span.parent.span_id:016x}" for span in spans if span.parent is not None]
     assert parents == [attempts[i].span_id for i in (0, 1, 0, 1, 0)]
+    assert [dict(span.attributes or {}) for span in spans] == [{"subtask": i} for i in (0, 1, 0, 1, 0)]
     assert not trace.get_current_span().get_span_context().is_valid, "nothing of it stays behind"
     assert len({ids(span) for span in spans}) == 5
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock
 from firesteel.ha.services import HighAvailabilityServices
+from firesteel.rest.access import check_binding
 from firesteel.service.bearer import tokens_of
-from firesteel_dispatcher.access import check_binding
 from firesteel_dispatcher.internal import internal_routes
 from firesteel_dispatcher.routes import rest_routes
 from firesteel_dispatcher.settings import DispatcherSettings

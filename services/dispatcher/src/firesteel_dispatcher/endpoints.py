@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
-from firesteel_dispatcher import rescale_views
+from firesteel_dispatcher import log_levels, rescale_views
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_jobs as jobs
 from firesteel_dispatcher import rest_processes as processes
@@ -304,6 +304,12 @@ ENDPOINTS: Final = (
     _do(
         "POST", "/jars/{jar_id}/run-application", programs.run_application, "runs it, and does not wait",
         t.RunApplicationAnswer, *_RUN, body=t.RunRequest, status=202,
+    ),
+    # -- levels of logs
+    _read("/firesteel/loglevels", log_levels.show, "levels of loggers at all processes", t.LogLevels, ours=True),
+    _do(
+        "PUT", "/firesteel/loglevels", log_levels.change, "changes one at all processes, until these end", t.LogLevels,
+        body=t.LogLevel, ours=True,
     ),
     # -- this table
     _read("/openapi.json", openapi, "the REST API as OpenAPI describes it", dict[str, Any], ours=True),

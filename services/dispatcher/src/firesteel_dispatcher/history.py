@@ -10,9 +10,10 @@ from typing import Any, Final
 from firesteel.core.backoff import pauses
 from firesteel.ha.job_directory import JobStore, StoredEnd
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.views import job_overview
+from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.details import Archive, ArchiveCache
 from firesteel_dispatcher.job import Moment
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class History:
         in_files: keep archives in the store; else only in memory.
         on_disk: calls a method of the store in its thread.
         spawn: runs the work in the background.
+        archiver: hears of ends that are safe.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class History:
         in_files: bool,
         on_disk: Callable[..., Awaitable[Any]],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None] | None],
+        archiver: Archiver,
     ) -> None:
+        self._archiver = archiver
         self._core, self._store, self._cache, self._in_files = core, store, cache, in_files
         self._on_disk, self._spawn = on_disk, spawn
         self._storing: dict[str, asyncio.Task[None]] = {}
@@ -76,6 +80,7 @@ class History:
         """Wait until all ends are stored."""
         while self._storing:
             await asyncio.wait(list(self._storing.values()))
+        await self._archiver.drain()
 
     def forget(self, job_id: str) -> None:
         """Delete what is known of a job."""
@@ -113,6 +118,7 @@ class History:
                 logger.error("the end of job %s could not be stored: %s; next try in %g s", job_id, error, pause)
                 await asyncio.sleep(pause)
             else:
+                self._archiver.ended(job_id, job.archive)
                 self._core.end_stored(job_id, keep_archive=not self._in_files)
                 return
 

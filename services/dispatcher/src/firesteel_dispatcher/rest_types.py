@@ -361,14 +361,9 @@ class OneException(TypedDict):
     taskManagerId: NotRequired[str | None]
 
 
-class RootException(TypedDict):
-    exceptionName: str
-    stacktrace: str
-    timestamp: int
-    failureLabels: dict[str, str]
-    taskName: NotRequired[str | None]
-    endpoint: NotRequired[str | None]
-    taskManagerId: NotRequired[str | None]
+class RootException(OneException):
+    """With those that came along."""
+
     concurrentExceptions: list[OneException]
 
 
@@ -633,18 +628,9 @@ class SubtasksSummary(TypedDict):
     start_delay: Summary
 
 
-class CheckpointSubtasks(TypedDict):
-    id: int
-    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
-    latest_ack_timestamp: int
-    checkpointed_size: int
-    state_size: int
-    end_to_end_duration: int
-    alignment_buffered: int
-    processed_data: int
-    persisted_data: int
-    num_subtasks: int
-    num_acknowledged_subtasks: int
+class CheckpointSubtasks(TaskCheckpoint):
+    """With its subtasks."""
+
     summary: SubtasksSummary
     subtasks: list[SubtaskCheckpoint]
 
@@ -968,19 +954,9 @@ class TaskManagerMetrics(TypedDict):
     garbageCollectors: list[GarbageCollector]
 
 
-class TaskManagerDetails(TypedDict):
-    id: str
-    path: str
-    dataPort: int
-    jmxPort: int
-    timeSinceLastHeartbeat: int
-    slotsNumber: int
-    freeSlots: int
-    assignedTasks: int
-    totalResource: Resource
-    freeResource: Resource
-    hardware: Hardware
-    memoryConfiguration: MemoryConfiguration
+class TaskManagerDetails(TaskManager):
+    """With its slots, and what it measures."""
+
     allocatedSlots: list[AllocatedSlot]
     metrics: TaskManagerMetrics
 
@@ -1019,17 +995,13 @@ class PlanRequest(TypedDict):
     flinkConfiguration: NotRequired[dict[str, str] | None]
 
 
-class RunRequest(TypedDict):
-    entryClass: NotRequired[str | None]
-    programArgs: NotRequired[str | None]
-    programArgsList: NotRequired[list[str] | None]
-    parallelism: NotRequired[Annotated[int, Meta(ge=1)] | None]
-    jobId: NotRequired[str | None]
+class RunRequest(PlanRequest):
+    """With what its jobs go on from."""
+
     allowNonRestoredState: NotRequired[bool | None]
     savepointPath: NotRequired[str | None]
     restoreMode: NotRequired[Literal["CLAIM", "NO_CLAIM", "LEGACY"] | None]
     claimMode: NotRequired[Literal["CLAIM", "NO_CLAIM", "LEGACY"] | None]
-    flinkConfiguration: NotRequired[dict[str, str] | None]
     applicationId: NotRequired[str | None]
 
 
@@ -1040,3 +1012,21 @@ class RunAnswer(TypedDict):
 
 class RunApplicationAnswer(TypedDict):
     applicationid: Id
+
+
+# -- levels of logs
+
+
+class LogLevel(TypedDict):
+    logger: Annotated[str, Meta(max_length=500)]
+    level: str
+
+
+class ProcessLogLevels(TypedDict):
+    process: str
+    levels: NotRequired[dict[str, str]]
+    error: NotRequired[str]
+
+
+class LogLevels(TypedDict):
+    processes: list[ProcessLogLevels]

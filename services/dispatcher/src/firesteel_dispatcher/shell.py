@@ -30,6 +30,8 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.access import RestAccess
+from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
 from firesteel.rest.views import job_values
 from firesteel.rpc import RpcClient, answers
@@ -45,11 +47,11 @@ from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
 from firesteel_dispatcher import instructions as do
-from firesteel_dispatcher.access import RestAccess
+from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
+from firesteel_dispatcher.details import JobDetails
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
@@ -151,7 +153,9 @@ class DispatcherService(Service):
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
         self.programs = Programs(settings.upload_directory, tokens[0])
-        self.logs = ProcessLogs(lambda name: _OF_COORDINATORS.match(name) is not None)
+        self.logs = ProcessLogs(
+            lambda name: _OF_COORDINATORS.match(name) is not None, below={"jobmasters": "jobmaster-"}
+        )
         self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
         self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(
@@ -164,8 +168,9 @@ class DispatcherService(Service):
             self.traces.of,
         )
         cache = ArchiveCache(settings.history_cache)
+        self._archiver = Archiver(cluster_settings, self.spawn)
         self.history = History(
-            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn
+            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn, self._archiver
         )
         self._clean_ups = CleanUps(ha, cluster_settings, self.history.is_stored, self.spawn)
         self.details = JobDetails(
@@ -273,6 +278,7 @@ class DispatcherService(Service):
                 job.cancel_wanted,
                 self._follows_jobmasters,
             )
+        self._archiver.restored((end.job_id, end.archive) for end in found.ends)
         if found.ends:
             self.spawn(self._clean_up([end.job_id for end in found.ends]), "clean-up of ended jobs")
         if found.jobs or found.ends:
@@ -491,6 +497,11 @@ class DispatcherService(Service):
             return m.CollectedFromJob(offset, 0, job.ended, "", job.state)
         gateway = JobMasterGateway(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
         return await gateway.collect(m.CollectFromJob(operator_id, offset, max_bytes, wait_ms))
+
+    @property
+    def coordinators(self) -> dict[str, LeaderChannel[Any]]:
+        """Those that lead beside this one, by name."""
+        return {"resourcemanager": self._resourcemanager, "jobmaster host": self._host}
 
     async def cluster(self) -> m.ClusterOverview:
         """TaskManagers and slots.

@@ -14,7 +14,7 @@ from firesteel.core.errors import GraphError, PeerUnreachableError, ProgramError
 from firesteel.core.ids import AllocationId, VertexId, execution_id
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, SharedSlot, Slot
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import CLEAN_UP, archive_in_slices, job_timestamps, restart_times
+from firesteel.graph.job_archive import CLEAN_UP, LOGS, archive_in_slices, job_timestamps, restart_times
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
@@ -91,6 +91,8 @@ class JobMasterCore:
             self.graph.record_failure(FailureRecord(lost, clock.epoch_ms()), failures.rank(lost))
         self._plan = job_plan(job_graph)
         self._archive: dict[str, Any] | None = None
+        self.logs: dict[str, str] = {}
+        """Where the log of its JobMaster is (``firesteel.graph.job_archive.LOGS``)."""
         self.is_followed = False
         """Another JobMaster leads the job."""
 
@@ -205,6 +207,7 @@ class JobMasterCore:
         seen = yield from archive_in_slices(self.graph, self._plan, wanted)
         archive = {**seen, "checkpoints": self.checkpoints.to_plain()}
         if self.is_terminal:
+            archive[LOGS] = self.logs
             archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
             if wanted is None:
                 self._archive = archive

@@ -29,6 +29,7 @@ import fcntl
 import json
 import logging
 import os
+import platform
 import signal
 import socket
 from pathlib import Path
@@ -51,7 +52,7 @@ from firesteel.ha.services import (
 from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
 from firesteel.service.leaders import CHECK_SECONDS
-from firesteel.service.logs import setup_logging
+from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.reporting import report_metrics
 from firesteel_jobmaster.app import JobMasterService
@@ -119,6 +120,7 @@ class _JobProcess:
         self._connection.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=self._connection)
         service_settings = Settings.from_plain(order.settings)
+        configure_logging(service_settings)
         service = JobMasterService(
             settings=service_settings, secret=order.secret, clock=SystemClock(), takes_jobs=False
         )
@@ -162,6 +164,7 @@ class _JobProcess:
         except (FiresteelError, OSError) as error:
             self._tell({"failed": str(error)})
             return None
+        job.core.logs = {"host": platform.node(), "jobmaster": self._order.log_file}
         if self._leadership is not None:
             leadership = self._leadership
             await in_a_thread(lambda: leadership.announce(job.address, job.token))

@@ -8,12 +8,15 @@ import sys
 
 from firesteel.config import Settings
 from firesteel.config.options import (
+    LOG_LEVEL,
     TASKMANAGER_BIND_HOST,
     TASKMANAGER_HOST,
     TASKMANAGER_RESOURCE_ID,
     TASKMANAGER_RPC_PORT,
     TASKMANAGER_SLOTS,
 )
+from firesteel.core.log_levels import ROOT
+from firesteel.core.python_packages import environment_id
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_taskmanager.app import create_service
 
@@ -38,6 +41,9 @@ def build(context: ProcessContext) -> ServicePlan:
         advertised_host=host,
         log_directory=context.log_directory,
     )
+    service.environment = environment_id()
+    if settings.is_set(LOG_LEVEL):
+        service.core.log_levels[ROOT] = settings.get(LOG_LEVEL)
     return ServicePlan(service, bind_host, settings.get(TASKMANAGER_RPC_PORT), host)
 
 

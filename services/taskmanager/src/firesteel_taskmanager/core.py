@@ -80,6 +80,8 @@ class TaskManagerCore:
     ) -> None:
         self._id, self._executors, self._settings = taskmanager_id, executors, settings
         self.memory_limit = memory_limit
+        self.log_levels: dict[str, str] = {}
+        """Of loggers in slots, where they are others than these have by themselves."""
         self.slots = SlotTable(taskmanager_id, slots)
         self.tasks = TaskDecisions(self.slots)
         self.checkpoints = CheckpointDecisions(self.slots)
@@ -192,9 +194,13 @@ class TaskManagerCore:
         slot.deadline = now + self._settings.slot_timeout
         offer = SlotOffer(slot.index, slot.allocation_id, slot.process.data_address, pid)
         return [
-            Send(channel, {"type": "accepted", "slot_index": slot.index, "taskmanager_id": self._id}),
+            Send(channel, self._accepted(slot.index)),
             Offer(slot.jobmaster, (offer,)),
         ]
+
+    def _accepted(self, index: int) -> dict[str, Any]:
+        levels = {"log_levels": dict(self.log_levels)} if self.log_levels else {}
+        return {"type": "accepted", "slot_index": index, "taskmanager_id": self._id, **levels}
 
     def channel_closed(self, channel: int, cause: str, now: float) -> list[Instruction]:
         """A control channel broke; for a slot that is not being released that means that its process is lost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -77,6 +78,8 @@ class TaskManagerService(Service):
         self._all_settings, self._settings = settings, own
         self._secret, self._clock, self._memory = secret, clock, memory
         self.taskmanager_id = taskmanager_id
+        self.environment = ""
+        """By which its Python packages are compared with those of others; empty: it is not said."""
         self._link = ResourceManagerLink(self, leaders, own.registration, clock)
         self.executors: ExecutorSupervisor | FixedExecutor = FixedExecutor(executor_id)
         if executors is not None:
@@ -437,6 +440,8 @@ class TaskManagerService(Service):
             "physicalMemory": physical_memory(),
             "freeMemory": free_memory(),
             "managedMemory": 0 if memory is None else memory.managed,
+            "firesteel-environment": self.environment,
+            "firesteel-python": platform.python_version(),
         }
         return m.RegisterTaskManager(
             self.taskmanager_id,
@@ -448,6 +453,14 @@ class TaskManagerService(Service):
             own_versions(),
             (self.executors.newest or "") if isinstance(self.executors, ExecutorSupervisor) else "",
         )
+
+    def log_level_changed(self, logger: str, level: str) -> None:
+        """Slots log with the levels of their TaskManager."""
+        self.core.log_levels[logger] = level
+        for slot in self.core.slots:
+            if slot.process is not None:
+                message = {"type": "log_levels", "levels": {logger: level}}
+                self.channels.send(slot.process.channel, message)
 
     def is_ready(self) -> bool:
         """Whether the ResourceManager knows it."""

@@ -5,6 +5,7 @@ Whoever reads keys and values unpickles them: this is for the user's own process
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.short_repr import short_repr
 from firesteel.state.heap_snapshot import decode
 from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.heap_timers import timers_in
@@ -98,6 +100,18 @@ class SavepointState:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return self.items()
+
+    def largest_keys(self, count: int = 10) -> list[tuple[Any, int]]:
+        """The keys with the most bytes, with these, in all namespaces; all entries are read, and values unpickled.
+
+        Raises:
+            ConfigurationError: as ``items``.
+            CheckpointError: a file is missing or damaged.
+        """
+        found: Counter[Any] = Counter()
+        for key, value in self.items():
+            found[key[0] if self.namespaced else key] += len(pickle.dumps(value, protocol=5))
+        return found.most_common(count)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """State in columns: batches of Arrow, the columns of the key in front.
@@ -233,8 +247,13 @@ def read_savepoint(path: str, settings: Settings | None = None) -> Savepoint:
     return Savepoint(path, read_savepoint_metadata(path, settings), StateReader(settings))
 
 
-def inspect(path: str, settings: Settings | None = None) -> dict[str, Any]:
-    """What is in a savepoint or checkpoint, as plain data; nothing is unpickled.
+def inspect(path: str, settings: Settings | None = None, keys: int = 0) -> dict[str, Any]:
+    """What is in a savepoint or checkpoint, as plain data; nothing is unpickled, unless keys are wanted.
+
+    Args:
+        path: of it.
+        settings: have ``s3.*``, for one in an object store.
+        keys: so many keys of each state, those with the most bytes. Their classes have to be importable here.
 
     Raises:
         CheckpointError: there is none, or it is damaged: each file is read.
@@ -258,11 +277,11 @@ def inspect(path: str, settings: Settings | None = None) -> dict[str, Any]:
         "job-name": str(metadata.properties.get("job_name", "")),
         "timestamp": metadata.timestamp_ms,
         "size": metadata.size,
-        "operators": [_plain(one) for one in savepoint.operators.values()],
+        "operators": [_plain(one, keys) for one in savepoint.operators.values()],
     }
 
 
-def _plain(operator: SavepointOperator) -> dict[str, Any]:
+def _plain(operator: SavepointOperator, keys: int) -> dict[str, Any]:
     written = operator._written
     subtasks = written.subtasks.values()
     return {
@@ -282,6 +301,7 @@ def _plain(operator: SavepointOperator) -> dict[str, Any]:
                 "entries": None if size.in_files else size.entries,
                 "size": None if size.in_files else size.bytes,
                 "in-files": size.in_files,
+                **_largest(operator, size, keys),
                 "by-key-group": {
                     "several" if group < 0 else str(group): count for group, count in sorted(size.by_key_group.items())
                 },
@@ -289,6 +309,14 @@ def _plain(operator: SavepointOperator) -> dict[str, Any]:
             for size in operator.sizes()
         ],
     }
+
+
+def _largest(operator: SavepointOperator, size: StateSize, keys: int) -> dict[str, Any]:
+    """The keys with the most bytes, as text, if they are wanted, and the state has entries by key."""
+    if not keys or size.in_files or size.kind in (*_COLUMNS, *_NOT_ENTRIES, TIMERS, "split", "union", "broadcast"):
+        return {}
+    state = next(one for one in operator.states.values() if (one.name, one.kind) == (size.name, size.kind))
+    return {"largest-keys": [{"key": short_repr(key, 80), "size": taken} for key, taken in state.largest_keys(keys)]}
 
 
 def table_of(found: Mapping[str, Any]) -> list[str]:
@@ -320,4 +348,5 @@ def table_of(found: Mapping[str, Any]) -> list[str]:
                 f"  {state['name']:<30} {state['kind']:<12} {state['entries']:>10} {state['size']:>12} "
                 f"{len(groups):>7}  {shown}".rstrip()
             )
+            lines += [f"    {one['key']}: {one['size']} bytes" for one in state.get("largest-keys", ())]
     return lines

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
-from typing import Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
 
 _CLEAR_LINE: Final = "\r\x1b[2K"
 
@@ -40,6 +42,11 @@ class Console:
         return _is_terminal(self._err)
 
     @property
+    def is_terminal(self) -> bool:
+        """Whether results are read by somebody at a terminal."""
+        return _is_terminal(self._out)
+
+    @property
     def can_ask(self) -> bool:
         """Whether somebody is there to answer."""
         return _is_terminal(self._err) and _is_terminal(self._into)
@@ -48,6 +55,17 @@ class Console:
         """A line of standard output."""
         self.clear()
         print(text, file=self._out, flush=True)
+
+    def say_json(self, value: Any) -> None:
+        """A JSON document on standard output."""
+        self.say(json.dumps(value, indent=2))
+
+    def say_result(self, as_json: bool, text: str, plain: Mapping[str, Any]) -> None:
+        """A result, for people or for programs."""
+        if as_json:
+            self.say_json(plain)
+        else:
+            self.say(text)
 
     def note(self, text: str) -> None:
         """A line of standard error."""

@@ -19,6 +19,7 @@ class ProgramContext:
         plan_only: the program is run up to its first job, which is not submitted.
         jobs: that a cluster accepted, whose end nobody has seen yet; by id.
         first_job_id: that its first job gets; None = a new one.
+        submitted: ids of all that a cluster accepted, in their order.
         told_of_print: whether the person knows where ``print()`` writes.
     """
 
@@ -26,6 +27,7 @@ class ProgramContext:
     plan_only: bool = False
     jobs: dict[str, JobClient] = field(default_factory=dict)
     first_job_id: str | None = None
+    submitted: list[str] = field(default_factory=list)
     told_of_print: bool = False
 
 

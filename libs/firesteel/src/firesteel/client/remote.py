@@ -79,6 +79,7 @@ class RemoteExecutor:
         job = RemoteJobClient(job_graph, connection, settings)
         if program is not None:
             program.jobs[job_graph.job_id] = job
+            program.submitted.append(job_graph.job_id)
             program.console.say(f"Job has been submitted with JobID {job_graph.job_id}")
             prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
             if prints and not program.told_of_print:

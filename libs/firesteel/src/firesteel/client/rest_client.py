@@ -114,6 +114,11 @@ class RestClient:
             raise ProtocolError(self.base_url, f"{what or 'what answers there'} is no Firesteel cluster")
         return answer
 
+    async def date(self) -> str | None:
+        """What the cluster's clock says, as the header ``Date`` of an answer; None: it does not say."""
+        _, _, headers = await self._request("GET", "/config", timeout_s=15.0)
+        return headers.get("Date")
+
     async def submit(self, graph: JobGraph, blobs: Mapping[str, bytes]) -> None:
         """Submit a job. Submitting the same graph again is harmless.
 
@@ -155,6 +160,38 @@ class RestClient:
             raise JobNotFoundError(_first_error(body))
         self._check(status, body)
         return json.loads(body)
+
+    async def put(self, path: str, body: Any) -> Any:
+        """The JSON answer of a PUT.
+
+        Raises:
+            JobNotFoundError: 404.
+        """
+        status, answer, _ = await self._request("PUT", path, json_body=body)
+        if status == 404:
+            raise JobNotFoundError(_first_error(answer))
+        self._check(status, answer)
+        return json.loads(answer)
+
+    async def part(self, path: str, start: int) -> tuple[bytes, int]:
+        """A text from a byte on, and the number of the byte behind it: less than ``start`` if the text is shorter.
+
+        Raises:
+            JobNotFoundError: 404.
+        """
+        headers = {"Range": f"bytes={start}-"}
+        status, body, answered = await self._request("GET", path, headers=headers, timeout_s=120.0)
+        if status == 404:
+            raise JobNotFoundError(_first_error(body))
+        if status == 416:  # there is nothing from there on
+            size = answered.get("Content-Range", "").rpartition("/")[2]
+            return b"", int(size) if size.isdecimal() else start
+        self._check(status, body)
+        if status != 206:  # the whole text, from its beginning
+            return body[start:], len(body)
+        first = answered.get("Content-Range", "").partition(" ")[2].partition("-")[0]
+        begin = int(first) if first.isdecimal() else start
+        return body, begin + len(body)
 
     async def execution_result(self, job_id: str, wait_ms: int) -> dict[str, Any] | None:
         """The result of a job, or None if it has not ended after ``wait_ms``."""
@@ -332,6 +369,7 @@ class RestClient:
         *,
         form: Callable[[], aiohttp.FormData] | None = None,
         json_body: Any = None,
+        headers: Mapping[str, str] | None = None,
         timeout_s: float = _CALL_SECONDS,
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Ask until there is an answer other than 503, or the patience is at its end.
@@ -345,7 +383,7 @@ class RestClient:
             answer: tuple[int, bytes, Mapping[str, str]] | None = None
             failure: PeerUnreachableError | None = None
             try:
-                answer = await self._once(method, path, form() if form else None, timeout_s, json_body)
+                answer = await self._once(method, path, form() if form else None, timeout_s, json_body, headers)
             except PeerUnreachableError as error:
                 failure = error
             if answer is not None and answer[0] != 503:
@@ -362,14 +400,22 @@ class RestClient:
             await asyncio.sleep(min(self._patience.pause, give_up_at - now))
 
     async def _once(
-        self, method: str, path: str, data: aiohttp.FormData | None, timeout_s: float, json_body: Any = None
+        self,
+        method: str,
+        path: str,
+        data: aiohttp.FormData | None,
+        timeout_s: float,
+        json_body: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes, Mapping[str, str]]:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers)
         limit = aiohttp.ClientTimeout(total=timeout_s)
         url = self.base_url + path
         try:
-            async with self._session.request(method, url, data=data, json=json_body, timeout=limit) as answer:
+            async with self._session.request(
+                method, url, data=data, json=json_body, timeout=limit, headers=headers
+            ) as answer:
                 return answer.status, await answer.read(), answer.headers
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise PeerUnreachableError(f"the Dispatcher at {self.base_url} did not answer: {_reason(error)}") from error

@@ -45,6 +45,17 @@ class SerializationSchema(ABC):
 class DeserializationSchema(ABC):
     """Turns bytes into a record."""
 
+    gives_columns: bool = False
+    """Whether ``deserialize_columns`` is there."""
+
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Returns the records of many messages at once, one row for each, without an object for each.
+
+        Called only if it ``gives_columns``. None = these have to be read one by one: whatever is odd about one of them
+        (malformed, or a message without a record) is up to ``deserialize``.
+        """
+        raise TypeError(f"{type(self).__name__} has no deserialize_columns()")
+
     @abstractmethod
     def deserialize(self, message: bytes) -> Any:
         """Returns the record of these bytes; None means that there is none in them."""

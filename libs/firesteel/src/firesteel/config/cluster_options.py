@@ -230,3 +230,67 @@ HEARTBEAT_RPC_FAILURE_THRESHOLD = ConfigOption(
     "So many failed calls in a row make a service unreachable before its heartbeat times out. -1: never.",
     at_least=-1,
 )
+ARCHIVE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "jobmanager.archive.fs.dir",
+    STRING,
+    None,
+    "Where the Dispatcher puts a file about each job that has ended, for history servers: an absolute path, file: or "
+    "s3://bucket/directory. Not set: nowhere; the Dispatcher itself shows ended jobs until they expire.",
+)
+HISTORY_DIRECTORIES: ConfigOption[str | None] = ConfigOption(
+    "historyserver.archive.fs.dir",
+    STRING,
+    None,
+    "Directories whose archives a history server shows, separated by commas; as jobmanager.archive.fs.dir.",
+)
+HISTORY_REFRESH = ConfigOption(
+    "historyserver.archive.fs.refresh-interval",
+    DURATION,
+    timedelta(seconds=10),
+    "How often a history server looks for new and removed archives.",
+    at_least=_MILLISECOND,
+)
+HISTORY_RETAINED_JOBS = ConfigOption(
+    "historyserver.archive.retained-jobs",
+    INT,
+    -1,
+    "How many jobs of each directory a history server shows, the newest; it removes the archives of others. -1: all.",
+    at_least=-1,
+)
+HISTORY_RETAINED_TTL: ConfigOption[timedelta | None] = ConfigOption(
+    "historyserver.archive.retained-ttl",
+    DURATION,
+    None,
+    "Archives of jobs that ended longer ago are removed. Not set: none.",
+    at_least=_MILLISECOND,
+)
+HISTORY_ADDRESS = ConfigOption(
+    "historyserver.web.address", STRING, "127.0.0.1", "Address that a history server binds to."
+)
+HISTORY_PORT = ConfigOption(
+    "historyserver.web.port",
+    INT,
+    8083,
+    "Port of a history server; 0: any free one. Flink's default is 8082, which the ResourceManager has here.",
+    at_least=0,
+    at_most=65535,
+)
+HISTORY_WEB_REFRESH = ConfigOption(
+    "historyserver.web.refresh-interval",
+    DURATION,
+    timedelta(seconds=10),
+    "How often a page that shows a history server asks again.",
+    at_least=_MILLISECOND,
+)
+HISTORY_JOBMANAGER_LOGS: ConfigOption[str | None] = ConfigOption(
+    "historyserver.log.jobmanager.url-pattern",
+    STRING,
+    None,
+    "Where people find the log of a job's JobMaster; <jobid> is replaced. Not set: the file and its host.",
+)
+HISTORY_TASKMANAGER_LOGS: ConfigOption[str | None] = ConfigOption(
+    "historyserver.log.taskmanager.url-pattern",
+    STRING,
+    None,
+    "Where people find the log of a TaskManager; <jobid> and <tmid> are replaced.",
+)

@@ -261,6 +261,31 @@ LOG_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "Absolute path of the directory for the logs of JobMasters and executors, which stay when these end. Not set: "
     "where the log of their service is (--log-file); without one they go with the service's run directory.",
 )
+LOG_LEVEL = ConfigOption(
+    "env.log.level",
+    STRING,
+    "INFO",
+    "Smallest level that services, JobMasters and slots log when they start: DEBUG, INFO, WARN, ERROR, OFF. "
+    "`firesteel loglevel` changes it while they run.",
+)
+LOG_MAX = ConfigOption(
+    "env.log.max", INT, 10, "How many old log files of a process are kept.", at_least=0, at_most=10_000
+)
+LOG_SIZE = ConfigOption(
+    "firesteel.log.max-size",
+    MEMORY,
+    100 << 20,
+    "A log file is begun anew when it has this size.",
+    unit="bytes",
+    at_least=1 << 16,
+)
+LOG_FORMAT = ConfigOption(
+    "firesteel.log.format",
+    enum_of("text", "json"),
+    "text",
+    "How a line of a log looks. json: one object for each, with time, level, logger, message, thread, and job, vertex, "
+    "subtask, attempt and operator where they are known.",
+)
 JVM_ARCHIVE = ConfigOption(
     "firesteel.jvm.archive",
     BOOL,

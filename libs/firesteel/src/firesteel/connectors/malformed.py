@@ -36,8 +36,8 @@ class MalformedRecord:
     """Stands in a stream for what could not be read.
 
     Attributes:
-        path: of the file.
-        offset: byte at which it begins, in the decompressed data.
+        path: of the file; of Kafka, topic and partition.
+        offset: byte at which it begins, in the decompressed data; of Kafka, the record's offset.
         reason: what is wrong.
         data: its first thousand bytes; empty for blocks.
     """
@@ -68,15 +68,34 @@ class MalformedRecords:
             self._counter = runtime.get_metrics_group().counter(COUNTER)
 
     def found(
-        self, path: str, offset: int, reason: str, data: bytes = b"", *, line: int | None = None
+        self,
+        path: str,
+        offset: int,
+        reason: str,
+        data: bytes = b"",
+        *,
+        line: int | None = None,
+        unit: str = "byte",
+        cause: Exception | None = None,
     ) -> list[MalformedRecord]:
         """What to put into the stream instead: nothing, or one record.
+
+        Args:
+            path: of the file, or what else the input is called.
+            offset: where it begins.
+            reason: what is wrong.
+            data: the input.
+            line: its number, if known.
+            unit: of the offset.
+            cause: what was raised about it.
 
         Raises:
             MalformedDataError: the policy is to fail.
         """
         if self.policy is MalformedPolicy.FAIL:
-            raise MalformedDataError(path, offset, line, _with_data(reason, data))
+            if unit != "byte":
+                raise MalformedDataError(f"{path}, {unit} {offset}", None, None, _with_data(reason, data)) from cause
+            raise MalformedDataError(path, offset, line, _with_data(reason, data)) from cause
         self.count += 1
         if self._counter is not None:
             self._counter.inc()
@@ -84,9 +103,10 @@ class MalformedRecords:
             return [MalformedRecord(path, offset, reason, data[:SHOWN_BYTES])]
         if self.count & (self.count - 1) == 0:  # 1, 2, 4, 8, ...: a bad file must not fill the log
             logger.warning(
-                "skipped malformed input, %d so far in this subtask: %s, byte %d: %s",
+                "skipped malformed input, %d so far in this subtask: %s, %s %d: %s",
                 self.count,
                 path,
+                unit,
                 offset,
                 _with_data(reason, data),
             )

@@ -14,6 +14,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "jobmanager": "firesteel.checkpoint.memory:JobManagerCheckpointStorage",
         "s3": "firesteel.checkpoint.s3:S3CheckpointStorage",
     },
+    "firesteel.dashboards": {
+        "dashboard": "firesteel_dispatcher.dashboard:dashboard_routes",
+    },
     "firesteel.executors": {
         "local": "firesteel.client.embedded:EmbeddedExecutor",
         "remote": "firesteel.client.remote:RemoteExecutor",

@@ -139,7 +139,9 @@ class ReaderContext(SubtaskContext):
         return None
 
 
-class _ReaderBase(ABC, Generic[T]):
+class ReaderBase(ABC, Generic[T]):
+    """What both kinds of readers have."""
+
     def open(self) -> None:
         """Called once, before anything else."""
 
@@ -171,11 +173,25 @@ class _ReaderBase(ABC, Generic[T]):
     def snapshot(self) -> list[Split]:
         """All unfinished splits with their current positions, paused ones too."""
 
+    def positions_in_checkpoint(self, checkpoint_id: int, positions: Mapping[str, Plain]) -> None:
+        """A checkpoint is being taken; if it becomes complete, a restart goes on from here.
+
+        Called only if ``notify_checkpoint_complete`` is overridden.
+
+        Args:
+            checkpoint_id: numbers grow.
+            positions: of all unfinished splits, behind the records that the task has handed on; None = untouched. A
+                reader on asyncio may be ahead of them.
+        """
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete, and with it all before it. Calls may be missing."""
+
     def close(self) -> None:
         """Release everything; called exactly once, also after a failure."""
 
 
-class SourceReader(_ReaderBase[T]):
+class SourceReader(ReaderBase[T]):
     """Reads splits; polled from the task loop (or, if ``blocking``, from a thread of its own)."""
 
     blocking: ClassVar[bool] = False
@@ -203,10 +219,10 @@ class SourceReader(_ReaderBase[T]):
         """State and position were taken. Called after each ``ready_for_checkpoint``, also if nothing came of it."""
 
 
-class AsyncSourceReader(_ReaderBase[T]):
+class AsyncSourceReader(ReaderBase[T]):
     """A reader whose ``poll`` is a coroutine; it runs on an asyncio loop in a thread of its own.
 
-    ``open`` and ``close`` run there, too, and may be coroutine functions.
+    All its methods run there; ``open`` and ``close`` may be coroutine functions.
     """
 
     @abstractmethod

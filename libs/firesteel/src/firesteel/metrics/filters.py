@@ -1,20 +1,24 @@
-"""Which metrics a reporter gets: ``filter.includes`` and ``filter.excludes``, in Flink's syntax."""
+"""Which metrics a reporter gets, and with which labels: ``filter.*`` and ``scope.variables.*``, in Flink's syntax."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from firesteel.config.reporters import Reporter
+from firesteel.config.values import parse_map
 from firesteel.core.errors import ConfigurationError
 from firesteel.metrics.reporter import Measured
 
-__all__ = ["EXCLUDES", "INCLUDES", "filter_of"]
+__all__ = ["PARAMETERS", "selection_of"]
 
 INCLUDES: Final = "filter.includes"
 EXCLUDES: Final = "filter.excludes"
+WITHOUT: Final = "scope.variables.excludes"
+WITH: Final = "scope.variables.additional"
+PARAMETERS: Final = (INCLUDES, EXCLUDES, WITHOUT, WITH)
 _KINDS: Final = frozenset({"counter", "gauge", "meter", "histogram"})
 
 
@@ -32,24 +36,32 @@ class _Pattern:
         )
 
 
-def filter_of(reporter: Reporter) -> Callable[[Iterable[Measured]], list[Measured]]:
-    """What leaves the others out.
+def selection_of(reporter: Reporter) -> Callable[[Iterable[Measured]], list[Measured]]:
+    """What leaves the others out, and gives labels.
 
     Raises:
-        ConfigurationError: a filter is malformed.
+        ConfigurationError: a parameter is malformed.
     """
     includes, excludes = _patterns(reporter, INCLUDES), _patterns(reporter, EXCLUDES)
-    if not includes and not excludes:
-        return list
+    without = {name.strip() for name in reporter.parameters.get(WITHOUT, "").split(";")} - {""}
+    try:
+        more = parse_map(reporter.parameters[WITH]) if WITH in reporter.parameters else {}
+    except ValueError as error:
+        raise ConfigurationError(f"{reporter.key(WITH)} is not valid: expected {error}.") from None
 
-    def filtered(measured: Iterable[Measured]) -> list[Measured]:
-        return [
+    def labelled(one: Measured) -> Measured:
+        labels = {name: value for name, value in one.labels.items() if name not in without}
+        return replace(one, labels={**labels, **more})
+
+    def selected(measured: Iterable[Measured]) -> list[Measured]:
+        found = [
             one for one in measured
             if (not includes or any(pattern.takes(one) for pattern in includes))
             and not any(pattern.takes(one) for pattern in excludes)
         ]  # fmt: skip
+        return list(map(labelled, found)) if without or more else found
 
-    return filtered
+    return selected
 
 
 def _patterns(reporter: Reporter, parameter: str) -> list[_Pattern]:

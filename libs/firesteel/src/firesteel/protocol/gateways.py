@@ -232,3 +232,13 @@ class DispatcherGateway(Gateway):
 
     jobmaster_lost = Method(m.JobMasterLost, by=_HOST + _JOBMASTER, fence=Fence.NONE)
     """The process of a JobMaster ended before its job did; who says so knows no leader, only a death."""
+
+
+class LoggingGateway(Gateway, fence=Fence.NONE):
+    """Calls about logs, to any process of the cluster; they go to ``<address of the process>/logging``."""
+
+    log_levels = Method(m.Empty, m.LogLevels, by=_DISPATCHER)
+    """Levels of its loggers."""
+
+    set_log_level = Method(m.SetLogLevel, m.LogLevels, by=_DISPATCHER)
+    """Change one; holds until the process ends. Slots follow their TaskManager."""

@@ -449,6 +449,21 @@ class CollectedFromJob(Message):
 
 
 @dataclass(frozen=True)
+class SetLogLevel(Message):
+    """Level of a logger from now on (``firesteel.core.log_levels``)."""
+
+    logger: str
+    level: str
+
+
+@dataclass(frozen=True)
+class LogLevels(Message):
+    """Loggers that have a level of their own, and it."""
+
+    levels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class LookAtJob(Message):
     """What somebody wants to see: the job, and the subtasks of these vertices."""
 

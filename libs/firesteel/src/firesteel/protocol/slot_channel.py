@@ -19,7 +19,7 @@ MAX_FRAME: Final = 256 * 1024 * 1024
 _LENGTHS = struct.Struct("<II")
 
 TO_SLOT: Final = {
-    "accepted": "the registration holds; fields: slot_index, taskmanager_id",
+    "accepted": "the registration holds; fields: slot_index, taskmanager_id, log_levels (as below, or none)",
     "rejected": "return now; fields: reason",
     "wait": "the answer to the registration takes its time; fields: seconds",
     "run_in": "run the slot in another interpreter; fields: environment, python, directory, path",
@@ -35,6 +35,7 @@ TO_SLOT: Final = {
     "inspect": "say what threads do; fields: request_id, executions (whose code is sampled; empty: a dump of all "
     "threads), samples, interval_ms, depth",
     "release": "end all tasks at once and return from the Spark task",
+    "log_levels": "of its loggers, from now on; fields: levels {logger: level}",
     "ping": "fields: nonce",
 }
 FROM_SLOT: Final = {
@@ -49,7 +50,7 @@ FROM_SLOT: Final = {
     "decline_checkpoint": "fields: execution_id, checkpoint_id, reason, failure (null or a plain TaskFailure)",
     "metrics": "fields: tasks {execution_id: {...}}",
     "stdout": "payload = UTF-8 text written to sys.stdout in the slot; fields: stream (stdout|stderr)",
-    "log": "fields: level, logger, message, execution_id (or null)",
+    "log": "fields: level, logger, message, execution_id (or null), job, vertex, subtask, attempt (where known)",
     "collect_result": "fields: request_id, offset (of the first record), count, end, error; payload = pickled list",
     "inspected": "fields: request_id; payload = JSON: threads (as in a thread dump), or {execution_id: samples}",
     "temporary_files": "fields: add (list), remove (list), keep {path: first checkpoint that needs it}",

@@ -12,7 +12,7 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, TASK_METRICS, TASKMANAGERS
+from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
 from firesteel.protocol.deployment import METRIC_RATES
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.subtask_views import aggregated
@@ -31,7 +31,7 @@ _NOW = (*METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP, TASKMANAGERS,
+        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, TASKMANAGERS,
     }
 )  # fmt: skip
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, TextIO
+
+from firesteel.config import Settings, options
+from firesteel.core.log_levels import ROOT, set_level
 
 FIELDS = ("job", "vertex", "subtask", "attempt")
 FORMAT = "%(asctime)s %(levelname)-5s %(name)s%(where)s: %(message)s"
@@ -37,6 +43,48 @@ class FieldsFilter(logging.Filter):
         text = " ".join(f"{name}={fields[name]}" for name in FIELDS if fields.get(name) is not None)
         record.where = f" [{text}]" if text else ""
         return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object on each line: ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``message``, ``thread``,
+    the fields that are known; ``exception`` with a traceback.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line."""
+        plain: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "thread": record.threadName,
+        }
+        for name in FIELDS:
+            value = record.__dict__.get(name)
+            if value is not None:
+                plain[name] = value
+        if record.exc_info and record.exc_info[1] is not None:
+            plain["exception"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+        if record.stack_info:
+            plain["stack"] = record.stack_info
+        return json.dumps(plain, default=str)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Have what ``setup_logging`` made go by the settings: level, format, size and number of files.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+    set_level(ROOT, settings.get(options.LOG_LEVEL))
+    as_json = settings.get(options.LOG_FORMAT) == "json"
+    for handler in logging.getLogger().handlers:
+        formatter = handler.formatter
+        if not isinstance(formatter, JsonFormatter) and (formatter is None or formatter._fmt != FORMAT):
+            continue  # somebody else's
+        handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT))
+        if isinstance(handler, RotatingFileHandler):
+            handler.maxBytes, handler.backupCount = settings.get(options.LOG_SIZE), settings.get(options.LOG_MAX)
 
 
 def setup_logging(level: str = "INFO", stream: TextIO | None = None, file: Path | None = None) -> logging.Handler:

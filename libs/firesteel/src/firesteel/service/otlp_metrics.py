@@ -10,7 +10,7 @@ from firesteel.config import Settings, options
 from firesteel.config.reporters import Reporter, reporters_of
 from firesteel.config.values import parse_duration
 from firesteel.core.errors import ConfigurationError
-from firesteel.metrics.filters import EXCLUDES, INCLUDES
+from firesteel.metrics.filters import PARAMETERS
 from firesteel.metrics.reporter import Measured, MetricReporter
 from firesteel.otel.exporters import Shipment, needs, resource_of
 from firesteel.otel.settings import METRICS, OTEL, OtlpReporter, read_otlp
@@ -27,7 +27,7 @@ FACTORIES: Final = {
 """Other names of reporters -> theirs."""
 LARGEST: Final = 1000
 """Values of one request: half a megabyte; receivers refuse those of four."""
-_COMMON: Final = (INTERVAL, INCLUDES, EXCLUDES)
+_COMMON: Final = (INTERVAL, *PARAMETERS)
 
 
 def interval_of(reporter: Reporter) -> float:

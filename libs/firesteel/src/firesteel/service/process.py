@@ -31,7 +31,7 @@ from firesteel.ha.services import HighAvailabilityServices, LeaderRetrieval, loa
 from firesteel.service.background import first_of
 from firesteel.service.base import Service
 from firesteel.service.bearer import tokens_of
-from firesteel.service.logs import setup_logging
+from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
 from firesteel.service.process_logs import RecentLog
@@ -223,6 +223,7 @@ def _context(parsed: argparse.Namespace) -> ProcessContext:
     settings = load_settings(
         config_file=None if folder is None else folder / CONFIG_FILE, definitions=parsed.definitions
     )
+    configure_logging(settings)
     secret = load_secret(settings, os.environ, folder)
     for warning in settings.check():
         logger.warning("%s", warning)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -117,10 +117,16 @@ class ProcessLogs:
     Args:
         is_ours: whether a file beside the process's own log is to be seen as well, by its name.
         main: the process's own log; by default what ``own_log_file`` finds when somebody asks.
+        below: folders beside the process's own log whose files are to be seen, too -> what their names begin with.
     """
 
-    def __init__(self, is_ours: Callable[[str], bool] | None = None, main: Path | None = None) -> None:
-        self._is_ours, self._main = is_ours, main
+    def __init__(
+        self,
+        is_ours: Callable[[str], bool] | None = None,
+        main: Path | None = None,
+        below: Mapping[str, str] | None = None,
+    ) -> None:
+        self._is_ours, self._main, self._below = is_ours, main, dict(below or {})
         self._rings: dict[str, TextRing] = {}
 
     def ring(self, name: str, limit: int = SLOT_RING_BYTES) -> TextRing:
@@ -142,12 +148,12 @@ class ProcessLogs:
     def listed(self) -> list[LogFile]:
         """All, by name."""
         found: list[LogFile] = []
-        for path in self._files().values():
+        for name, path in self._files().items():
             try:
                 about = path.stat()
             except OSError:  # it was rotated away just now
                 continue
-            found.append(LogFile(path.name, about.st_size, about.st_mtime_ns // 1_000_000))
+            found.append(LogFile(name, about.st_size, about.st_mtime_ns // 1_000_000))
         found += [LogFile(name, ring.size, ring.mtime) for name, ring in self._all_rings().items()]
         return sorted(found, key=lambda one: one.name)
 
@@ -191,7 +197,13 @@ class ProcessLogs:
             beside = list(main.parent.iterdir())
         except OSError:
             return {}
-        return {
+        below = {
+            begin + path.name: path
+            for folder, begin in self._below.items()
+            for path in (main.parent / folder).glob("*.log*")
+            if path.is_file() and not path.is_symlink()
+        }
+        return below | {
             path.name: path
             for path in beside
             if path.is_file()

@@ -11,7 +11,7 @@ from firesteel.config.reporters import Reporter, reporters_of
 from firesteel.core import plugins
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError
-from firesteel.metrics.filters import filter_of
+from firesteel.metrics.filters import selection_of
 from firesteel.metrics.reporter import Measured, MetricReporter
 from firesteel.otel.settings import OTEL
 from firesteel.service.base import Service
@@ -49,7 +49,7 @@ def report_metrics(
     for reporter in reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES):
         if reporter.factory != PROMETHEUS:
             make = _factory(reporter, service.name, clock or SystemClock())
-            filtered, interval = filter_of(reporter), interval_of(reporter)
+            filtered, interval = selection_of(reporter), interval_of(reporter)
             if sends:
                 pushing = Pushing(reporter.name, make, service.measured, filtered, interval)
                 service.run_also(pushing.run, f"metric reporter {reporter.name}")
@@ -105,7 +105,7 @@ def _serve(service: Service, settings: Settings, tokens: Collection[str], report
     def needs_token() -> bool:
         return all_paths or (service.is_open_to_others and not everybody)
 
-    exposition, ports, filtered = exposition_of(reporter), ports_of(reporter), filter_of(reporter)
+    exposition, ports, filtered = exposition_of(reporter), ports_of(reporter), selection_of(reporter)
 
     async def measured() -> list[Measured]:
         return filtered(await service.measured())

@@ -245,6 +245,20 @@ class KeyedStateBackend(KeyedStateStore):
             StateMigrationError: columns, or what was attached, were written as something else.
         """
 
+    def defer_migrations(self) -> None:
+        """What becomes of restored state that is asked for from now on may wait for ``take_migrations``.
+
+        Called before the function is opened; whether the types fit is still said when the state is asked for.
+        """
+
+    def take_migrations(self) -> Sequence[Callable[[], None]]:
+        """What has been waiting since ``defer_migrations``; from now on nothing waits.
+
+        To be done in this order by a thread that may wait, before there is a key; raises what asking for the state
+        would have raised. A backend that is closed meanwhile does not mind.
+        """
+        return ()
+
     def show_metrics(self, group: MetricGroup) -> None:  # most have none
         """Have metrics of its own in the group of the operator; called once, before the operator is opened."""
 

@@ -20,13 +20,14 @@ from firesteel.state.columnar.deltas import Deltas
 from firesteel.state.columnar.snapshots import REMOVED
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.fitting import fits_as_it_is
-from firesteel.state.heap_migration import adopt, migration_of, together
+from firesteel.state.heap_migration import adopt, converter_between, migration_of, together
 from firesteel.state.heap_snapshot import GroupsOfKeys, OutgoingTable, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
 from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.heap_timers import HeapTimerQueue, OutgoingTimers, timers_by_group, timers_in
 from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
 from firesteel.state.keys import NO_KEY, NamespacedKey, NoKey
+from firesteel.state.pickled_values import complete, holds_pickles, read
 from firesteel.state.schema import schema_of
 from firesteel.state.snapshots import (
     NO_CHECKPOINT,
@@ -87,8 +88,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     __slots__ = (
         "_attached",
         "_declared",
+        "_defers",
         "_deltas",
         "_every_record",
+        "_later",
         "_parameters",
         "_parts",
         "_restored",
@@ -108,6 +111,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._attached: dict[str, AttachedState] = {}
         self._deltas: Deltas | None = None
         self._snapshot: SlicedSnapshot | None = None
+        self._defers, self._later = False, list[Callable[[], None]]()
 
     # -- states
 
@@ -188,8 +192,43 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             StateMigrationError: that is of a type that does not become this one.
         """
         now = self._parameters.clock.epoch_ms()
-        before = [adopt(one.info, one.table, info, now) for one in restored]
-        return together(info, before) if before else TtlTable() if info.ttl else HeapTable()
+        converters = [converter_between(one.info, info, now) for one in restored]
+        if converters == [None] and not info.ttl:
+            if holds_pickles(info.schema):
+                self._migrate(lambda: complete(info.name, restored[0].table.values()))
+            return restored[0].table
+        table = TtlTable() if info.ttl else HeapTable()
+
+        def fill() -> None:
+            table.update(together(info, [adopt(one.info, one.table, info, now) for one in restored]).items())
+            if holds_pickles(info.schema):
+                complete(info.name, table.values())
+
+        if restored:
+            self._migrate(fill)
+        return table
+
+    def _migrate(self, work: Callable[[], None]) -> None:
+        """Have restored entries brought to the type of now: at once, or when nobody waits for it."""
+        if self._defers:
+            self._later.append(work)
+        else:
+            work()
+
+    def defer_migrations(self) -> None:
+        """See ``KeyedStateBackend``."""
+        self._defers = True
+
+    def take_migrations(self) -> Sequence[Callable[[], None]]:
+        """See ``KeyedStateBackend``."""
+        self._defers = False
+        later, self._later = self._later, []
+        return later
+
+    def _catch_up(self) -> None:
+        """All entries are wanted."""
+        for work in self.take_migrations():
+            work()
 
     def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
         """What cleans a table up."""
@@ -253,6 +292,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
         """Each key that has state without a namespace, once: those of now."""
+        self._catch_up()
         found: dict[Any, None] = {}
         for part in self._all_parts():
             info = part.info
@@ -413,9 +453,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def _take_entries(self, part: Part, chunk: StateChunk) -> None:
         if chunk.key_group in self._parameters.key_groups:
-            part.table.update(decode(chunk.data))
+            part.table.update(read(part.info.name, decode(chunk.data)))
         elif chunk.key_group == SEVERAL:
-            part.table.update(self._own_entries(decode(chunk.data), namespaced=part.info.namespaced))
+            entries = read(part.info.name, decode(chunk.data))
+            part.table.update(self._own_entries(entries, namespaced=part.info.namespaced))
 
     def _take_timers(self, queue: TimerQueue, chunk: StateChunk) -> None:
         group_of, own = self._parameters.key_group_of, self._parameters.key_groups

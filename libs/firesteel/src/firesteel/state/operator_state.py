@@ -27,6 +27,7 @@ from firesteel.functions.state import (
 from firesteel.state.heap_migration import compatibility, migration_of
 from firesteel.state.heap_snapshot import OutgoingTable, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
+from firesteel.state.pickled_values import complete, holds_pickles, read
 from firesteel.state.schema import Answer, LostKeysError, schema_of
 from firesteel.state.snapshots import SLICE_SECONDS, KeyedSnapshot, SlicedSnapshot, StateChunk, StateInfo
 from firesteel.state.tables import HeapTable, drain, save_changeable
@@ -279,7 +280,7 @@ class HeapOperatorState(OperatorStateStore):
         for writer, snapshot in enumerate(snapshots):
             contents: list[dict[Any, Any]] = [{} for _ in snapshot.states]
             for chunk in snapshot.chunks:
-                contents[chunk.state].update(decode(chunk.data))
+                contents[chunk.state].update(read(snapshot.states[chunk.state].name, decode(chunk.data)))
             for info, content in zip(snapshot.states, contents, strict=True):
                 if info.kind == BROADCAST and writer != subtask % len(snapshots):
                     continue
@@ -333,6 +334,8 @@ def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
         raise StateMigrationError(info.name, found.field, found.reason)
     convert = found.convert
     if convert is None:
+        if holds_pickles(info.schema):
+            complete(info.name, restored.table.values())
         return restored.table
     table = HeapTable()
     try:

@@ -33,23 +33,28 @@ _LONGEST: Final = 100_000
 """Polls without an end after which a source counts as hanging."""
 
 
-class _Context(ReaderContext):
+class ReaderStub(ReaderContext):
+    """Of a reader that is driven by hand."""
+
     def __init__(self, subtask: int, parallelism: int, clock: ManualClock) -> None:
         self._subtask, self._parallelism, self._clock = subtask, parallelism, clock
 
     @property
     def subtask_index(self) -> int:
+        """As it was given."""
         return self._subtask
 
     @property
     def parallelism(self) -> int:
+        """As it was given."""
         return self._parallelism
 
     def monotonic(self) -> float:
+        """Of the clock."""
         return self._clock.monotonic()
 
     def wake_up(self) -> None:
-        pass
+        """Whoever drives it polls anyhow."""
 
 
 class _Run:
@@ -60,7 +65,7 @@ class _Run:
         self._subtask, self._parallelism, self._enumerator = subtask, parallelism, enumerator
         self._clock = ManualClock()
         self.reader: SourceReader[Any] | AsyncSourceReader[Any]
-        self.reader = source.create_reader(_Context(subtask, parallelism, self._clock))
+        self.reader = source.create_reader(ReaderStub(subtask, parallelism, self._clock))
         self.reader.open()
         self.records: list[Any] = []
         self.ended = self._told = False

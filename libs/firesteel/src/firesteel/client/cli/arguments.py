@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from firesteel import __version__
 from firesteel.checkpoint.savepoints import CANONICAL, FORMATS
+from firesteel.client.cli.refused import OF_CLUSTER_VERBS, OF_PROGRAMS, OF_SAVEPOINT, refuse, refused_target
 
 _DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
 _EPILOG = """\
@@ -15,6 +17,8 @@ _EPILOG = """\
 Where the cluster is, and which secret opens it, is read from the config.yaml in --config-dir (or FIRESTEEL_CONF_DIR):
 rest.address, rest.port, firesteel.security.secret-file or firesteel.rest.token-file. -m and -D go before it. Where
 nobody names a directory, it is that of the cluster of this user that runs on this host.
+
+--json has every verb write one JSON document to standard output instead of text: the result, or {"error": ...}.
 
 exit codes: 0 done; 1 the job or program failed, or the cluster refused or does not answer; 2 wrong arguments or
 configuration; 130 Ctrl-C; 143 SIGTERM. A program that ends by itself with another code ends the command with it.
@@ -34,16 +38,22 @@ env.add_python_file(). Installed packages do not: the cluster needs its own.
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
-    top = _Parser(prog="firesteel", description=_DESCRIPTION, epilog=_EPILOG)
-    top.add_argument("-v", "--version", action="version", version=f"firesteel {__version__}")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
+    whole = _Parser(prog="firesteel", description=_DESCRIPTION, epilog=_EPILOG)
+    whole.add_argument("-v", "--version", action="version", version=f"firesteel {__version__}")
+    verbs = whole.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
 
     run = verbs.add_parser("run", help="run a program", description=_RUN)
     _common(run)
     _cluster(run)
     _program(run)
     run.add_argument("-d", "--detached", action="store_true", help="do not wait for the end of the program's jobs")
-    run.add_argument("-t", "--target", choices=["local", "remote"], help="where its jobs run; sets execution.target")
+    run.add_argument(
+        "-t",
+        "--target",
+        type=_target(("local", "remote")),
+        metavar="{local,remote}",
+        help="where its jobs run; sets execution.target",
+    )
     run.add_argument(
         "-s",
         "--fromSavepoint",
@@ -82,7 +92,6 @@ def parser() -> argparse.ArgumentParser:
     )
     _common(info)
     _program(info)
-    info.add_argument("--json", action="store_true", help="the operators as JSON, as env.get_execution_plan() gives it")
 
     upgrade = verbs.add_parser(
         "upgrade",
@@ -104,7 +113,6 @@ def parser() -> argparse.ArgumentParser:
         dest="ignore_unclaimed",
         help="state of operators that the program does not have any more may be dropped",
     )
-    upgrade.add_argument("--json", action="store_true", help="as JSON")
 
     list_jobs = verbs.add_parser(
         "list", help="list jobs", description="Lists running and scheduled jobs: start time, id, name and state."
@@ -116,10 +124,22 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("-s", "--scheduled", action="store_true", help="only scheduled ones")
     which.add_argument("-a", "--all", action="store_true", help="those that have ended, too")
 
-    cancel = verbs.add_parser("cancel", help="cancel a job", description="Cancels a job.")
+    cancel = verbs.add_parser(
+        "cancel", help="cancel a job", description="Cancels a job; with -s when a savepoint of it is complete."
+    )
     _common(cancel)
     _cluster(cancel)
-    cancel.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
+    cancel.add_argument(
+        "-s",
+        "--withSavepoint",
+        dest="savepoint",
+        metavar="DIRECTORY",
+        nargs="?",
+        const="",
+        help="take a savepoint before, below this directory (default: execution.checkpointing.savepoint-dir); its "
+        "last results may be committed twice by a job that goes on from it: `firesteel stop` has no such gap",
+    )
+    cancel.add_argument("job_id", metavar="JOB_ID", nargs="?", help="as `firesteel list` shows it")
 
     checkpoint = verbs.add_parser(
         "checkpoint",
@@ -142,6 +162,7 @@ def parser() -> argparse.ArgumentParser:
     savepoint.add_argument("-d", "--dispose", metavar="PATH", help="remove this savepoint")
     _format(savepoint)
     savepoint.add_argument("-dcp", "-detached", "--detached", action="store_true", help="do not wait for its end")
+    refuse(savepoint, OF_SAVEPOINT)
     savepoint.add_argument("job_id", metavar="JOB_ID", nargs="?", help="as `firesteel list` shows it; or `inspect`")
     savepoint.add_argument(
         "directory",
@@ -158,7 +179,13 @@ def parser() -> argparse.ArgumentParser:
         "sees, with entries and bytes by state and key group; each file is checked, and nothing is unpickled.",
     )
     _common(inspect)
-    inspect.add_argument("--json", action="store_true", help="as JSON")
+    inspect.add_argument(
+        "--keys",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the N keys of each state with the most bytes; keys and values are unpickled in this process for that",
+    )
     inspect.add_argument("path", metavar="PATH", help="its directory")
 
     stop = verbs.add_parser(
@@ -185,6 +212,71 @@ def parser() -> argparse.ArgumentParser:
     _format(stop)
     stop.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
 
+    logs = verbs.add_parser(
+        "logs",
+        help="show logs",
+        description="Shows the end of a log: that of a job (its JobMaster's, and what its tasks have logged at "
+        "TaskManagers), of a TaskManager, or of the JobManager (`jobmanager`). Without a name it lists whose logs "
+        "there are.",
+    )
+    _common(logs)
+    _cluster(logs)
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    logs.add_argument(
+        "-n", "--lines", type=_count, default=100, metavar="LINES", help="how many of the last lines (100); 0: none"
+    )
+    logs.add_argument("--file", metavar="NAME", help="another file of its owner, as --list names it")
+    logs.add_argument("--list", action="store_true", help="names and sizes of the owner's files")
+    logs.add_argument("owner", metavar="JOB_ID|TASKMANAGER|jobmanager", nargs="?", help="whose log")
+
+    loglevel = verbs.add_parser(
+        "loglevel",
+        help="show or change log levels while the cluster runs",
+        description="Shows the levels of loggers, or changes them at all services, JobMasters and slots of the cluster "
+        "at once. A level that was changed holds until the process ends; env.log.level holds at its start.",
+    )
+    _common(loglevel)
+    _cluster(loglevel)
+    loglevel.add_argument("logger", metavar="LOGGER", nargs="?", help="such as firesteel_jobmaster; root: all others")
+    loglevel.add_argument(
+        "level", metavar="LEVEL", nargs="?", help="DEBUG, INFO, WARN, ERROR, OFF; INHERIT: none of its own"
+    )
+
+    top = verbs.add_parser(
+        "top",
+        help="show what jobs do, live",
+        description="Shows the vertices of running jobs: records a second, how busy and how back-pressured they are, "
+        "how far their watermarks lag, and checkpoints. On a terminal it goes on until q or Ctrl-C; else it shows one "
+        "moment.",
+    )
+    _common(top)
+    _cluster(top)
+    top.add_argument("-i", "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (2)")
+    top.add_argument("-1", "--once", action="store_true", help="one moment, also on a terminal")
+    top.add_argument("job_id", metavar="JOB_ID", nargs="?", help="only this job")
+
+    doctor = verbs.add_parser(
+        "doctor",
+        help="find out what is wrong with this host and the cluster",
+        description="Looks at Python packages, Java, Spark, memory, disk, ports and clock of this host, at the "
+        "configuration, at the storage of checkpoints, and at the cluster: whether it answers, versions and clocks of "
+        "its TaskManagers, free slots. Each finding says what to do. Ends with 1 if something is wrong; warnings are "
+        "no errors, unless --strict is given.",
+    )
+    _common(doctor)
+    _cluster(doctor)
+    doctor.add_argument("--strict", action="store_true", help="end with 1 for warnings, too")
+    doctor.add_argument("--all", action="store_true", help="show what is in order, too")
+
+    completion = verbs.add_parser(
+        "completion",
+        help="write a script that completes this command in a shell",
+        description='Writes a script to standard output. bash: eval "$(firesteel completion bash)" in ~/.bashrc; zsh: '
+        "the same in ~/.zshrc, after compinit; fish: firesteel completion fish > "
+        "~/.config/fish/completions/firesteel.fish",
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="whose")
+
     memory = verbs.add_parser(
         "memory",
         help="show the memory of a TaskManager",
@@ -199,7 +291,7 @@ def parser() -> argparse.ArgumentParser:
         "300 MB in ~/.cache/firesteel): starts take less time from then on.",
     )
     _common(warm_up)
-    return top
+    return whole
 
 
 class _Parser(argparse.ArgumentParser):
@@ -217,6 +309,7 @@ def _common(verb: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="set an option, again and again",
     )
+    verb.add_argument("--json", action="store_true", help="the result, or the error, as JSON on standard output")
 
 
 def _cluster(verb: argparse.ArgumentParser) -> None:
@@ -226,6 +319,37 @@ def _cluster(verb: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="of the cluster's REST API; sets rest.address and rest.port",
     )
+    if not verb.prog.endswith(" run"):
+        verb.add_argument("-t", "--target", type=_target(("remote",)), help=argparse.SUPPRESS)
+    refuse(verb, OF_CLUSTER_VERBS)
+
+
+def _target(known: tuple[str, ...]) -> Callable[[str], str]:
+    def target(text: str) -> str:
+        if text not in known:
+            instead = refused_target(text)
+            raise argparse.ArgumentTypeError(
+                f"{text}: {instead}" if instead else f"{text!r} is none of: {', '.join(known)}"
+            )
+        return text
+
+    return target
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.1 <= found <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+    return found
 
 
 def _format(verb: argparse.ArgumentParser) -> None:
@@ -250,6 +374,35 @@ def _program(verb: argparse.ArgumentParser) -> None:
         metavar="FILES",
         help="modules, archives and directories that travel with the jobs, separated by commas; sets python.files",
     )
+    verb.add_argument(
+        "-pyreq",
+        "--pyRequirements",
+        dest="python_requirements",
+        metavar="FILE",
+        help="a requirements.txt whose packages the jobs' slots have; sets python.requirements",
+    )
+    verb.add_argument(
+        "-pyarch",
+        "--pyArchives",
+        dest="python_archives",
+        metavar="FILES",
+        help="archives that are unpacked where the jobs' slots work, separated by commas; sets python.archives",
+    )
+    verb.add_argument(
+        "-pyexec",
+        "--pyExecutable",
+        dest="python_executable",
+        metavar="PYTHON",
+        help="the Python that runs the jobs' slots; sets python.executable",
+    )
     verb.add_argument("-py", "--python", action="store_true", help="accepted, as Flink wants it before the program")
-    verb.add_argument("program", metavar="program.py", help="a Python program")
+    verb.add_argument(
+        "-pym",
+        "--pyModule",
+        dest="as_module",
+        action="store_true",
+        help="what follows is the name of a module, which is found in this directory or in -pyfs",
+    )
+    refuse(verb, OF_PROGRAMS)
+    verb.add_argument("program", metavar="program.py", help="a Python program; with -pym, a module")
     verb.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")

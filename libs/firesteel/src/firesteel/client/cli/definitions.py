@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from firesteel.config import options
@@ -14,9 +15,16 @@ from firesteel.config.option import ConfigOption
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
 
+_PYTHON: Final[Mapping[str, ConfigOption[str | None]]] = {
+    "python_files": options.PYTHON_FILES,
+    "python_requirements": options.PYTHON_REQUIREMENTS,
+    "python_archives": options.PYTHON_ARCHIVES,
+    "python_executable": options.PYTHON_EXECUTABLE,
+}
+
 
 def read(parsed: argparse.Namespace) -> list[str]:
-    """The definitions of ``-D``, ``-m``, ``-p`` and ``-pyfs``.
+    """The definitions of ``-D``, ``-m``, ``-p``, ``-pyfs`` and its sisters.
 
     Raises:
         ConfigurationError: one is malformed.
@@ -28,8 +36,9 @@ def read(parsed: argparse.Namespace) -> list[str]:
         found += [_define(options.REST_ADDRESS, host), _define(options.REST_PORT, str(port))]
     if getattr(parsed, "parallelism", None) is not None:
         found.append(_define(options.PARALLELISM_DEFAULT, str(parsed.parallelism)))
-    if getattr(parsed, "python_files", None) is not None:
-        found.append(_define(options.PYTHON_FILES, parsed.python_files))
+    for name, option in _PYTHON.items():
+        if getattr(parsed, name, None) is not None:
+            found.append(_define(option, getattr(parsed, name)))
     return found
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import time
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.waiting import waited
 from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.memory import taskmanager_memory
+from firesteel.core.errors import FiresteelError
 
 
 def memory(parsed: argparse.Namespace, console: Console) -> int:
@@ -17,7 +20,9 @@ def memory(parsed: argparse.Namespace, console: Console) -> int:
     settings = settings_of(parsed)
     for warning in settings.check():
         console.note(f"firesteel memory: {warning}")
-    console.say(taskmanager_memory(settings).table(settings.get(options.TASKMANAGER_SLOTS)))
+    parts, slots = taskmanager_memory(settings), settings.get(options.TASKMANAGER_SLOTS)
+    plain = {**parts.to_rest(), "slots": slots, "slotSize": parts.slot_size(slots)}
+    console.say_result(parsed.json, parts.table(slots), plain)
     return exit_codes.DONE
 
 
@@ -28,10 +33,14 @@ def warm_up(parsed: argparse.Namespace, console: Console) -> int:
 
     started = time.monotonic()
     try:
-        archives = train(settings.get(options.JAVA_HOME))
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            work = thread.submit(train, settings.get(options.JAVA_HOME))
+            archives = waited(console, "Recording what Spark loads", work.result)
     except OSError as error:
-        console.note(f"firesteel warm-up: the archives could not be written: {error}")
-        return exit_codes.FAILED
+        raise FiresteelError(f"the archives could not be written: {error}") from error
+    if parsed.json:
+        console.say_json({"archives": [{"path": str(one.path), "bytes": one.path.stat().st_size} for one in archives]})
+        return exit_codes.DONE
     if not archives:
         console.say("This Java can't have class-data archives; starts work without, about two seconds slower.")
         return exit_codes.DONE

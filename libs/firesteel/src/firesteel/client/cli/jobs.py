@@ -11,13 +11,15 @@ from typing import Any, Final
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
+from firesteel.core.errors import CheckpointError, ConfigurationError, JobError
 from firesteel.core.ids import parse_job_id
 
-_SCHEDULED: Final = frozenset({"CREATED", "INITIALIZING"})
-_ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
+SCHEDULED: Final = frozenset({"CREATED", "INITIALIZING"})
+ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
 _WIDTH: Final = 62
 _POLL_SECONDS: Final = 0.2
 
@@ -26,34 +28,51 @@ def list_jobs(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel list``."""
     try:
         connection = connect(settings_of(parsed))
-        console.note("Waiting for response...")
-        jobs = connection.loop.run(connection.rest.get("/jobs/overview"))["jobs"]
+        if not parsed.json:
+            console.note("Waiting for response...")
+        jobs = wait_for(console, connection, "Asking for jobs", connection.rest.get("/jobs/overview"))["jobs"]
     finally:
         close_connections()
     both = not parsed.running and not parsed.scheduled
-    for line in job_lists(jobs, running=parsed.running or both, scheduled=parsed.scheduled or both, ended=parsed.all):
+    which = {"running": parsed.running or both, "scheduled": parsed.scheduled or both, "ended": parsed.all}
+    if parsed.json:
+        console.say_json({"jobs": [job for group in chosen_jobs(jobs, **which).values() for job in group]})
+        return exit_codes.DONE
+    for line in job_lists(jobs, **which):
         console.say(line)
     return exit_codes.DONE
 
 
-def job_lists(jobs: Iterable[Mapping[str, Any]], *, running: bool, scheduled: bool, ended: bool) -> list[str]:
-    """The lists, as Flink writes them: each in the order in which its jobs started.
+def chosen_jobs(
+    jobs: Iterable[Mapping[str, Any]], *, running: bool, scheduled: bool, ended: bool
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Jobs by group, each in the order in which its jobs started.
 
     Args:
         jobs: of the answer of ``GET /jobs/overview``.
         running, scheduled, ended: which ones to show.
     """
     by_start = sorted(jobs, key=lambda job: job["start-time"])
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    if running:
+        found["running"] = [job for job in by_start if job["state"] not in SCHEDULED | ENDED]
+    if scheduled:
+        found["scheduled"] = [job for job in by_start if job["state"] in SCHEDULED]
+    if ended:
+        found["ended"] = [job for job in by_start if job["state"] in ENDED]
+    return found
+
+
+def job_lists(jobs: Iterable[Mapping[str, Any]], *, running: bool, scheduled: bool, ended: bool) -> list[str]:
+    """The lists, as Flink writes them; see ``chosen_jobs``."""
+    chosen = chosen_jobs(jobs, running=running, scheduled=scheduled, ended=ended)
     lines: list[str] = []
     if running:
-        chosen = [job for job in by_start if job["state"] not in _SCHEDULED | _ENDED]
-        lines += _one_list("Running/Restarting Jobs", chosen) or ["No running jobs."]
+        lines += _one_list("Running/Restarting Jobs", chosen["running"]) or ["No running jobs."]
     if scheduled:
-        chosen = [job for job in by_start if job["state"] in _SCHEDULED]
-        lines += _one_list("Scheduled Jobs", chosen) or ["No scheduled jobs."]
+        lines += _one_list("Scheduled Jobs", chosen["scheduled"]) or ["No scheduled jobs."]
     if ended:
-        chosen = [job for job in by_start if job["state"] in _ENDED]
-        lines += _one_list("Terminated Jobs", chosen)
+        lines += _one_list("Terminated Jobs", chosen["ended"])
     return lines
 
 
@@ -70,17 +89,26 @@ def _line(job: Mapping[str, Any]) -> str:
 
 def cancel(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel cancel``."""
+    directory = parsed.savepoint
+    if parsed.job_id is None and directory:  # `cancel -s JOB_ID`, as Flink reads it
+        parsed.job_id, directory = directory, ""
+    if parsed.job_id is None:
+        raise ConfigurationError("name the job, as `firesteel list` shows it")
     job_id = parse_job_id(parsed.job_id.lower())
+    if directory is not None:
+        from firesteel.client.cli.savepoints import cancel_with_savepoint
+
+        return cancel_with_savepoint(parsed, console, job_id, directory or None)
     try:
         connection = connect(settings_of(parsed))
-        console.note(f"Cancelling job {job_id}.")
-        accepted = connection.loop.run(connection.rest.cancel(job_id))
+        if not parsed.json:
+            console.note(f"Cancelling job {job_id}.")
+        accepted = wait_for(console, connection, f"Cancelling job {job_id}", connection.rest.cancel(job_id))
     finally:
         close_connections()
     if not accepted:
-        console.note(f"firesteel cancel: job {job_id} has already ended")
-        return exit_codes.FAILED
-    console.say(f"Cancelled job {job_id}.")
+        raise JobError(f"job {job_id} has already ended", job_id)
+    console.say_result(parsed.json, f"Cancelled job {job_id}.", {"job": job_id})
     return exit_codes.DONE
 
 
@@ -90,19 +118,25 @@ def checkpoint(parsed: argparse.Namespace, console: Console) -> int:
     trigger_id = uuid.uuid4().hex
     try:
         connection = connect(settings_of(parsed))
-        console.note(f"Triggering checkpoint for job {job_id}.")
-        connection.loop.run(connection.rest.trigger_checkpoint(job_id, trigger_id, parsed.full))
-        console.note(f"Waiting for response (trigger id {trigger_id})...")
-        result = connection.loop.run(_until_done(connection.rest, job_id, trigger_id))
+        rest = connection.rest
+        if not parsed.json:
+            console.note(f"Triggering checkpoint for job {job_id}.")
+        connection.loop.run(rest.trigger_checkpoint(job_id, trigger_id, parsed.full))
+        if not parsed.json:
+            console.note(f"Waiting for response (trigger id {trigger_id})...")
+        result = wait_for(console, connection, "The checkpoint is taken", _until_done(rest, job_id, trigger_id))
         failure = result.get("failure-cause")
         if failure is not None:
-            console.note(f"firesteel checkpoint: {failure['stack-trace']}")
-            return exit_codes.FAILED
+            raise CheckpointError(str(failure["stack-trace"]))
         number = result["checkpointId"]
-        path = connection.loop.run(connection.rest.get(f"/jobs/{job_id}/checkpoints/details/{number}"))["external_path"]
+        path = connection.loop.run(rest.get(f"/jobs/{job_id}/checkpoints/details/{number}"))["external_path"]
     finally:
         close_connections()
-    console.say(f"Checkpoint {number} for job {job_id} successfully completed: {path}")
+    console.say_result(
+        parsed.json,
+        f"Checkpoint {number} for job {job_id} successfully completed: {path}",
+        {"job": job_id, "checkpoint": number, "path": path},
+    )
     return exit_codes.DONE
 
 

@@ -15,7 +15,9 @@ from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.running_clusters import RunningCluster, running_clusters
 
-VERBS: Final = frozenset({"run", "list", "cancel", "checkpoint"})
+VERBS: Final = frozenset(
+    {"run", "list", "cancel", "checkpoint", "savepoint", "stop", "logs", "loglevel", "top", "doctor"}
+)
 """Those that need a cluster."""
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from firesteel.client.cli import exit_codes, host, jobs, programs, savepoints
+from firesteel.client.cli import completion, doctor, exit_codes, host, jobs, log_levels, logs, programs, savepoints, top
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
+from firesteel.client.cli.refused import VERBS as REFUSED_VERBS
 from firesteel.client.console import Console
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE
 from firesteel.core.errors import ConfigurationError, FiresteelError
@@ -26,11 +27,13 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "savepoint": savepoints.savepoint,
     "savepoint-inspect": savepoints.inspect_savepoint,
     "stop": savepoints.stop,
+    "logs": logs.logs,
+    "loglevel": log_levels.loglevel,
+    "top": top.top,
+    "doctor": doctor.doctor,
+    "completion": completion.completion,
     "memory": host.memory,
     "warm-up": host.warm_up,
-}
-_LATER: Final = {
-    "run-application": "application mode comes with a later version; `firesteel run` submits to a session cluster",
 }
 
 
@@ -38,31 +41,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (``exit_codes``)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     console = Console()
-    if words and words[0] in _LATER:
-        console.note(f"firesteel {words[0]}: {_LATER[words[0]]}")
+    if words and words[0] in REFUSED_VERBS:
+        console.note(f"firesteel {words[0]}: {REFUSED_VERBS[words[0]]}")
         return exit_codes.WRONG
     if words[:2] == ["savepoint", "inspect"]:
         words[:2] = ["savepoint-inspect"]
     parsed = parser().parse_args(words)
+    as_json = getattr(parsed, "json", False)
     name = f"firesteel {parsed.verb}"
     try:
-        if parsed.config_dir is not None:
+        if getattr(parsed, "config_dir", None) is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
         elif parsed.verb in VERBS and not os.environ.get(CONF_DIR_VARIABLE):
             use_local_cluster(parsed, console)
         return _VERBS[parsed.verb](parsed, console)
     except ConfigurationError as error:
-        console.note(f"{name}: {error}")
-        return exit_codes.WRONG
+        return _failed(console, name, str(error), exit_codes.WRONG, as_json)
     except FiresteelError as error:
-        console.note(f"{name}: {error}")
-        return exit_codes.FAILED
+        return _failed(console, name, str(error), exit_codes.FAILED, as_json)
     except BrokenPipeError:  # whoever read the output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
         return exit_codes.FAILED
     except KeyboardInterrupt:
-        console.note(f"{name}: interrupted")
-        return exit_codes.INTERRUPTED
+        return _failed(console, name, "interrupted", exit_codes.INTERRUPTED, as_json)
+
+
+def _failed(console: Console, name: str, text: str, code: int, as_json: bool) -> int:
+    console.note(f"{name}: {text}")
+    if as_json:
+        console.say_json({"error": text, "exit-code": code})
+    return code
 
 
 def _config_dir(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import runpy
 import signal
@@ -52,6 +53,9 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
         finally:
             if ends_jobs:
                 _cancel(context)
+            if parsed.json:  # one line: the program may have written others
+                jobs = {"jobs": context.submitted, "running": list(context.jobs)}
+                console.say(json.dumps(jobs))
         _tell_of_running(context)
         return code
 
@@ -103,10 +107,31 @@ def upgrade(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def _program(parsed: argparse.Namespace) -> Path:
+    if parsed.as_module:
+        return _module(parsed)
     program = Path(parsed.program)
     if not program.is_file():
-        raise ConfigurationError(f"{parsed.program!r} is not a file")
+        other = "; Java programs don't run here" if program.suffix == ".jar" else ""
+        raise ConfigurationError(f"{parsed.program!r} is not a file{other}")
+    if program.suffix == ".jar":
+        raise ConfigurationError(f"{parsed.program!r}: Java programs don't run here; name a Python program")
     return program
+
+
+def _module(parsed: argparse.Namespace) -> Path:
+    """The file of the module that ``-pym`` names."""
+    files = [Path(name.strip()) for name in (parsed.python_files or "").split(",") if name.strip()]
+    path = [Path.cwd(), *(file.parent if file.suffix == ".py" else file for file in files)]
+    sys.path[0:0] = [str(folder.resolve()) for folder in path]
+    try:
+        found = importlib.util.find_spec(parsed.program)
+        if found is not None and found.submodule_search_locations is not None:
+            found = importlib.util.find_spec(f"{parsed.program}.__main__")
+    except (ImportError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"-pym {parsed.program}: {error}") from error
+    if found is None or not found.origin or not found.origin.endswith(".py"):
+        raise ConfigurationError(f"-pym {parsed.program}: there is no such module in this directory or in -pyfs")
+    return Path(found.origin)
 
 
 def _execute(program: Path, parsed: argparse.Namespace, settings: Settings) -> None:
@@ -117,7 +142,10 @@ def _execute(program: Path, parsed: argparse.Namespace, settings: Settings) -> N
     files = [str(path.parent if path.suffix == ".py" else path) for path in paths]
     sys.argv = [str(program), *parsed.arguments]
     sys.path[0:0] = [str(program.resolve().parent), *files]
-    runpy.run_path(str(program), run_name="__main__")
+    if parsed.as_module:
+        runpy.run_module(parsed.program, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(str(program), run_name="__main__")
 
 
 def _of_program(error: Exception, program: Path) -> list[str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
-from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from firesteel.common.types import make_row
 from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
-from firesteel.expressions.values import row_values
+from firesteel.expressions.schema import uncolumnar
+from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of, row_values
 
 __all__ = ["AvroRowDeserializationSchema", "AvroRowSerializationSchema"]
 
@@ -101,6 +104,14 @@ class AvroRowDeserializationSchema(DeserializationSchema):
     def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:
         self._schema = _schema(record_class, avro_schema_string, type(self).__name__)
         self._convert: Convert | None = None
+        self._columns: RecordColumns | None = None
+        self.gives_columns = uncolumnar(self.get_produced_type()) is None
+
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Returns the rows of many messages; None = read them one by one."""
+        if self._columns is None:
+            self._columns = RecordColumns(self._schema)
+        return self._columns.read(messages)
 
     def deserialize(self, message: bytes) -> Any:
         """Returns the row.
@@ -127,7 +138,51 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         return type_of(self._schema.parsed)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_convert": None}
+        return {**self.__dict__, "_convert": None, "_columns": None}
+
+
+class RecordColumns:
+    """Records in Avro's binary form as columns.
+
+    Args:
+        schema: of records, all of whose fields can stand in columns.
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._parsed = schema.parsed
+        declared = type_of(schema.parsed)
+        assert isinstance(declared, RowTypeInfo)
+        self._names, self._types = declared.field_names, declared.field_types
+        self._schema = arrow_schema(declared, {RECORDS: ROW})
+        named: dict[str, list[Convert]] = {}
+        self._converts = [_converter(field["type"], named, to_rows=True) for field in schema.parsed["fields"]]
+        self._read = fastavro_module().schemaless_reader
+
+    def read(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """One row for each message; None = one of them is malformed."""
+        records: list[dict[str, Any]] = []
+        try:
+            for message in messages:
+                stream = io.BytesIO(message)
+                records.append(self._read(stream, self._parsed, None))
+                if stream.read(1):
+                    return None
+        except Exception:  # fastavro raises what it stumbles over; one by one it is found out which it is
+            return None
+        return self.of(records)
+
+    def of(self, records: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
+        """One row for each record as fastavro gives it; None = one does not fit."""
+        arrays = []
+        try:
+            for name, declared, convert in zip(self._names, self._types, self._converts, strict=True):
+                values = [record[name] for record in records]
+                if convert is not _same:
+                    values = list(map(convert, values))
+                arrays.append(column_of(values, name, declared))
+        except Exception:  # whatever it is: rows say it
+            return None
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class AvroRowSerializationSchema(SerializationSchema):
@@ -160,6 +215,11 @@ class AvroRowSerializationSchema(SerializationSchema):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_convert": None}
+
+
+def record_converter(schema: AvroSchema) -> Convert:
+    """What makes rows of a schema's records as fastavro gives them."""
+    return _converter(schema.parsed, {}, to_rows=True)
 
 
 def _converter(schema: Any, named: dict[str, list[Convert]], *, to_rows: bool) -> Convert:

@@ -134,7 +134,7 @@ class CsvColumns:
         if fast is not None:
             try:
                 return self._read_fast(number, fast, texts)
-            except (pa.ArrowInvalid, _Odd):
+            except (pa.ArrowInvalid, OddTextError):
                 pass
         try:
             values = list(map(self._readers[number], texts.to_pylist()))
@@ -157,7 +157,7 @@ def _paired(raw: npt.NDArray[np.uint8]) -> bool:
     return returns[-1] < len(raw) - 1 and bool((raw[returns + 1] == _NEWLINE).all())
 
 
-class _Odd(Exception):
+class OddTextError(Exception):
     """A text that Arrow may read and Python does not, or not alike."""
 
 
@@ -174,11 +174,15 @@ def _fast_reader(declared: TypeInformation) -> Read | None:
             return lambda texts: _without(texts, b"xXnN").cast(pa.float64()).cast(data_type, safe=False)
         if declared.basic_type is BasicType.BOOLEAN:
             return _booleans
-    if data_type in (TIMESTAMP, INSTANT):
-        return lambda texts: _in_range(texts.cast(data_type))
-    if data_type == pa.date32():
-        return lambda texts: _in_range(texts.cast(data_type))
-    return None
+    return moments_of(declared)
+
+
+def moments_of(declared: TypeInformation) -> Read | None:
+    """What reads texts as points in time or days; None = the type is another one. Raises ``OddTextError``."""
+    data_type = arrow_type(declared)
+    if data_type is None or (data_type not in (TIMESTAMP, INSTANT) and data_type != pa.date32()):
+        return None
+    return lambda texts: _in_range(texts.cast(data_type))
 
 
 def _without(texts: pa.Array, marks: bytes) -> pa.Array:
@@ -186,7 +190,7 @@ def _without(texts: pa.Array, marks: bytes) -> pa.Array:
     if data is not None:
         held = data.to_pybytes()
         if any(mark in held for mark in marks):
-            raise _Odd
+            raise OddTextError
     return texts
 
 
@@ -194,7 +198,7 @@ def _booleans(texts: pa.Array) -> pa.Array:
     lowered = pc.ascii_lower(texts)
     found = pc.equal(lowered, "true")
     if not pc.all(pc.or_(found, pc.equal(lowered, "false")), skip_nulls=True, min_count=0).as_py():
-        raise _Odd
+        raise OddTextError
     return found
 
 
@@ -203,7 +207,7 @@ def _in_range(moments: pa.Array) -> pa.Array:
     bounds = pc.min_max(moments.cast(pa.timestamp("us")))
     lowest, highest = (bounds[name].cast(pa.int64()).as_py() for name in ("min", "max"))
     if lowest is not None and not (_micros(_FIRST) <= lowest and highest <= _micros(_LAST)):
-        raise _Odd
+        raise OddTextError
     return moments
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
 from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
+from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema, one_character
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
 from firesteel.connectors.formats.type_texts import row_type
@@ -25,6 +27,8 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         self._schema, self._ignore = schema, ignore_parse_errors
         self._options = reader_options(schema.dialect)
         self._read: RowReader | None = None
+        self._columns: CsvColumns | None = None
+        self.gives_columns = CsvColumns.reads(schema)
         RowReader(schema)  # refuses types at once
 
     def deserialize(self, message: bytes) -> Any:
@@ -52,12 +56,23 @@ class CsvRowDeserializationSchema(DeserializationSchema):
                 "", None, None, f"malformed CSV {bytes(message)[:80]!r}: {reason_of(error)}"
             ) from error
 
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Returns the rows of many lines; None = read them one by one."""
+        if self._columns is None:
+            self._columns = CsvColumns(self._schema, None, self._schema.size())
+        ended = all(message.endswith(b"\n") for message in messages)
+        data = (b"" if ended else b"\n").join(messages)
+        if data.count(b"\n") != len(messages) - (0 if ended else 1):
+            return None  # a message has several lines, or some end with a newline
+        found = self._columns.read(data)
+        return found[0] if found is not None and found[0].num_rows == len(messages) else None
+
     def get_produced_type(self) -> TypeInformation:
         """Returns the type of the rows."""
         return self._schema.row_type
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_read": None}
+        return {**self.__dict__, "_read": None, "_columns": None}
 
     class Builder:
         """Builds a ``CsvRowDeserializationSchema``.

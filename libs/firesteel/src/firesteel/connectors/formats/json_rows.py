@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from firesteel.common.serialization import DeserializationSchema, SerializationS
 from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.arranged import lists_of
+from firesteel.connectors.formats.json_columns import JsonColumns
 from firesteel.connectors.formats.json_shapes import quick_parser
 from firesteel.connectors.formats.json_values import decimal_or_float, has_decimals, json_reader, json_writer
 from firesteel.connectors.formats.type_texts import as_type
@@ -33,7 +34,9 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         self._type_info = type_info
         self._fail_on_missing, self._ignore = fail_on_missing_field, ignore_parse_errors
         self._parse: Callable[[bytes], Any] | None = None
+        self._columns: JsonColumns | None = None
         json_reader(type_info)  # refuses types at once
+        self.gives_columns = JsonColumns.reads(type_info, fail_on_missing_field=fail_on_missing_field)
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
@@ -57,12 +60,20 @@ class JsonRowDeserializationSchema(DeserializationSchema):
                 return None
             raise MalformedDataError("", None, None, f"malformed JSON {bytes(message)[:80]!r}: {error}") from error
 
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Returns the rows of many messages; None = read them one by one."""
+        if self._columns is None:
+            row_type = unwrapped(self._type_info)
+            assert isinstance(row_type, RowTypeInfo)
+            self._columns = JsonColumns(row_type, fail_on_missing_field=self._fail_on_missing)
+        return self._columns.read(messages)
+
     def get_produced_type(self) -> TypeInformation:
         """Returns the type of the rows."""
         return self._type_info
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parse": None}
+        return {**self.__dict__, "_parse": None, "_columns": None}
 
     class Builder:
         """Builds a ``JsonRowDeserializationSchema``."""

@@ -107,6 +107,8 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         deadline = time.monotonic() + self._settings.delivery_ms / 1000
         while True:
             producer = AIOKafkaProducer(**self._arguments, **more)
+            # Else batches of partitions without a leader are given up after request.timeout.ms.
+            producer._message_accumulator._batch_ttl = self._settings.delivery_ms / 1000
             try:
                 async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
                     await producer.start()

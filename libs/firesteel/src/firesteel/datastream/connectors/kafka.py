@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from firesteel.connectors.delivery import DeliveryGuarantee
+from firesteel.connectors.kafka.deserialization import ConsumerRecord, KafkaRecordDeserializationSchema
+from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+from firesteel.connectors.kafka.partitions import KafkaTopicPartition
 from firesteel.connectors.kafka.serialization import (
     KafkaProducerRecord,
     KafkaRecordSerializationSchema,
@@ -10,13 +13,21 @@ from firesteel.connectors.kafka.serialization import (
     KafkaTopicSelector,
 )
 from firesteel.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
+from firesteel.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 
 __all__ = [
+    "ConsumerRecord",
     "DeliveryGuarantee",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
     "KafkaProducerRecord",
+    "KafkaRecordDeserializationSchema",
     "KafkaRecordSerializationSchema",
     "KafkaRecordSerializationSchemaBuilder",
     "KafkaSink",
     "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
     "KafkaTopicSelector",
 ]

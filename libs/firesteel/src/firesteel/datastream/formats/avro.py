@@ -5,6 +5,7 @@ from __future__ import annotations
 from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat, AvroInputFormat
 from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo
+from firesteel.connectors.formats.confluent_avro import ConfluentRegistryAvroDeserializationSchema
 
 __all__ = [
     "AvroBulkWriters",
@@ -13,5 +14,6 @@ __all__ = [
     "AvroRowDeserializationSchema",
     "AvroRowSerializationSchema",
     "AvroSchema",
+    "ConfluentRegistryAvroDeserializationSchema",
     "GenericRecordAvroTypeInfo",
 ]

@@ -79,6 +79,41 @@ class Restoring:
             raise TaskInterrupt
 
 
+class Migrating:
+    """Restored state becomes of the types that operators have asked for when they were opened; as ``Restoring``.
+
+    Args:
+        work: what backends have left to do.
+        held: calls that wait until the task is open.
+        on_done: called on the thread of ``run``, last.
+    """
+
+    def __init__(
+        self, work: Sequence[Callable[[], None]], held: list[Callable[[], None]], on_done: Callable[[], None]
+    ) -> None:
+        self._work, self._on_done, self.held = work, on_done, held
+        self._given_up = False
+        self.done = False
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it; on any thread, once."""
+        try:
+            for work in self._work:
+                if self._given_up:
+                    raise TaskInterrupt
+                work()
+        except BaseException as error:  # steps of migrations are the user's
+            self.error = error
+        self.done = True
+        self._on_done()
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: it ends at the next state; from any thread."""
+        self._given_up = True
+        self.held.clear()
+
+
 class RestoreThreads:
     """The threads of a slot that read state, one for each task that does. Tasks do not wait for the end of theirs.
 

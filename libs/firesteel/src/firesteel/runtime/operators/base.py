@@ -184,6 +184,15 @@ class Operator(UserCode):
                 raise no_such_part(self.name, name, mine)
             mine[name].restore(written)
 
+    def defer_migrations(self) -> None:
+        """Before ``open``: restored state may be brought to its types of now later."""
+        if self.keyed is not None:
+            self.keyed.defer_migrations()
+
+    def take_migrations(self) -> Sequence[Callable[[], None]]:
+        """Behind ``open``: what is left to do of that, before any record comes; by a thread that may wait."""
+        return () if self.keyed is None else self.keyed.take_migrations()
+
     def snapshot_state(self, context: SnapshotContext) -> None:
         """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""
         for function in (*self._opened, *self._beside):

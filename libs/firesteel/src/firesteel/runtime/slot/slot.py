@@ -14,6 +14,7 @@ from firesteel.config import Settings
 from firesteel.config.options import EXCHANGE_CHANNEL_WINDOW, EXCHANGE_MAX_CHUNK
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProtocolError
+from firesteel.core.log_levels import set_level
 from firesteel.functions.source import Split
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
@@ -86,6 +87,9 @@ class Slot:
         self._lock = threading.Lock()
         self._tokens: dict[str, CancelToken] = {}
         self._attempts: dict[tuple[str, int], TaskDescriptor] = {}
+        self._job: dict[str, str] = {}
+        self._about: dict[str, dict[str, Any]] = {}
+        """What log lines say of a task, by execution."""
         """The last attempt of each subtask that was here."""
         self._pending: list[_Pending] = []
         self._main_blob: str | None = None
@@ -143,6 +147,9 @@ class Slot:
             self._set_cancelled(message.get("execution_ids"), float(message.get("interval_ms") or 30_000) / 1000)
         elif kind == "release":
             self._set_cancelled(None, RELEASE_INTERRUPT_SECONDS)
+        elif kind == "log_levels":
+            set_log_levels(message["levels"])
+            return
         elif kind == "inspect":
             self._inspector.answer(message)
             return
@@ -228,6 +235,7 @@ class Slot:
             for task in plain["tasks"]:
                 self.state(task["execution_id"], ExecutionState.FAILED, failure, {})
         else:
+            self._job = {"job": deployment.job_id}
             self._deploy(deployment)
 
     def _deploy(self, deployment: Deployment) -> None:
@@ -244,6 +252,8 @@ class Slot:
             if any(d.execution_id in before for d in pending.new):
                 before += pending.before
         self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
+        for d in new:
+            self._about[d.execution_id] = {"vertex": d.vertex_id, "subtask": d.subtask, "attempt": d.attempt}
         self._pending.append(_Pending(deployment, new, before, self._clock.epoch_ms()))
         self._run_pending()
 
@@ -277,6 +287,7 @@ class Slot:
 
     def _forget(self, execution_id: str) -> None:
         """Another attempt takes the place of one that has ended."""
+        self._about.pop(execution_id, None)
         self._collects.forget(execution_id)
         with self._lock:
             self._tokens.pop(execution_id, None)
@@ -322,7 +333,8 @@ class Slot:
 
     def log_fields(self) -> dict[str, Any]:
         """What tells where a record is logged, here and now."""
-        fields: dict[str, Any] = {"execution_id": self.running_here()}
+        execution_id = self.running_here()
+        fields = {"execution_id": execution_id, **self._job, **self._about.get(execution_id or "", {})}
         return fields if self._telemetry is None else fields | self._telemetry.log_fields()
 
     def close_telemetry(self) -> None:
@@ -526,6 +538,12 @@ def _notify(task: RunningTask, checkpoint_id: int, *, complete: bool) -> None:
         task.task.checkpoint_complete(checkpoint_id)
     else:
         task.task.checkpoint_aborted(checkpoint_id)
+
+
+def set_log_levels(levels: Mapping[str, str]) -> None:
+    """Of the loggers of this process, as its TaskManager says."""
+    for logger, level in levels.items():
+        set_level(logger, level)
 
 
 def _add_splits(task: RunningTask, splits: list[Split], no_more: bool, serial: int) -> None:

@@ -24,7 +24,7 @@ from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.slot.control import ControlChannel, Message
-from firesteel.runtime.slot.slot import Slot
+from firesteel.runtime.slot.slot import Slot, set_log_levels
 from firesteel.runtime.slot.slot_logging import SlotLogHandler
 from firesteel.runtime.slot.slot_process import run_in
 from firesteel.runtime.slot.stdio import OutputForwarder
@@ -118,6 +118,7 @@ def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Messa
         slot.attach(channel, streams)
         remove_wiring()
         with _surroundings(slot, channel, interrupter, streams, clock):
+            set_log_levels(answer.get("log_levels") or {})
             channel.start()
             loop.run()
             all_ended = slot.join_threads()

@@ -12,6 +12,12 @@ import pyarrow as pa
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.schema import uncolumnar
+from firesteel.functions.checkpointed import (
+    CheckpointedFunction,
+    CheckpointListener,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
 from firesteel.functions.coroutines import AWAITED, refuse_coroutines
 from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import (
@@ -19,6 +25,7 @@ from firesteel.functions.source import (
     End,
     NeedSplits,
     Plain,
+    ReaderBase,
     ReaderContext,
     Source,
     SourceBatch,
@@ -105,6 +112,27 @@ class TaskReaderContext(ReaderContext):
         return self._runtime_context
 
 
+class _ReaderCheckpoints(CheckpointedFunction, CheckpointListener):
+    """Tells a reader of checkpoints."""
+
+    def __init__(self, source_input: SourceInput) -> None:
+        self._input = source_input
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        """It has none."""
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """The barrier is here: positions hold."""
+        number, positions = context.get_checkpoint_id(), dict(self._input.positions)
+        reader = self._input.reader
+        self._input.tell_reader(lambda: reader.positions_in_checkpoint(number, positions))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Hand it on."""
+        reader = self._input.reader
+        self._input.tell_reader(lambda: reader.notify_checkpoint_complete(checkpoint_id))
+
+
 class SourceInput(UserCode, TaskInput):
     """Polls a reader and asks for splits.
 
@@ -177,6 +205,7 @@ class SourceInput(UserCode, TaskInput):
             max_columnar_records = max_records
         self._columnar_limits = _Limits(max_columnar_records, COLUMN_SECONDS, COLUMN_BYTES)
         self._count = min(SMALLEST_POLL, max_records)
+        self._source_makes_columns = source.makes_columns
         self._type = source.produced_type()
         self._columns = None if self._type is None or uncolumnar(self._type) else StreamColumns(self._type)
         self._ready = True
@@ -210,6 +239,9 @@ class SourceInput(UserCode, TaskInput):
         function = self._reader.checkpointed_function() if isinstance(self._reader, SourceReader) else None
         if function is not None and self._operator is not None:
             self._operator.add_function(function)
+        hears = type(self._reader).notify_checkpoint_complete is not ReaderBase.notify_checkpoint_complete
+        if hears and self._operator is not None:
+            self._operator.add_function(_ReaderCheckpoints(self))
         if isinstance(self._reader, AsyncSourceReader):
             self._async = self._polls(self._reader)
             self._async.start()
@@ -222,7 +254,22 @@ class SourceInput(UserCode, TaskInput):
         self._arm_alignment()
 
     def _polls(self, reader: AsyncSourceReader[Any]) -> AsyncPolls:
-        return AsyncPolls(reader, self._max, lambda: self._post(self._available), self.name)
+        most = self._columnar_limits.records if self._source_makes_columns else self._max
+        return AsyncPolls(reader, most, lambda: self._post(self._available), self.name)
+
+    def tell_reader(self, call: Callable[[], None]) -> None:
+        """Call one of the reader's methods where all of them are called."""
+        if self._closed or self._ended:
+            return
+        if self._async is not None:
+            self._async.call(call)
+        else:
+            call()
+
+    @property
+    def reader(self) -> SourceReader[Any] | AsyncSourceReader[Any]:
+        """The reader that is driven."""
+        return self._reader
 
     @property
     def at_position(self) -> bool:

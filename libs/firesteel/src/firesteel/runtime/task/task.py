@@ -21,7 +21,7 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.checkpoints.restoring import Restoring
+from firesteel.runtime.checkpoints.restoring import Migrating, Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators import Consumer
@@ -91,7 +91,7 @@ class StreamTask:
         if context.checkpointing:
             self._context.make_durable = lambda work: self._checkpoints.make_durable(work, self.on_error)
         self._restore, self._services = restore, services
-        self._restoring: Restoring | None = None
+        self._restoring: Restoring | Migrating | None = None
         self._final = services.final
         self._by_pieces = services.unaligned and not inputs.begins_barriers
         self._committed = False
@@ -179,18 +179,22 @@ class StreamTask:
         self._move(ExecutionState.INITIALIZING, "deployed")
         self._token.check()
         if self._restore is None:
-            self._open()
+            self._open_operators()
+            self._begin()
             return
         self._checkpoints.restored(self._restore)
-        restoring = self._restoring = Restoring(
-            self._restore,
-            self.plan.operators,
-            self.info,
-            self._services.open_state,
-            lambda: self.loop.call_soon_threadsafe(lambda: self._guarded(self._restored)),
+        self._apart(
+            Restoring(self._restore, self.plan.operators, self.info, self._services.open_state, self._when_restored)
         )
+
+    def _apart(self, restoring: Restoring | Migrating) -> None:
+        """Have something done while the loop serves everybody else; the task goes on when it is done."""
+        self._restoring = restoring
         self._services.apart(self._token, restoring.run)
         self._restored()
+
+    def _when_restored(self) -> None:
+        self.loop.call_soon_threadsafe(lambda: self._guarded(self._restored))
 
     def when_open(self, call: Callable[[], None]) -> None:
         """Do something when the task is open: now, unless its state is being read."""
@@ -206,20 +210,33 @@ class StreamTask:
         self._token.check()
         if restoring.error is not None:
             raise restoring.error
+        if isinstance(restoring, Restoring):
+            if restoring.in_flight:
+                self._inputs.replay(restoring.in_flight)
+            for operator in self.plan.operators:
+                operator.defer_migrations()
+            self._open_operators()
+            left = [work for operator in self.plan.operators for work in operator.take_migrations()]
+            if left:
+                self._apart(Migrating(left, restoring.held, self._when_restored))
+                return
         self._restoring = None
-        if restoring.in_flight:
-            self._inputs.replay(restoring.in_flight)
-        self._open()
+        self._begin()
         for call in restoring.held:
             call()
 
-    def _open(self) -> None:
+    def _open_operators(self) -> None:
         """All operators have their state."""
         self._guard.active = self._token
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
             self._opened.append(operator)
             operator.open(replace(self._context, stamp=self.plan.stage_of[index].stamp))
+        self._guard.active = None
+
+    def _begin(self) -> None:
+        """All operators are open, and have their state as they want it."""
+        self._guard.active = self._token
         self._inputs.open()
         self._guard.active = None
         self._move(ExecutionState.RUNNING, "all operators are open")

@@ -81,7 +81,7 @@ class WindowState(AttachedColumns):
         for name, function, given in now["aggregates"]:
             known = before.get(name, (function, given))
             if known[0] != function:
-                reason = f"it was {known[0]} and is {function} now: give it another name to begin with it empty"
+                reason = f"it was {known[0]} and is {function} now"
                 raise StateMigrationError(info.name, name, reason)
             if known[1] != given and not _wider(known[1], given):
                 raise StateMigrationError(info.name, name, f"its input was {known[1]} and is {given} now")

@@ -49,8 +49,13 @@ class RestAccess(BearerTokens):
         )
 
 
-def check_binding(settings: Settings, host: str) -> None:
+def check_binding(settings: Settings, host: str, key: str = options.REST_BIND_ADDRESS.key) -> None:
     """Refuse to open the REST API to other hosts without a token.
+
+    Args:
+        settings: may name a token file.
+        host: address to bind to.
+        key: of the option that names it.
 
     Raises:
         ConfigurationError: says what to set.
@@ -62,7 +67,7 @@ def check_binding(settings: Settings, host: str) -> None:
     ):
         return
     raise ConfigurationError(
-        f"{options.REST_BIND_ADDRESS.key} = {host} would open the REST API to other hosts, and whoever reaches it "
+        f"{key} = {host} would open the REST API to other hosts, and whoever reaches it "
         f"could read what jobs do: set {options.REST_TOKEN_FILE.key} to a file of mode 0600 with a token, or "
         f"{options.REST_ALLOW_UNAUTHENTICATED.key}: true if the network is safe."
     )

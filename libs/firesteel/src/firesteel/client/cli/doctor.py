@@ -1,0 +1,287 @@
+"""``firesteel doctor``: asks this host and the cluster for facts, and shows what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import platform
+import re
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from firesteel import __version__
+from firesteel.checkpoint.places import is_s3, s3_place
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.doctor_findings import Facts, Level, Node, Place, Port, findings, is_failed
+from firesteel.client.cli.waiting import waited
+from firesteel.client.connections import close_connections, cluster_url, connect
+from firesteel.client.console import Console
+from firesteel.config import options
+from firesteel.config.addresses import is_loopback
+from firesteel.config.memory import has_memory_options, taskmanager_memory
+from firesteel.config.settings import Settings
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import (
+    CheckpointStorageError,
+    ConfigurationError,
+    FiresteelError,
+    JavaNotFoundError,
+    PeerUnreachableError,
+)
+from firesteel.core.machine import free_memory, physical_memory, usable_cores
+from firesteel.core.python_packages import environment_id, installed
+from firesteel.core.run_directory import private_directory
+
+_SERVICES: Final = ("dispatcher", "historyserver", "jobmaster", "resourcemanager", "taskmanager")
+_REQUIREMENT: Final = re.compile(r"[A-Za-z0-9._-]+")
+_PORTS: Final = (
+    options.REST_PORT,
+    options.JOBMANAGER_RPC_PORT,
+    options.RESOURCEMANAGER_PORT,
+    options.JOBMASTER_PORT,
+)
+_PLACES: Final = (
+    options.CHECKPOINTING_DIRECTORY,
+    options.SAVEPOINT_DIRECTORY,
+    options.HA_STORAGE_DIRECTORY,
+    options.ARCHIVE_DIRECTORY,
+    options.LOG_DIRECTORY,
+)
+
+
+def doctor(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel doctor``."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        work = thread.submit(look, parsed)
+        facts = waited(console, "Looking", work.result)
+    found = findings(facts)
+    if parsed.json:
+        console.say_json({"findings": [one.plain() for one in found], "ok": not is_failed(found, parsed.strict)})
+    else:
+        for one in found:
+            if parsed.all or one.level is not Level.OK:
+                console.say(one.line())
+        counts = {level: sum(one.level is level for one in found) for level in Level}
+        console.say(
+            f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.OK]} in order"
+            + ("" if parsed.all else " (--all shows them)")
+        )
+    return exit_codes.FAILED if is_failed(found, parsed.strict) else exit_codes.DONE
+
+
+def look(parsed: argparse.Namespace) -> Facts:
+    """All facts. What can't be found out becomes a fact, never an error."""
+    facts = Facts(
+        sys.version_info[:3],
+        __version__,
+        versions=dict(_needed()),
+        services=dict(_services()),
+        physical_memory=physical_memory(),
+        free_memory=free_memory(),
+        cores=usable_cores(),
+        environment=environment_id(),
+    )
+    facts = _with_spark(facts)
+    try:
+        settings = settings_of(parsed)
+        facts = replace(facts, warnings=tuple(settings.check()))
+    except ConfigurationError as error:
+        return replace(facts, settings_problem=str(error))
+    facts = _with_java(facts, settings)
+    facts = replace(
+        facts,
+        slots=settings.get(options.TASKMANAGER_SLOTS),
+        process_size=_process_size(settings),
+        places=tuple(_places(settings)),
+    )
+    return _with_cluster(facts, settings)
+
+
+def _needed() -> Iterator[tuple[str, str | None]]:
+    there = installed()
+    for text in metadata.requires("firesteel") or ():
+        requirement, _, marker = text.partition(";")
+        found = _REQUIREMENT.match(requirement)
+        if found is not None and not marker:  # extras and what other systems need are no duty
+            name = found[0].lower().replace("_", "-")
+            yield name, there.get(name)
+
+
+def _services() -> Iterator[tuple[str, str]]:
+    there = installed()
+    for name in _SERVICES:
+        if version := there.get(f"firesteel-{name}"):
+            yield name, version
+
+
+def _with_spark(facts: Facts) -> Facts:
+    spec = find_spec("pyspark")
+    if spec is None or not spec.origin:
+        return replace(facts, spark_problem="pyspark is not installed")
+    if not any(Path(spec.origin).parent.glob("jars/spark-core_*.jar")):
+        return replace(facts, spark_problem=f"the pyspark in {Path(spec.origin).parent} has no jars")
+    return replace(facts, spark=metadata.version("pyspark"))
+
+
+def _with_java(facts: Facts, settings: Settings) -> Facts:
+    from firesteel.spark.java import find_java  # Spark's folder is imported by few verbs
+
+    try:
+        java = find_java(settings.get(options.JAVA_HOME))
+    except JavaNotFoundError as error:
+        return replace(facts, java_problem=str(error))
+    return replace(facts, java=f"Java {java.feature} at {java.home}")
+
+
+def _process_size(settings: Settings) -> int | None:
+    if not has_memory_options(settings):
+        return None
+    try:
+        return taskmanager_memory(settings).process_size
+    except ConfigurationError:  # settings.check() has said so, or the service will
+        return None
+
+
+# -- storage
+
+
+def _places(settings: Settings) -> Iterator[Place]:
+    yield _local(tempfile.gettempdir(), "the directory for temporary files")
+    run = settings.get(options.RUN_DIRECTORY)
+    if run is not None:
+        yield _local(run, options.RUN_DIRECTORY.key)
+    cluster = settings.get(options.CLUSTER_DIRECTORY)
+    if cluster is None:
+        try:
+            cluster = str(private_directory(None))
+        except FiresteelError as error:
+            yield Place("the directory of this user's clusters", tempfile.gettempdir(), str(error))
+    if cluster is not None:
+        yield _local(cluster, options.CLUSTER_DIRECTORY.key)
+    for option in _PLACES:
+        path = settings.get(option)
+        if path:
+            yield _bucket(path, option.key, settings) if is_s3(path) else _local(path, option.key)
+
+
+def _local(path: str, what: str) -> Place:
+    folder = Path(urlsplit(path).path if path.startswith("file:") else path)
+    if "://" in str(path) and not path.startswith("file:"):
+        return Place(what, path, "no directory, and no object store that is known: s3://bucket/directory is")
+    nearest = folder
+    while not nearest.exists() and nearest != nearest.parent:  # it is made when it is needed
+        nearest = nearest.parent
+    probe = nearest / f".firesteel-doctor-{secrets.token_hex(8)}"
+    try:
+        free = shutil.disk_usage(nearest).free
+        if not nearest.is_dir():
+            return Place(what, path, f"{nearest} is no directory")
+        try:
+            probe.write_bytes(b"doctor")
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return Place(what, path, error.strerror or str(error))
+    return Place(what, path, free=free)
+
+
+def _bucket(path: str, what: str, settings: Settings) -> Place:
+    if find_spec("minio") is None:
+        return Place(what, path, "the package minio is missing here: pip install 'firesteel[s3]'")
+    from firesteel.checkpoint.s3_client import S3Client  # needs the extra
+
+    try:
+        S3Client(settings).check(s3_place(path, what))
+    except (ConfigurationError, CheckpointStorageError) as error:
+        return Place(what, path, str(error))
+    return Place(what, path)
+
+
+# -- the cluster
+
+
+def _with_cluster(facts: Facts, settings: Settings) -> Facts:
+    try:
+        facts = replace(facts, url=cluster_url(settings))
+        connection = connect(settings)
+    except ConfigurationError as error:
+        return replace(facts, secret_problem=str(error))
+    except PeerUnreachableError as error:
+        reason = str(error).partition("): ")[0] + ")" if "): " in str(error) else str(error)
+        return replace(facts, cluster_problem=reason, ports=tuple(_ports(settings)))
+    except FiresteelError as error:
+        return replace(facts, cluster_problem=str(error))
+    try:
+        rest, run = connection.rest, connection.loop.run
+        about, at = run(rest.contact(), 20), run(rest.date(), 20)
+        overview, rows = run(rest.get("/overview"), 30), run(rest.get("/taskmanagers"), 30)["taskmanagers"]
+    except (FiresteelError, TimeoutError, KeyError) as error:
+        return replace(facts, cluster_problem=f"{facts.url}: {error or 'no answer in time'}")
+    finally:
+        close_connections()
+    clock = SystemClock()
+    return replace(
+        facts,
+        cluster_version=str(about["firesteel-version"]),
+        skew_s=None if at is None else _skew(at, clock.epoch_ms()),
+        slots_total=int(overview["slots-total"]),
+        slots_free=int(overview["slots-available"]),
+        nodes=tuple(_nodes(rows, clock.epoch_ms())),
+    )
+
+
+def _skew(date: str, now_ms: int) -> float | None:
+    """Of a header ``Date``, which has whole seconds."""
+    try:
+        theirs = parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError):
+        return None
+    ahead = theirs - now_ms / 1000
+    return 0.0 if -2.0 < ahead < 1.0 else ahead
+
+
+def _nodes(rows: Iterable[dict[str, Any]], now_ms: int) -> Iterator[Node]:
+    for row in rows:
+        hardware, heard = row.get("hardware", {}), int(row.get("timeSinceLastHeartbeat", 0))
+        yield Node(
+            str(row["id"]),
+            str(urlsplit(str(row.get("path", ""))).hostname or row.get("path", "?")),
+            str(hardware.get("firesteel-environment", "")),
+            str(hardware.get("firesteel-python", "")),
+            int(hardware.get("freeMemory", 0)),
+            int(hardware.get("physicalMemory", 0)),
+            max(0.0, (now_ms - heard) / 1000) if heard > 0 else 0.0,
+        )
+
+
+def _ports(settings: Settings) -> Iterator[Port]:
+    host = settings.get(options.REST_ADDRESS)
+    if not is_loopback(host) and host not in (platform.node(), socket.gethostname()):
+        return  # the cluster is to be on another host
+    for option in _PORTS:
+        port = settings.get(option)
+        if port:
+            yield Port(option.key, "127.0.0.1", port, _problem_of("127.0.0.1", port))
+
+
+def _problem_of(host: str, port: int) -> str:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            return error.strerror or os.strerror(error.errno or 0)
+    return ""

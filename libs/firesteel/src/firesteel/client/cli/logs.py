@@ -1,0 +1,232 @@
+"""``firesteel logs``: what services, JobMasters and tasks have logged, over REST."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.waiting import wait_for
+from firesteel.client.connections import Connection, close_connections, connect
+from firesteel.client.console import Console
+from firesteel.core.errors import ConfigurationError, JobNotFoundError, PeerUnreachableError, RpcError
+
+JOBMANAGER: Final = "jobmanager"
+_JOB: Final = re.compile(r"[0-9a-fA-F]{32}")
+_STEP_SECONDS: Final = 1.0
+_LINE_BYTES: Final = 400
+"""A generous line: so many bytes of a file are read for each line that is wanted."""
+_LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 26
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file that can be read.
+
+    Attributes:
+        owner: TaskManager, or ``jobmanager``.
+        name: of the file.
+        size: bytes.
+        only: lines that hold this are wanted; empty = all.
+    """
+
+    owner: str
+    name: str
+    size: int
+    only: str = ""
+
+    @property
+    def path(self) -> str:
+        """Of its content in the REST API."""
+        return f"{folder_of(self.owner)}/{quote(self.name, safe='')}"
+
+
+def logs(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel logs``."""
+    try:
+        connection = connect(settings_of(parsed))
+        if parsed.owner is None:
+            return _owners(parsed, console, connection)
+        files = wait_for(
+            console, connection, "Looking for logs", files_of(connection.rest.get, parsed.owner, parsed.file)
+        )
+        if parsed.list:
+            _say_list(parsed, console, files)
+        elif parsed.json:
+            console.say_json(
+                {"logs": [{**_plain(file), "lines": list(_tail(connection, file, parsed.lines)[0])} for file in files]}
+            )
+        else:
+            _show(console, connection, files, parsed.lines, parsed.follow)
+    finally:
+        close_connections()
+    return exit_codes.DONE
+
+
+def folder_of(owner: str) -> str:
+    """Of the logs of an owner in the REST API."""
+    return "/jobmanager/logs" if owner == JOBMANAGER else f"/taskmanagers/{quote(owner, safe='')}/logs"
+
+
+async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> list[LogFile]:
+    """The files that a word of the command line means.
+
+    Args:
+        get: asks the REST API.
+        owner: a job's id, a TaskManager's, or ``jobmanager``.
+        name: of the only file that is wanted; None = the main one of the owner.
+
+    Raises:
+        JobNotFoundError: there is no such owner, or file.
+    """
+    if _JOB.fullmatch(owner):
+        return await _of_job(get, owner.lower(), name)
+    try:
+        listed = (await get(folder_of(owner)))["logs"]
+    except JobNotFoundError as error:
+        raise JobNotFoundError(
+            f"there are no logs of {owner!r}: name a job's id, a TaskManager's id (`firesteel logs` lists them) or "
+            f"{JOBMANAGER}"
+        ) from error
+    files = [LogFile(owner, str(one["name"]), int(one["size"])) for one in listed]
+    if name is None:
+        return files
+    found = [file for file in files if file.name == name]
+    if not found:
+        raise JobNotFoundError(f"{owner} has no log {name!r}, only {', '.join(file.name for file in files) or 'none'}")
+    return found
+
+
+async def _of_job(get: Callable[[str], Any], job_id: str, name: str | None) -> list[LogFile]:
+    """That of its JobMaster, and its lines in those of its TaskManagers."""
+    details = await get(f"/jobs/{job_id}")  # an unknown job is an error of its own
+    listed = (await get(folder_of(JOBMANAGER)))["logs"]
+    files = [LogFile(JOBMANAGER, str(one["name"]), int(one["size"])) for one in listed if job_id in str(one["name"])]
+    at: set[str] = set()
+    for vertex in details["vertices"]:
+        shown = await get(f"/jobs/{job_id}/vertices/{vertex['id']}/taskmanagers")
+        at |= {str(one["taskmanager-id"]) for one in shown["taskmanagers"]}
+    for owner in sorted(at - {"(unassigned)"}):
+        try:
+            theirs = (await get(folder_of(owner)))["logs"]
+        except (JobNotFoundError, RpcError):  # it has gone, and its logs with it
+            continue
+        files += [LogFile(owner, str(one["name"]), int(one["size"]), job_id) for one in main_files(theirs)]
+    found = [file for file in files if name in (None, file.name)]
+    if not found:
+        raise JobNotFoundError(f"there is no log of job {job_id} any more", job_id)
+    return found
+
+
+def main_files(listed: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The log of a TaskManager: no rotated ones, nothing that was printed, and what slots log is in it."""
+    return [
+        one
+        for one in listed
+        if str(one["name"]).endswith(".log") and not str(one["name"]).startswith(("slot-", "executor-"))
+    ]
+
+
+def last_lines(text: str, count: int, only: str = "") -> list[str]:
+    """The last lines of a text.
+
+    Args:
+        text: whose first line may be cut.
+        count: most lines.
+        only: what each has to hold; lines that continue one (a traceback) go with it.
+    """
+    lines = text.splitlines()
+    if only:
+        lines = list(with_continuations(lines, only))
+    return lines[-count:] if count else []
+
+
+def with_continuations(lines: Iterable[str], only: str) -> Iterator[str]:
+    """Lines that hold a text, and those behind them that begin no record."""
+    wanted = False
+    for line in lines:
+        if line[:1].isdigit() or line.startswith("{"):  # a time, or JSON: another record
+            wanted = only in line
+        if wanted:
+            yield line
+
+
+def _tail(connection: Connection, file: LogFile, count: int) -> tuple[list[str], int]:
+    """Its last lines, and up to which byte they go."""
+    want = min(_MOST_BYTES, max(_LEAST_BYTES, count * _LINE_BYTES * (8 if file.only else 1)))
+    start = max(0, file.size - want)
+    data, end = connection.loop.run(connection.rest.part(file.path, start))
+    if start:
+        data = data.partition(b"\n")[2]
+    return last_lines(data.decode(errors="replace"), count, file.only), end
+
+
+def _show(console: Console, connection: Connection, files: list[LogFile], count: int, follow: bool) -> None:
+    shown = [file for file in files if file.name.endswith(".log")] or files
+    ends: dict[LogFile, int] = {}
+    for file in shown:
+        lines, ends[file] = _tail(connection, file, count)
+        if len(shown) > 1 and lines:
+            console.note(f"==> {file.owner}: {file.name} <==")
+        for line in lines:
+            console.say(line)
+    last = shown[-1]
+    while follow:
+        time.sleep(_STEP_SECONDS)
+        for file in shown:
+            data, ends[file] = _more(connection, file, ends[file])
+            lines = data.decode(errors="replace").splitlines()
+            if file.only:
+                lines = list(with_continuations(lines, file.only))
+            if lines and file is not last:
+                last = file
+                console.note(f"==> {file.owner}: {file.name} <==")
+            for line in lines:
+                console.say(line)
+
+
+def _more(connection: Connection, file: LogFile, start: int) -> tuple[bytes, int]:
+    """Whole lines behind a byte, and up to which one they go. A file that became shorter was begun anew."""
+    try:
+        data, end = connection.loop.run(connection.rest.part(file.path, start))
+    except (JobNotFoundError, PeerUnreachableError):  # it is being rotated, or its owner restarts
+        return b"", start
+    if end < start:
+        return b"", 0
+    whole = data[: data.rfind(b"\n") + 1]
+    return whole, start + len(whole)
+
+
+def _owners(parsed: argparse.Namespace, console: Console, connection: Connection) -> int:
+    if parsed.follow or parsed.file or parsed.list:
+        raise ConfigurationError(f"say whose logs: a job's id, a TaskManager's, or {JOBMANAGER}")
+    run, rest = connection.loop.run, connection.rest
+    taskmanagers = [str(one["id"]) for one in run(rest.get("/taskmanagers"))["taskmanagers"]]
+    jobs = [(str(one["jid"]), str(one["name"])) for one in run(rest.get("/jobs/overview"))["jobs"]]
+    if parsed.json:
+        console.say_json({"owners": [JOBMANAGER, *taskmanagers, *(job_id for job_id, _ in jobs)]})
+        return exit_codes.DONE
+    console.say(JOBMANAGER)
+    for one in taskmanagers:
+        console.say(one)
+    for job_id, name in jobs:
+        console.say(f"{job_id}  {name}")
+    return exit_codes.DONE
+
+
+def _say_list(parsed: argparse.Namespace, console: Console, files: list[LogFile]) -> None:
+    if parsed.json:
+        console.say_json({"logs": [_plain(file) for file in files]})
+        return
+    for file in files:
+        console.say(f"{file.size:>14,}  {file.owner}  {file.name}")
+
+
+def _plain(file: LogFile) -> dict[str, Any]:
+    return {"owner": file.owner, "name": file.name, "size": file.size}

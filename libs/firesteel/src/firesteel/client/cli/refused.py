@@ -1,0 +1,67 @@
+"""Options and verbs of ``flink`` that ``firesteel`` does not have: each is refused by its name, with what to use."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+_WHERE: Final = "say which cluster is meant with --config-dir DIR or -m HOST:PORT"
+_YARN: Final = "clusters on YARN come with a later version; -m HOST:PORT names a running cluster"
+_JAVA: Final = "Java programs don't run here; name a Python program: `firesteel run program.py`"
+
+VERBS: Final = {
+    "run-application": "application mode comes with a later version; `firesteel run` submits to a session cluster",
+    "help": "use `firesteel --help` or `firesteel VERB --help`",
+    "modify": "a running job can't be rescaled; stop it with a savepoint, and run it with -s PATH and another -p",
+}
+
+OF_CLUSTER_VERBS: Final[Sequence[tuple[Sequence[str], str]]] = (
+    (("-z", "--zookeeperNamespace"), _WHERE),
+    (("-e", "--executor"), "use -t remote"),
+    (("-yid", "--yarnapplicationId"), _YARN),
+)
+"""Spellings of an option, and what to use."""
+
+OF_PROGRAMS: Final[Sequence[tuple[Sequence[str], str]]] = (
+    (("-c", "--class"), _JAVA),
+    (("-C", "--classpath"), f"{_JAVA}; its modules travel with -pyfs"),
+    (("-j", "--jarfile"), _JAVA),
+    (
+        ("-pyclientexec", "--pyClientExecutable"),
+        "the program is run by the Python of this command: start `PYTHON -m firesteel.client.cli run` with another one",
+    ),
+    (("-pypath", "--pyPythonPath"), "use -pyfs: what it names comes first on the path of the slots"),
+    (("-q", "--sysoutLogging"), "logs of a job are with `firesteel logs JOB_ID`"),
+    (("-yd", "--yarndetached"), "use -d"),
+    (("-ys", "-yjm", "-ytm", "-yqu", "-ynm", "-yat", "-yt", "-yj", "-yh", "-yq", "-yn", "-ynl", "-yz"), _YARN),
+)
+OF_SAVEPOINT: Final[Sequence[tuple[Sequence[str], str]]] = (
+    (("-j", "--jarfile"), "no program is needed to remove a savepoint: --dispose PATH alone"),
+)
+
+
+def refuse(verb: argparse.ArgumentParser, rows: Sequence[tuple[Sequence[str], str]]) -> None:
+    """Have a verb refuse these options by their names."""
+    for spellings, instead in rows:
+        verb.add_argument(*spellings, action=_Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
+
+
+def refused_target(text: str) -> str:
+    """What to use in place of a target of Flink's; empty: it is unknown."""
+    if text.startswith("yarn"):
+        return _YARN
+    if text.startswith("kubernetes"):
+        return "clusters on Kubernetes come with a later version; -m HOST:PORT names a running cluster"
+    return ""
+
+
+class _Refused(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, instead: str = "", **keywords: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, **keywords)
+        self.instead = instead
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> NoReturn:
+        parser.error(f"{option} is not supported: {self.instead}")

@@ -1,0 +1,190 @@
+"""``firesteel top``: what the vertices of running jobs do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.jobs import ENDED
+from firesteel.client.cli.top_table import HEADER, WANTED, JobRows, VertexRow, lines
+from firesteel.client.cli.waiting import wait_for
+from firesteel.client.connections import Connection, close_connections, connect
+from firesteel.client.console import Console
+from firesteel.client.rest_client import RestClient
+from firesteel.core.errors import ConfigurationError, JobNotFoundError, RpcError
+from firesteel.core.ids import parse_job_id
+
+_NEEDS_RICH = (
+    "the live table needs the package rich: pip install 'firesteel[cli]'; without it, --once shows one moment, "
+    "and --json all figures of it"
+)
+
+
+def top(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel top``."""
+    job_id = None if parsed.job_id is None else parse_job_id(parsed.job_id.lower())
+    live = console.is_terminal and not parsed.once and not parsed.json
+    if live:
+        try:
+            import rich  # noqa: F401 # an extra
+        except ImportError as error:
+            raise ConfigurationError(_NEEDS_RICH) from error
+    try:
+        connection = connect(settings_of(parsed))
+        looking = Looking(connection.rest, job_id)
+        jobs = wait_for(console, connection, "Asking for metrics", looking.look())
+        if live:
+            _show(connection, looking, jobs, parsed.interval)
+        elif parsed.json:
+            console.say_json({"jobs": [job.plain() for job in jobs]})
+        else:
+            for line in lines(jobs, shutil.get_terminal_size().columns if console.is_terminal else None):
+                console.say(line)
+    finally:
+        close_connections()
+    return exit_codes.DONE
+
+
+class Looking:
+    """Asks for what is shown; lives on the loop of its connection.
+
+    Args:
+        rest: of the cluster.
+        job_id: the only job that is wanted; None = all that have not ended.
+    """
+
+    def __init__(self, rest: RestClient, job_id: str | None) -> None:
+        self._rest, self._job_id = rest, job_id
+        self._metrics: dict[tuple[str, str], str] = {}
+        """Job and vertex -> those wanted metrics that it has."""
+
+    async def look(self) -> list[JobRows]:
+        """All of this moment.
+
+        Raises:
+            JobNotFoundError: there is no such job.
+            RpcError: the cluster does not answer, or refuses.
+        """
+        if self._job_id is not None:
+            return [await self._job(self._job_id)]
+        found = (await self._rest.get("/jobs/overview"))["jobs"]
+        wanted = [str(job["jid"]) for job in found if job["state"] not in ENDED]
+        looks = await asyncio.gather(*(self._job_if_there(job_id) for job_id in wanted))
+        return [job for job in looks if job is not None]
+
+    async def _job_if_there(self, job_id: str) -> JobRows | None:
+        try:
+            return await self._job(job_id)
+        except JobNotFoundError:
+            return None
+
+    async def _job(self, job_id: str) -> JobRows:
+        details = await self._rest.get(f"/jobs/{job_id}")
+        checkpoints, restarts, *metrics = await asyncio.gather(
+            self._checkpoints(job_id),
+            self._restarts(job_id),
+            *(self._subtasks(job_id, str(vertex["id"])) for vertex in details["vertices"]),
+        )
+        now = int(details["now"])
+        rows = [VertexRow.of(vertex, found, now) for vertex, found in zip(details["vertices"], metrics, strict=True)]
+        return JobRows.of(details, checkpoints, restarts, rows)
+
+    async def _checkpoints(self, job_id: str) -> dict[str, Any] | None:
+        try:
+            return dict(await self._rest.get(f"/jobs/{job_id}/checkpoints"))
+        except JobNotFoundError:  # it takes none
+            return None
+
+    async def _restarts(self, job_id: str) -> int:
+        found = await self._rest.get(f"/jobs/{job_id}/metrics?get=numRestarts")
+        return int(found[0]["value"]) if found else 0
+
+    async def _subtasks(self, job_id: str, vertex_id: str) -> list[dict[str, Any]]:
+        path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
+        known = self._metrics.get((job_id, vertex_id))
+        if known is None:
+            there = {str(one["id"]) for one in await self._rest.get(path)}
+            known = ",".join(name for name in WANTED if name in there)
+            if not known:  # nothing has been reported yet
+                return []
+            self._metrics[job_id, vertex_id] = known
+        return list(await self._rest.get(f"{path}?get={known}&agg=min,max,sum"))
+
+
+def _show(connection: Connection, looking: Looking, jobs: Sequence[JobRows], interval: float) -> None:
+    """Until somebody presses q."""
+    from rich.console import Console as RichConsole
+    from rich.live import Live
+
+    screen = RichConsole()
+    with _single_keys() as key, Live(_table(jobs, ""), console=screen, screen=True, auto_refresh=False) as live:
+        trouble = ""
+        while True:
+            live.update(_table(jobs, trouble), refresh=True)
+            if key(interval) in ("q", "Q", "\x1b", "\x03", "\x04"):
+                return
+            try:
+                jobs, trouble = connection.loop.run(looking.look()), ""
+            except JobNotFoundError:
+                raise
+            except RpcError as error:  # it may come back
+                trouble = str(error)
+
+
+def _table(jobs: Sequence[JobRows], trouble: str) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    found: list[Any] = [Text(f"{time.strftime('%H:%M:%S')}  q: quit", style="dim")]
+    if trouble:
+        found.append(Text(trouble, style="bold red"))
+    if not jobs:
+        found.append(Text("No running jobs."))
+    for job in jobs:
+        table = Table(title=Text(job.title()), title_justify="left", expand=True, box=None, header_style="bold")
+        for number, name in enumerate(HEADER):
+            table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True, overflow="ellipsis")
+        for row in job.vertices:
+            cells = [Text(cell) for cell in row.cells()]
+            for position, share in ((5, row.busy), (6, row.back_pressured)):
+                cells[position].stylize("red" if (share or 0) >= 0.8 else "yellow" if (share or 0) >= 0.5 else "")
+            table.add_row(*cells)
+        found.append(table)
+    return Group(*found)
+
+
+@contextlib.contextmanager
+def _single_keys() -> Iterator[Any]:
+    """Gives a function that waits so many seconds for a key; empty = there was none."""
+    if not sys.stdin.isatty():
+
+        def wait(seconds: float) -> str:
+            time.sleep(seconds)
+            return ""
+
+        yield wait
+        return
+    into = sys.stdin.fileno()
+    before = termios.tcgetattr(into)
+    tty.setcbreak(into)
+
+    def key(seconds: float) -> str:
+        ready, _, _ = select.select([into], [], [], seconds)
+        return sys.stdin.read(1) or "\x04" if ready else ""
+
+    try:
+        yield key
+    finally:
+        termios.tcsetattr(into, termios.TCSADRAIN, before)

@@ -1,0 +1,207 @@
+"""What ``firesteel top`` shows: from REST answers to rows, and from rows to text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from firesteel.client.progress import clock_text
+
+RATES: Final = ("numRecordsInPerSecond", "numRecordsOutPerSecond")
+TIMES: Final = ("busyTimeMsPerSecond", "backPressuredTimeMsPerSecond")
+WATERMARKS: Final = ("currentInputWatermark", "currentOutputWatermark")
+WANTED: Final = (*RATES, *TIMES, *WATERMARKS)
+"""Metrics of a vertex's subtasks; those that it does not have stay empty."""
+_NO_WATERMARK: Final = -(1 << 62)
+_LAST_WATERMARK: Final = 1 << 62
+HEADER: Final = ("VERTEX", "STATE", "TASKS", "IN/S", "OUT/S", "BUSY", "BACKPR", "WM LAG")
+
+
+@dataclass(frozen=True)
+class VertexRow:
+    """A vertex of a job.
+
+    Attributes:
+        id, name: of the vertex.
+        status: of its tasks together.
+        running, parallelism: tasks that run, and all.
+        records_in, records_out: a second, of all subtasks; None = not known.
+        busy, back_pressured: share of the time from 0 to 1 of the subtask that has most of it.
+        watermark_lag_ms: of the subtask that is furthest behind; None = it has no watermark.
+    """
+
+    id: str
+    name: str
+    status: str
+    running: int
+    parallelism: int
+    records_in: float | None
+    records_out: float | None
+    busy: float | None
+    back_pressured: float | None
+    watermark_lag_ms: int | None
+
+    @staticmethod
+    def of(vertex: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], now_ms: int) -> VertexRow:
+        """Read an item of ``vertices`` of ``GET /jobs/:jobid``.
+
+        Args:
+            vertex: the item.
+            metrics: answers of ``GET /jobs/:jobid/vertices/:vertexid/subtasks/metrics``.
+            now_ms: epoch milliseconds, by the cluster's clock.
+        """
+        found = {str(one["id"]): one for one in metrics}
+        lag = None
+        for name in WATERMARKS:
+            least = _number(found, name, "min")
+            if lag is None and least is not None and _NO_WATERMARK < least < _LAST_WATERMARK:
+                lag = max(0, int(now_ms - least))
+        return VertexRow(
+            str(vertex["id"]),
+            str(vertex["name"]),
+            str(vertex["status"]),
+            int(vertex.get("tasks", {}).get("RUNNING", 0)),
+            int(vertex["parallelism"]),
+            _number(found, RATES[0], "sum"),
+            _number(found, RATES[1], "sum"),
+            _share(_number(found, TIMES[0], "max")),
+            _share(_number(found, TIMES[1], "max")),
+            lag,
+        )
+
+    def cells(self) -> tuple[str, ...]:
+        """As in ``HEADER``."""
+        return (
+            self.name,
+            self.status,
+            f"{self.running}/{self.parallelism}",
+            _rate(self.records_in),
+            _rate(self.records_out),
+            _percent(self.busy),
+            _percent(self.back_pressured),
+            _lag(self.watermark_lag_ms),
+        )
+
+
+@dataclass(frozen=True)
+class JobRows:
+    """A job.
+
+    Attributes:
+        id, name, state: of the job.
+        duration_ms: since its start.
+        checkpoint: number of its last completed checkpoint; None = none yet, or it takes none.
+        checkpoint_age_ms: since that was complete.
+        checkpoint_ms: how long it took.
+        failed_checkpoints: so many so far.
+        restarts: so many so far.
+        vertices: in the order of the job.
+    """
+
+    id: str
+    name: str
+    state: str
+    duration_ms: int
+    checkpoint: int | None
+    checkpoint_age_ms: int | None
+    checkpoint_ms: int | None
+    failed_checkpoints: int
+    restarts: int
+    vertices: tuple[VertexRow, ...]
+
+    @staticmethod
+    def of(
+        details: Mapping[str, Any], checkpoints: Mapping[str, Any] | None, restarts: int, rows: Iterable[VertexRow]
+    ) -> JobRows:
+        """Read answers about a job.
+
+        Args:
+            details: of ``GET /jobs/:jobid``.
+            checkpoints: of ``GET /jobs/:jobid/checkpoints``; None = it takes none.
+            restarts: its metric ``numRestarts``.
+            rows: its vertices.
+        """
+        checkpoints = checkpoints or {}
+        last = checkpoints.get("latest", {}).get("completed")
+        now = int(details["now"])
+        return JobRows(
+            str(details["jid"]),
+            str(details["name"]),
+            str(details["state"]),
+            int(details["duration"]),
+            int(last["id"]) if last else None,
+            max(0, now - int(last["latest_ack_timestamp"])) if last else None,
+            int(last["end_to_end_duration"]) if last else None,
+            int(checkpoints.get("counts", {}).get("failed", 0)),
+            restarts,
+            tuple(rows),
+        )
+
+    def title(self) -> str:
+        """Everything but the vertices."""
+        parts = [f"{self.name} ({self.id})", self.state, clock_text(self.duration_ms / 1000)]
+        if self.checkpoint is not None:
+            taken, age = (self.checkpoint_ms or 0) / 1000, _lag(self.checkpoint_age_ms)
+            parts.append(f"checkpoint {self.checkpoint}: {taken:.1f} s, {age} ago")
+        if self.failed_checkpoints:
+            parts.append(f"{self.failed_checkpoints} failed checkpoints")
+        if self.restarts:
+            parts.append(f"{self.restarts} restarts")
+        return "  ".join(parts)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def lines(jobs: Sequence[JobRows], width: int | None = None) -> list[str]:
+    """Text for people.
+
+    Args:
+        jobs: to show.
+        width: columns of the terminal: names are cut; None = no limit.
+    """
+    if not jobs:
+        return ["No running jobs."]
+    found: list[str] = []
+    for job in jobs:
+        cells = [HEADER, *(row.cells() for row in job.vertices)]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(HEADER))]
+        if width is not None:
+            widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(HEADER) - 1)))
+        found += [job.title(), *(_line(row, widths) for row in cells), ""]
+    return found[:-1]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name = cells[0] if len(cells[0]) <= widths[0] else cells[0][: widths[0] - 1] + "…"
+    left = [name.ljust(widths[0]), cells[1].ljust(widths[1])]
+    return "  ".join([*left, *(cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True))]).rstrip()
+
+
+def _number(found: Mapping[str, Mapping[str, Any]], name: str, key: str) -> float | None:
+    value = found.get(name, {}).get(key)
+    try:
+        number = float(value) if value is not None else None
+    except (TypeError, ValueError):
+        return None
+    return number if number is not None and number == number and abs(number) != float("inf") else None
+
+
+def _share(ms: float | None) -> float | None:
+    return None if ms is None else min(1.0, max(0.0, ms / 1000))
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _lag(ms: int | None) -> str:
+    if ms is None:
+        return "-"
+    return f"{ms} ms" if ms < 1000 else f"{ms / 1000:.1f} s" if ms < 60_000 else clock_text(ms / 1000)

@@ -1,0 +1,46 @@
+"""Archives of ended jobs that are kept in memory."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+Archive = Mapping[str, Any]
+
+
+class ArchiveCache:
+    """Archives of ended jobs, those that were used last, up to a number of bytes.
+
+    Args:
+        most: bytes of their JSON together.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._kept: OrderedDict[str, tuple[Archive, int]] = OrderedDict()
+
+    def put(self, job_id: str, archive: Archive) -> None:
+        """Keep one; it may push others out, or be too large."""
+        self.forget(job_id)
+        size = len(json.dumps(archive))
+        if size <= self._most:
+            self._kept[job_id] = (archive, size)
+            self._size += size
+        while self._size > self._most:
+            self._size -= self._kept.popitem(last=False)[1][1]
+
+    def get(self, job_id: str) -> Archive | None:
+        """One that is here."""
+        found = self._kept.get(job_id)
+        if found is None:
+            return None
+        self._kept.move_to_end(job_id)
+        return found[0]
+
+    def forget(self, job_id: str) -> None:
+        """Drop one."""
+        found = self._kept.pop(job_id, None)
+        if found is not None:
+            self._size -= found[1]

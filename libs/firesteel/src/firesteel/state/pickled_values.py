@@ -1,0 +1,97 @@
+"""Values of pickled state whose classes have changed: they are found by module and name.
+
+A class with a ``__setstate__`` of its own brings its objects up to date itself. Objects of other dataclasses get the
+defaults of fields that were not there when they were written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from firesteel.core.errors import StateMigrationError
+from firesteel.state.schema import Schema
+
+_MISSING: Final = object()
+_Fields = tuple["dataclasses.Field[Any]", ...]
+
+
+def holds_pickles(schema: Schema) -> bool:
+    """Whether values, elements or values of maps of a type are pickled."""
+    inner = schema.get("element") or schema.get("value") or schema
+    return bool(inner.get("type") == "pickled")
+
+
+def complete(state: str, values: Iterable[Any]) -> None:
+    """Give objects of dataclasses, also in lists, tuples and dicts, the fields that they lack.
+
+    Args:
+        state: name of it, for errors.
+        values: that were unpickled; changed in place.
+
+    Raises:
+        StateMigrationError: a field has no default; names the class.
+    """
+    known: dict[type[Any], _Fields] = {}
+    for value in values:
+        _complete(state, value, known)
+
+
+def _complete(state: str, value: Any, known: dict[type[Any], _Fields]) -> None:
+    cls = value.__class__
+    if cls is list or cls is tuple:
+        for item in value:
+            _complete(state, item, known)
+        return
+    if cls is dict:
+        for item in value.values():
+            _complete(state, item, known)
+        return
+    fields = known.get(cls)
+    if fields is None:
+        fields = known[cls] = _fields_of(cls)
+    if not fields:
+        return
+    there = getattr(value, "__dict__", None)
+    for one in fields:
+        if (one.name in there) if there is not None else (getattr(value, one.name, _MISSING) is not _MISSING):
+            continue
+        if one.default is not dataclasses.MISSING:
+            object.__setattr__(value, one.name, one.default)
+        elif one.default_factory is not dataclasses.MISSING:
+            object.__setattr__(value, one.name, one.default_factory())
+        else:
+            raise StateMigrationError(
+                state,
+                one.name,
+                f"{cls.__qualname__} has a field that was not there when its objects were written: give it a default, "
+                "or the class a __setstate__",
+            )
+
+
+def _fields_of(cls: type[Any]) -> _Fields:
+    """Those to look at; none of a class that is no dataclass, or sees to it itself."""
+    if not dataclasses.is_dataclass(cls):
+        return ()
+    own = getattr(cls, "__setstate__", None)
+    if own is not None and getattr(own, "__module__", "") != dataclasses.__name__:  # those with slots have one
+        return ()
+    return dataclasses.fields(cls)
+
+
+def read(state: str, entries: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """The entries, as they are unpickled.
+
+    Raises:
+        StateMigrationError: a class is not there any more, or refuses its objects of before.
+    """
+    try:
+        yield from entries
+    except StateMigrationError:
+        raise
+    except Exception as error:  # __setstate__ is the user's
+        reason = f"its values can't be unpickled, {type(error).__qualname__}: {error}"
+        if isinstance(error, AttributeError | ImportError):
+            reason += "; classes are looked for by module and name: keep them there"
+        raise StateMigrationError(state, "", reason) from error

@@ -1,0 +1,86 @@
+"""Writes an archive of each job that has ended, for history servers (``jobmanager.archive.fs.dir``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+from firesteel.config import Settings, options
+from firesteel.core.backoff import pauses
+from firesteel.rest.archive_cache import Archive
+from firesteel.rest.job_archives import ArchivePlace, JobArchive, open_place
+from firesteel.service.process_metrics import environment
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+
+
+class Archiver:
+    """Writes until it works: a store that is away must neither hold up a job's end nor lose its archive.
+
+    Args:
+        settings: of the cluster.
+        spawn: runs the work in the background.
+
+    Raises:
+        ConfigurationError: ``jobmanager.archive.fs.dir`` is wrong.
+    """
+
+    def __init__(
+        self, settings: Settings, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None] | None]
+    ) -> None:
+        where = settings.get(options.ARCHIVE_DIRECTORY)
+        self._place = None if where is None else open_place(where, options.ARCHIVE_DIRECTORY.key, settings)
+        self._config = dict(settings.to_shown())
+        self._spawn = spawn
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def ended(self, job_id: str, archive: Archive) -> None:
+        """A job has ended, and its end is safe."""
+        if self._place is not None:
+            self._start(self._write(self._place, job_id, archive), f"archive of job {job_id}")
+
+    def restored(self, ends: Iterable[tuple[str, Archive]]) -> None:
+        """Jobs had ended when this Dispatcher began: those that have no archive get theirs now."""
+        known = dict(ends)
+        if self._place is not None and known:
+            self._start(self._write_missing(self._place, known), "archives of former jobs")
+
+    async def drain(self) -> None:
+        """Wait until all are written."""
+        while self._writing:
+            await asyncio.wait(self._writing)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._spawn(work, name)
+        if task is not None:
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    async def _write_missing(self, place: ArchivePlace, known: Mapping[str, Archive]) -> None:
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
+            try:
+                there = await asyncio.to_thread(place.listed)
+            except OSError as error:
+                logger.warning("archives of jobs can't be listed in %s: %s; next try in %g s", place, error, pause)
+                await asyncio.sleep(pause)
+            else:
+                for job_id in known.keys() - there.keys():
+                    await self._write(place, job_id, known[job_id])
+                return
+
+    async def _write(self, place: ArchivePlace, job_id: str, archive: Archive) -> None:
+        made = JobArchive(job_id, int(archive.get("end-time", 0)), archive, environment(), self._config)
+        content = await asyncio.to_thread(made.encode)
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
+            try:
+                await asyncio.to_thread(place.write, job_id, content)
+            except OSError as error:
+                logger.warning("no archive of job %s in %s: %s; next try in %g s", job_id, place, error, pause)
+                await asyncio.sleep(pause)
+            else:
+                logger.info("the archive of job %s is in %s", job_id, place)
+                return

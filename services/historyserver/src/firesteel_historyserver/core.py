@@ -1,0 +1,104 @@
+"""Which archives a history server shows: listings in, work out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long archives stay.
+
+    Attributes:
+        most: jobs of each place, the newest; None = all.
+        age_ms: since the end of a job; None = for ever.
+    """
+
+    most: int | None = None
+    age_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An archive that was read.
+
+    Attributes:
+        stamp: of the file that was read.
+        ended_ms: epoch.
+        overview: line of ``/jobs/overview``; None = it is damaged.
+    """
+
+    stamp: str
+    ended_ms: int = 0
+    overview: Mapping[str, Any] | None = None
+
+
+@dataclass
+class HistoryCore:
+    """What is known of the places.
+
+    Args:
+        retention: of archives.
+    """
+
+    retention: Retention = field(default_factory=Retention)
+    places: dict[int, dict[str, Entry]] = field(default_factory=dict)
+    """Number of the place -> job -> its archive there."""
+
+    def to_read(self, place: int, listed: Mapping[str, str]) -> list[str]:
+        """Jobs whose archives are new or were replaced; what is not listed any more is forgotten.
+
+        Args:
+            place: number of the place.
+            listed: all of it: job -> stamp.
+        """
+        known = self.places.setdefault(place, {})
+        for job_id in known.keys() - listed.keys():
+            del known[job_id]
+        return [job_id for job_id, stamp in listed.items() if job_id not in known or known[job_id].stamp != stamp]
+
+    def read(self, place: int, job_id: str, entry: Entry) -> None:
+        """An archive was read."""
+        self.places[place][job_id] = entry
+
+    def gone(self, place: int, job_id: str) -> None:
+        """An archive went while it was to be read."""
+        self.places[place].pop(job_id, None)
+
+    def expired(self, now_ms: int) -> list[tuple[int, str]]:
+        """Place and job of the archives that nobody is to see any more; damaged ones stay, for whoever looks."""
+        found = []
+        for place, known in self.places.items():
+            good = [(job_id, entry) for job_id, entry in known.items() if entry.overview is not None]
+            good.sort(key=lambda one: one[1].ended_ms, reverse=True)
+            for position, (job_id, entry) in enumerate(good):
+                most, age = self.retention.most, self.retention.age_ms
+                if (most is not None and position >= most) or (age is not None and now_ms - entry.ended_ms > age):
+                    found.append((place, job_id))
+        return found
+
+    def place_of(self, job_id: str) -> tuple[int, Entry] | None:
+        """Where the archive of a job is; the first place that has a good one wins."""
+        found = [(place, known[job_id]) for place, known in self.places.items() if job_id in known]
+        return min(found, key=lambda one: (one[1].overview is None, one[0]), default=None)
+
+    def overviews(self) -> list[Mapping[str, Any]]:
+        """Of all jobs, in the order in which they ended."""
+        found: dict[str, Entry] = {}
+        for _, known in sorted(self.places.items(), reverse=True):
+            found |= {job_id: entry for job_id, entry in known.items() if entry.overview is not None}
+        entries = sorted(found.values(), key=lambda entry: entry.ended_ms)
+        return [entry.overview for entry in entries if entry.overview is not None]
+
+
+def counts(overviews: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Numbers of jobs for ``/overview``."""
+    states = [str(one["state"]) for one in overviews]
+    return {
+        "jobs-running": 0,
+        "jobs-finished": states.count("FINISHED"),
+        "jobs-cancelled": states.count("CANCELED"),
+        "jobs-failed": states.count("FAILED"),
+    }

@@ -1,0 +1,169 @@
+"""The history server at work: looks for archives, reads them, removes what has expired."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import FiresteelError
+from firesteel.graph.job_archive import HISTORY, with_rows
+from firesteel.ha.documents import DamagedEntryError
+from firesteel.rest.access import RestAccess
+from firesteel.rest.archive_cache import Archive, ArchiveCache
+from firesteel.rest.job_archives import ArchivePlace, JobArchive
+from firesteel.rest.views import job_overview
+from firesteel.service.background import in_slices
+from firesteel.service.base import Service
+from firesteel_historyserver.core import Entry, HistoryCore, Retention
+
+logger = logging.getLogger(__name__)
+CACHE_BYTES: Final = 50 << 20
+
+
+class UnknownJobError(FiresteelError):
+    """There is no archive of the job."""
+
+
+@dataclass(frozen=True)
+class HistorySettings:
+    """What it takes from the settings.
+
+    Attributes:
+        refresh: seconds between two looks.
+        web_refresh_ms: what pages are told.
+        retention: of archives.
+        jobmanager_logs, taskmanager_logs: patterns of URLs (``historyserver.log.*.url-pattern``); empty: none.
+    """
+
+    refresh: float = 10.0
+    web_refresh_ms: int = 10_000
+    retention: Retention = field(default_factory=Retention)
+    jobmanager_logs: str = ""
+    taskmanager_logs: str = ""
+
+
+class HistoryService(Service):
+    """The service.
+
+    Args:
+        places: of archives.
+        settings: see there.
+        clock: for the age of archives.
+        access: who may ask.
+        host_names: see ``Service``.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[ArchivePlace],
+        settings: HistorySettings,
+        clock: Clock,
+        access: RestAccess | None = None,
+        host_names: Collection[str] = (),
+    ) -> None:
+        super().__init__("historyserver", host_names=host_names)
+        self.settings, self.clock = settings, clock
+        self.access = access or RestAccess((), False, self.refusals)
+        self.core = HistoryCore(settings.retention)
+        self._places, self._cache = list(places), ArchiveCache(CACHE_BYTES)
+        self._troubled: set[int] = set()
+        self._looked = asyncio.Event()
+
+    async def on_start(self) -> None:
+        """Look for archives, now and then."""
+        self.spawn(self._look_again_and_again(), "looking for archives")
+
+    def is_ready(self) -> bool:
+        """Whether it has looked once."""
+        return super().is_ready() and self._looked.is_set()
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(self.settings.refresh)
+
+    async def look(self) -> None:
+        """See what there is now; a place that does not answer keeps what was there."""
+        for number, place in enumerate(self._places):
+            try:
+                listed = await asyncio.to_thread(place.listed)
+                wanted = self.core.to_read(number, listed)
+                for job_id in wanted:
+                    await self._read(number, job_id, listed[job_id])
+            except OSError as error:
+                if number not in self._troubled:
+                    logger.warning("archives in %s can't be read for now: %s", place, error)
+                self._troubled.add(number)
+            else:
+                if number in self._troubled:
+                    logger.info("archives in %s can be read again", place)
+                self._troubled.discard(number)
+        for number, job_id in self.core.expired(self.clock.epoch_ms()):
+            await self._remove(number, job_id)
+        self._looked.set()
+
+    async def _read(self, number: int, job_id: str, stamp: str) -> None:
+        self._cache.forget(job_id)
+        place = self._places[number]
+        try:
+            found = await asyncio.to_thread(_decoded, place, job_id)
+            overview = None if found is None else job_overview(found.archive)
+        except (DamagedEntryError, KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = str(error) if isinstance(error, DamagedEntryError) else repr(error)
+            logger.error("the archive of job %s in %s is damaged and left out: %s", job_id, place, reason)
+            self.core.read(number, job_id, Entry(stamp))
+            return
+        if found is None or overview is None:
+            self.core.gone(number, job_id)
+        elif found.job_id != job_id:
+            logger.error("%s.archive in %s holds job %s; it is left out", job_id, place, found.job_id)
+            self.core.read(number, job_id, Entry(stamp))
+        else:
+            self.core.read(number, job_id, Entry(stamp, found.ended_ms, overview))
+
+    async def _remove(self, number: int, job_id: str) -> None:
+        try:
+            await asyncio.to_thread(self._places[number].remove, job_id)
+        except OSError as error:
+            logger.warning("the archive of job %s can't be removed: %s", job_id, error)
+            return
+        logger.info("the archive of job %s in %s has expired and was removed", job_id, self._places[number])
+        self.core.gone(number, job_id)
+        self._cache.forget(job_id)
+
+    async def of(self, job_id: str, vertex_id: str = "") -> dict[str, Any]:
+        """A job as it ended.
+
+        Args:
+            job_id: of the job.
+            vertex_id: whose subtasks are wanted, if any are.
+
+        Raises:
+            UnknownJobError: there is no archive of it.
+            DamagedEntryError: it is damaged.
+            OSError: it can't be read for now.
+        """
+        found = self.core.place_of(job_id)
+        if found is None:
+            raise UnknownJobError(f"There is no archive of job {job_id} in {', '.join(map(str, self._places))}")
+        number, entry = found
+        if entry.overview is None:
+            raise DamagedEntryError(f"the archive of job {job_id} in {self._places[number]} is damaged")
+        archive: Archive | None = self._cache.get(job_id)
+        if archive is None:
+            read = await asyncio.to_thread(_decoded, self._places[number], job_id)
+            if read is None:
+                self.core.gone(number, job_id)
+                raise UnknownJobError(f"The archive of job {job_id} was removed")
+            archive = {**read.archive, HISTORY: {"environment": read.environment, "config": read.config}}
+            self._cache.put(job_id, archive)
+        return await in_slices(with_rows(archive, vertex_id))
+
+
+def _decoded(place: ArchivePlace, job_id: str) -> JobArchive | None:
+    content = place.read(job_id)
+    return None if content is None else JobArchive.decode(content)

@@ -1,0 +1,239 @@
+"""Jobs that read a real Kafka: columns, transactions, offsets of the group; and what dies and changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+
+from firesteel.common import Configuration, Types
+from firesteel.common.watermark_strategy import WatermarkStrategy
+from firesteel.core.errors import FiresteelError
+from firesteel.core.process import myself
+from firesteel.datastream import StreamExecutionEnvironment
+from firesteel.datastream.connectors.file_system import MalformedPolicy
+from firesteel.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource, KafkaSourceBuilder
+from firesteel.datastream.formats.json import JsonRowDeserializationSchema
+from tests.integration.embedded.programs import new_environment, rest_of
+from tests.integration.recovery import steps
+from tests.integration.recovery.functions import Watched
+from tests.integration.recovery.places import SLOT, Embedded, Place, embedded
+from tests.integration.recovery.stepped_sink import SteppedSink
+from tests.servers.kafka.server import KafkaCluster
+from tests.waiting import PATIENCE, wait_until
+
+ROW = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Embedded]:
+    """The embedded cluster."""
+    with embedded() as place:
+        yield place
+
+
+def records(numbers: range) -> list[tuple[bytes | None, bytes | None]]:
+    return [(None, json.dumps({"id": number, "name": f"n{number}"}).encode()) for number in numbers]
+
+
+def source(kafka: KafkaCluster) -> KafkaSourceBuilder:
+    schema = JsonRowDeserializationSchema.builder().type_info(ROW).build()
+    return KafkaSource.builder().set_bootstrap_servers(kafka.bootstrap).set_value_only_deserializer(schema)
+
+
+async def transactions(bootstrap: str, topic: str) -> None:
+    """One that is aborted, then one that is committed."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"of-{topic}") as producer:
+        for wanted in (range(1000, 1010), range(2000, 2010)):
+            await producer.begin_transaction()
+            for key, value in records(wanted):
+                await producer.send(topic, value, key, partition=0)
+            await producer.flush()
+            await (producer.abort_transaction() if wanted[0] == 1000 else producer.commit_transaction())
+
+
+def test_a_bounded_read_of_columns_leaves_out_what_was_aborted(kafka: KafkaCluster, place: Place) -> None:
+    topic = kafka.create_topic(partitions=2)
+    for partition in (0, 1):
+        kafka.produce(topic, records(range(partition * 500, partition * 500 + 500)), partition)
+    asyncio.run(transactions(kafka.bootstrap, topic))
+    environment = new_environment(2)
+    read = source(kafka).set_topics(topic).set_bounded(KafkaOffsetsInitializer.latest()).build()
+    stream = environment.from_source(read, WatermarkStrategy.for_monotonous_timestamps(), "kafka")
+    with stream.execute_and_collect() as results:
+        found = sorted(row.id for row in results)
+    assert found == [*range(1000), *range(2000, 2010)]
+
+
+def test_poison_and_topics_that_are_not_there_say_where(kafka: KafkaCluster, place: Place) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, [*records(range(3)), (None, b"poison"), *records(range(4, 6))], 0)
+    for policy, expected in ((MalformedPolicy.SKIP, [0, 1, 2, 4, 5]), (MalformedPolicy.FAIL, None)):
+        bounded = source(kafka).set_topics(topic).set_bounded(KafkaOffsetsInitializer.latest()).on_malformed(policy)
+        stream = new_environment(1).from_source(bounded.build(), WatermarkStrategy.no_watermarks(), "kafka")
+        if expected is not None:
+            with stream.execute_and_collect() as results:
+                assert [row.id for row in results] == expected
+        else:
+            with pytest.raises(FiresteelError, match=rf"topic '{topic}', partition 0, offset 3: malformed JSON"):
+                list(stream.execute_and_collect())
+    missing = source(kafka).set_topics("not-there").set_bounded(KafkaOffsetsInitializer.latest()).build()
+    stream = new_environment(1).from_source(missing, WatermarkStrategy.no_watermarks(), "kafka")
+    with pytest.raises(FiresteelError, match=r"Kafka at .* has no topic 'not-there'"):
+        list(stream.execute_and_collect())
+
+
+class Noted(Watched):
+    """Says in which process it is, so that it can be killed."""
+
+    def initialize_state(self, context: Any) -> None:
+        me = myself()
+        steps.write(self._folder / f"slot-{me.pid}", str(me.start))
+
+
+class Run:
+    """A job that reads a topic to files, exactly once; its group is that of the topic.
+
+    Args:
+        kafka: has the topic.
+        place: where it runs.
+        folder: for files and checkpoints.
+        parallelism: of the source.
+    """
+
+    def __init__(self, kafka: KafkaCluster, place: Place, folder: Path, parallelism: int = 2) -> None:
+        self.kafka, self.place, self.folder = kafka, place, folder
+        self.topic = kafka.create_topic(partitions=3)
+        self.sent = 0
+        self._chance = random.Random(5)
+        environment = self._environment(parallelism)
+        read = source(kafka).set_topics(self.topic).set_group_id(self.topic)
+        read.set_property("partition.discovery.interval.ms", "500")
+        stream = environment.from_source(read.build(), WatermarkStrategy.for_monotonous_timestamps(), "kafka")
+        lines = stream.map(Noted(folder)).map(lambda row: str(row.id), Types.STRING())
+        lines.sink_to(SteppedSink(folder, "ids"))
+        self.job = environment.execute_async("kafka to files")
+
+    def _environment(self, parallelism: int) -> StreamExecutionEnvironment:
+        environment = new_environment(parallelism)
+        settings = Configuration()
+        for key, value in {
+            "execution.checkpointing.dir": str(self.folder / "checkpoints"),
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "1000",
+            "restart-strategy.fixed-delay.delay": "20 ms",
+        }.items():
+            settings.set_string(key, value)
+        environment.configure(settings)
+        environment.enable_checkpointing(200)
+        return environment
+
+    def send(self, count: int, partition: int | None = None) -> None:
+        self.kafka.produce(self.topic, records(range(self.sent, self.sent + count)), partition)
+        self.sent += count
+
+    def arrived(self) -> None:
+        """All that was sent is in files, once."""
+        wait_until(lambda: self._shown().total() >= self.sent, f"{self.sent} records are there", PATIENCE)
+        found, wanted = self._shown(), Counter(str(number) for number in range(self.sent))
+        assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
+
+    def _shown(self) -> Counter[str]:
+        """The lines of files that are committed."""
+        files = [path for path in (self.folder / "out").rglob("*") if path.is_file() and path.name[0] != "."]
+        return Counter(line for path in files for line in path.read_text().splitlines())
+
+    def kill_slot(self) -> None:
+        self.place.kill(SLOT, self.folder, self._chance)
+        self.place.bring_back(SLOT)
+
+    def committed(self) -> int:
+        """Sum of the group's offsets."""
+
+        async def ask() -> int:
+            async with AIOKafkaConsumer(bootstrap_servers=self.kafka.bootstrap, group_id=self.topic) as consumer:
+                partitions = [TopicPartition(self.topic, number) for number in range(4)]
+                return sum([await consumer.committed(one) or 0 for one in partitions])
+
+        return asyncio.run(ask())
+
+
+async def add_partition(bootstrap: str, topic: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_partitions({topic: NewPartitions(total_count=4)})
+    finally:
+        await admin.close()
+
+
+async def join_group(bootstrap: str, topic: str) -> None:
+    """A stranger in the job's group: comes, is given partitions, and goes."""
+    async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=topic) as stranger:
+        await stranger.getmany(timeout_ms=300)
+
+
+def metric(run: Run, name: str) -> Any:
+    vertices = rest_of(run.job)["vertices"]
+    found = []
+    for vertex in vertices:
+        known = rest_of(run.job, f"/vertices/{vertex['id']}/subtasks/metrics")
+        for one in (one["id"] for one in known):
+            if one.endswith(name):
+                found += rest_of(run.job, f"/vertices/{vertex['id']}/subtasks/metrics?get={one}")
+    return found
+
+
+@pytest.mark.exact
+def test_each_record_comes_once_whatever_happens(kafka: KafkaCluster, place: Place, tmp_path: Path) -> None:
+    run = Run(kafka, place, tmp_path)
+    try:
+        run.send(3000)
+        run.arrived()
+        wait_until(lambda: run.committed() == run.sent, "the group knows what was read", PATIENCE)
+        run.send(1000)
+        run.kill_slot()
+        run.send(1000)
+        asyncio.run(add_partition(kafka.bootstrap, run.topic))
+        run.send(500, partition=3)
+        run.arrived()
+        with kafka.away():
+            pass
+        asyncio.run(join_group(kafka.bootstrap, run.topic))
+        run.send(1000)
+        run.arrived()
+        assert metric(run, "commitsSucceeded"), "metrics are there"
+        assert metric(run, "pendingRecords")
+    finally:
+        run.job.cancel().result()
+    run.arrived()
+
+
+@pytest.mark.long
+@pytest.mark.exact
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_many_deaths_lose_and_double_nothing(
+    kafka: KafkaCluster, place: Place, tmp_path: Path, parallelism: int
+) -> None:
+    run = Run(kafka, place, tmp_path, parallelism)
+    try:
+        for number in range(8):
+            run.send(2000)
+            run.kill_slot()
+            if number % 3 == 1:
+                with kafka.away():
+                    pass
+            if number % 3 == 2:
+                asyncio.run(join_group(kafka.bootstrap, run.topic))
+        run.arrived()
+    finally:
+        run.job.cancel().result()
+    run.arrived()

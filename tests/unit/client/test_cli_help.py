@@ -1,0 +1,134 @@
+"""Flags of ``flink`` that are refused, completion, and the page of the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.arguments import parser
+from firesteel.client.cli.completion import script, verbs_of
+from firesteel.client.cli.definitions import read
+from firesteel.client.cli.main import _VERBS, main
+from firesteel.client.cli.reference import page
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "-c", "org.Main", "x.jar"], "-c is not supported: Java programs"),
+        (["run", "--classpath", "x", "p.py"], "--classpath is not supported"),
+        (["info", "-j", "x.jar"], "-j is not supported"),
+        (["run", "-pypath", "x", "p.py"], "use -pyfs"),
+        (["run", "-yjm", "1g", "p.py"], "YARN"),
+        (["run", "-t", "yarn-per-job", "p.py"], "yarn-per-job: clusters on YARN come with a later version"),
+        (["run", "-t", "kubernetes-session", "p.py"], "Kubernetes"),
+        (["run", "-t", "moon", "p.py"], "'moon' is none of: local, remote"),
+        (["list", "-t", "local"], "'local' is none of: remote"),
+        (["list", "-z", "x"], "-z is not supported: say which cluster"),
+        (["savepoint", "-j", "x", "7"], "no program is needed"),
+        (["logs", "-n", "-5", "x"], "number of lines"),
+        (["top", "-i", "0"], "no number of seconds"),
+    ],
+)
+def test_what_flink_has_and_we_have_not_is_refused_by_name(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == exit_codes.WRONG
+    assert said in capsys.readouterr().err
+
+
+def test_verbs_of_flink_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run-application", "x"]) == exit_codes.WRONG
+    assert "application mode comes with a later version" in capsys.readouterr().err
+
+
+def test_python_options_become_settings() -> None:
+    words = ["run", "-pyreq", "r.txt", "-pyarch", "a.zip#d", "-pyexec", "/opt/python", "p.py"]
+    assert read(parser().parse_args(words)) == [
+        "python.requirements=r.txt", "python.archives=a.zip#d", "python.executable=/opt/python",
+    ]  # fmt: skip
+
+
+def test_errors_are_json_where_somebody_asks_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firesteel.client.cli.local_cluster.running_clusters", list)
+    assert main(["cancel", "--json", "7"]) == exit_codes.WRONG
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"error": shown.err.strip().partition(": ")[2], "exit-code": exit_codes.WRONG}
+    assert main(["memory", "--json", "-Dtaskmanager.memory.process.size=2g"]) == exit_codes.DONE
+    assert json.loads(capsys.readouterr().out)["totalProcessMemory"] == 2 << 30
+
+
+def test_a_module_is_run_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "pack_of_test_cli"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("NAME = 'planned by module'\n")
+    (package / "job.py").write_text(
+        "from .part import NAME\nfrom firesteel.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\nenv.from_sequence(1, 2).print()\n"
+        "env.execute(NAME)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setenv("FIRESTEEL_DEFINITIONS", "")
+    assert main(["info", "-pym", "pack_of_test_cli.job"]) == exit_codes.DONE
+    assert "planned by module" in capsys.readouterr().out
+    assert main(["info", "-pym", "pack_of_test_cli.nothing"]) == exit_codes.WRONG
+    assert "no such module" in capsys.readouterr().err
+
+
+def test_every_verb_is_completed() -> None:
+    verbs = verbs_of(parser())
+    assert set(verbs) == set(_VERBS) - {"savepoint-inspect"}
+    assert "--json" in {spelling for option in verbs["list"].options for spelling in option.spellings}
+    refused = {spelling for verb in verbs.values() for option in verb.options for spelling in option.spellings}
+    assert not refused & {"-c", "--class", "-z"}
+
+
+def completed(*words: str) -> list[str]:
+    line = " ".join(f"'{word}'" for word in words)
+    code = (
+        f"{script('bash', verbs_of(parser()))}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _firesteel; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    bash = shutil.which("bash")
+    assert bash is not None
+    return subprocess.run([bash, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_bash_completes_verbs_options_and_choices() -> None:
+    assert completed("firesteel", "ca") == ["cancel"]
+    assert completed("firesteel", "list", "--j") == ["--json", "--jobmanager"]
+    assert completed("firesteel", "savepoint", "--format", "N") == ["NATIVE"]
+    assert completed("firesteel", "completion", "z") == ["zsh"]
+    assert completed("firesteel", "run", "-t", "l") == ["local"]
+    assert completed("firesteel", "logs", "job") == ["jobmanager"]
+    assert completed("firesteel", "list", "-m", "") == []
+
+
+def test_fish_and_zsh_scripts_name_all_verbs() -> None:
+    verbs = verbs_of(parser())
+    fish = script("fish", verbs)
+    assert all(f"-a {verb} " in fish for verb in verbs)
+    assert "-l savepointPath" in fish
+    assert script("zsh", verbs).startswith("autoload -U +X bashcompinit")
+
+
+def test_the_page_of_the_command_line_is_up_to_date() -> None:
+    shown = (ROOT / "docs" / "cli.md").read_text()
+    assert page(shown) == shown, "run: python -m firesteel.client.cli.reference docs/cli.md"

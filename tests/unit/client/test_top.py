@@ -1,0 +1,79 @@
+"""What ``firesteel top`` makes of REST answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.client.cli.top_table import HEADER, JobRows, VertexRow, lines
+
+VERTEX = {"id": "v1", "name": "Map -> Sink", "status": "RUNNING", "parallelism": 2, "tasks": {"RUNNING": 1}}
+DETAILS = {
+    "jid": "a" * 32,
+    "name": "words",
+    "state": "RUNNING",
+    "duration": 61_000,
+    "now": 100_000,
+    "vertices": [VERTEX],
+}
+
+
+def metrics(**values: tuple[Any, Any, Any]) -> list[dict[str, Any]]:
+    return [{"id": name, "min": low, "max": high, "sum": total} for name, (low, high, total) in values.items()]
+
+
+def test_rates_are_of_all_subtasks_and_shares_of_the_worst() -> None:
+    found = VertexRow.of(
+        VERTEX,
+        metrics(
+            numRecordsInPerSecond=(1.0, 4.0, 5.0),
+            numRecordsOutPerSecond=(0.0, 2000.0, 2345.6),
+            busyTimeMsPerSecond=(0.0, 812.0, 900.0),
+            backPressuredTimeMsPerSecond=(0.0, 1500.0, 1600.0),
+            currentInputWatermark=(98_500, 99_000, 0),
+        ),
+        100_000,
+    )
+    assert found.cells() == ("Map -> Sink", "RUNNING", "1/2", "5.0", "2,346", "81%", "100%", "1.5 s")
+
+
+def test_what_is_not_known_stays_empty() -> None:
+    nothing = VertexRow.of(VERTEX, [], 100_000)
+    assert nothing.cells()[3:] == ("-", "-", "-", "-", "-")
+    before_the_first = metrics(currentInputWatermark=(-(1 << 63), 5, 0), numRecordsInPerSecond=("NaN", "NaN", "NaN"))
+    assert VertexRow.of(VERTEX, before_the_first, 100_000).cells()[3:] == ("-", "-", "-", "-", "-")
+
+
+def test_a_source_lags_by_its_output_watermark_and_none_at_its_end() -> None:
+    row = VertexRow.of(VERTEX, metrics(currentOutputWatermark=(40_000, 1 << 63, 0)), 100_000)
+    assert row.watermark_lag_ms == 60_000
+    assert row.cells()[-1] == "0:01:00"
+    ended = VertexRow.of(VERTEX, metrics(currentOutputWatermark=((1 << 63) - 1, 1 << 63, 0)), 100_000)
+    assert ended.watermark_lag_ms is None
+    ahead = VertexRow.of(VERTEX, metrics(currentInputWatermark=(100_500, 100_500, 0)), 100_000)
+    assert ahead.watermark_lag_ms == 0
+
+
+def test_a_job_has_its_last_checkpoint_and_what_went_wrong() -> None:
+    checkpoints = {
+        "latest": {"completed": {"id": 7, "latest_ack_timestamp": 97_500, "end_to_end_duration": 240}},
+        "counts": {"failed": 2},
+    }
+    job = JobRows.of(DETAILS, checkpoints, 1, [VertexRow.of(VERTEX, [], 100_000)])
+    assert job.title() == (
+        f"words ({'a' * 32})  RUNNING  0:01:01  checkpoint 7: 0.2 s, 2.5 s ago  2 failed checkpoints  1 restarts"
+    )
+    assert job.plain()["vertices"][0]["parallelism"] == 2
+    assert JobRows.of(DETAILS, None, 0, []).title() == f"words ({'a' * 32})  RUNNING  0:01:01"
+
+
+def test_names_are_cut_to_the_terminal_and_columns_stand_below_each_other() -> None:
+    long = {**VERTEX, "name": "n" * 200}
+    job = JobRows.of(DETAILS, None, 0, [VertexRow.of(long, [], 0), VertexRow.of(VERTEX, [], 0)])
+    title, head, first, second = lines([job], 80)
+    assert title.startswith("words")
+    assert head.split() == " ".join(HEADER).split()
+    assert len(first) <= 80
+    assert "…" in first
+    assert first.index("RUNNING") == second.index("RUNNING") == head.index("STATE")
+    assert "n" * 200 in lines([job])[2]
+    assert lines([]) == ["No running jobs."]

@@ -1,0 +1,392 @@
+"""The reader of partitions: records, positions, ends, pauses, offsets that are gone, poison, commits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from firesteel.common.serialization import DeserializationSchema, SimpleStringSchema
+from firesteel.common.typeinfo import Types
+from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
+from firesteel.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
+from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy
+from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription, split_of
+from firesteel.connectors.kafka.reader import KafkaReader, ReaderPlan
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord
+from firesteel.core.errors import MalformedDataError, ProgramError
+from firesteel.functions.source import END, SourceBatch, Wait
+from firesteel.testing.clock import ManualClock
+from firesteel.testing.source_conformance import ReaderStub
+from tests.unit.connectors.kafka.batches import ABORT, FakeConsumer, batch, marker
+
+P0, P1 = KafkaTopicPartition("t", 0), KafkaTopicPartition("t", 1)
+TEXT = KafkaRecordDeserializationSchema.value_only(SimpleStringSchema())
+ROW = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+JSON = KafkaRecordDeserializationSchema.value_only(JsonRowDeserializationSchema.builder().type_info(ROW).build())
+
+
+class Driven:
+    """A reader on a loop of the test's own."""
+
+    def __init__(self, consumer: FakeConsumer, clock: ManualClock, schema: Any = TEXT, **plan: Any) -> None:
+        settings: dict[str, Any] = {
+            "malformed": MalformedPolicy.FAIL, "reset": KafkaOffsetResetStrategy.EARLIEST, "commits": True, **plan,
+        }  # fmt: skip
+        subscription = settings.pop("subscription", Subscription(topics=("t",)))
+        self.consumer, self.clock = consumer, clock
+        context = ReaderStub(0, 1, clock)
+        self.reader = KafkaReader(
+            context, ReaderPlan(subscription, schema, servers="broker:9092", **settings), lambda: consumer
+        )
+        self.runner = asyncio.Runner()
+        self.reader.open()
+
+    def poll(self, most: int = 1000) -> Any:
+        return self.runner.run(self.reader.poll(most))
+
+    def batches(self, count: int, most: int = 1000) -> list[SourceBatch[Any]]:
+        found = [self.poll(most) for _ in range(count)]
+        assert all(isinstance(one, SourceBatch) for one in found), found
+        return found
+
+    def add(
+        self, partition: KafkaTopicPartition, start: int = 0, stop: int | None = None, at: int | None = None
+    ) -> None:
+        split = split_of(partition, start, stop)
+        self.reader.add_splits([split if at is None else split.at(at)])
+
+    def settle(self) -> None:
+        async def turns() -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        self.runner.run(turns())
+
+
+@pytest.fixture
+def drive() -> Iterator[Callable[..., Driven]]:
+    made: list[Driven] = []
+
+    def make(logs: Any, schema: Any = TEXT, **plan: Any) -> Driven:
+        consumer = logs if isinstance(logs, FakeConsumer) else FakeConsumer(logs)
+        made.append(Driven(consumer, ManualClock(), schema, **plan))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.runner.run(one.reader.close())
+        one.runner.close()
+
+
+def test_records_come_with_positions_and_timestamps(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])]})
+    one.add(P0)
+    first, second = one.batches(2)
+    assert (first.values, first.timestamps, first.position, first.split_id) == (["a", "b"], [1000, 1001], 2, "t-0")
+    assert (second.values, second.position) == (["c"], 3)
+    assert one.reader.snapshot()[0].position == 3
+
+
+def test_it_goes_on_at_a_position(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b", b"c"])]})
+    one.add(P0, at=2)
+    (only,) = one.batches(1)
+    assert (only.values, only.position) == (["c"], 3)
+
+
+def test_bounded_partitions_end_at_their_offsets(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b", b"c"])], P1: []})
+    one.add(P0, stop=2)
+    one.add(P1, stop=0)
+    one.reader.no_more_splits()
+    found = one.batches(2)
+    assert sorted((each.split_id, each.values, each.position, each.split_finished) for each in found) == [
+        ("t-0", ["a", "b"], 2, True),
+        ("t-1", [], 0, True),
+    ]
+    assert one.poll() is END
+
+
+def test_a_bounded_partition_ends_behind_an_aborted_transaction(drive: Callable[..., Driven]) -> None:
+    data = [batch(0, [b"a"]), batch(1, [b"x"], producer=5, transactional=True), marker(2, 5, ABORT)]
+    one = drive({P0: data})
+    one.add(P0, stop=3)
+    values, ended = [], False
+    while not ended:
+        each = one.poll()
+        values += each.values
+        ended = each.split_finished
+    assert each.position == 3
+    assert values[0] == "a"
+
+
+def test_pieces_are_no_larger_than_asked_for_and_partitions_take_turns(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b", b"c"])], P1: [batch(0, [b"d", b"e"])]})
+    one.add(P0)
+    one.add(P1)
+    found = one.batches(3, most=2)
+    assert [each.values for each in found] == [["a", "b"], ["d", "e"], ["c"]]
+
+
+def test_paused_partitions_keep_what_has_arrived(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])], P1: [batch(0, [b"d"]), batch(1, [b"e"])]})
+    one.add(P0)
+    one.add(P1)
+    assert one.poll(1).values == ["a"]
+    one.reader.pause_splits(["t-0", "unknown"])
+    assert [one.poll().values for _ in range(2)] == [["d"], ["e"]]
+    assert P0 in one.consumer.paused
+    one.reader.pause_splits(["t-1"])
+    assert isinstance(one.poll(), Wait)
+    one.reader.resume_splits(["t-0"])
+    assert [one.poll().values for _ in range(2)] == [["b"], ["c"]]
+
+
+def test_new_partitions_lose_nothing_of_the_others(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])], P1: [batch(0, [b"d"])]})
+    one.add(P0)
+    assert one.poll(1).values == ["a"]
+    one.add(P1)
+    assert sorted(one.poll().values[0] for _ in range(3)) == ["b", "c", "d"]
+    assert one.consumer.started == 1
+
+
+def test_partitions_that_are_not_subscribed_to_any_more_are_left_out(
+    drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = drive({P0: [batch(0, [b"a"])]}, subscription=Subscription(topics=("other",)))
+    one.add(P0, at=1)
+    left = one.poll()
+    assert (left.split_id, left.values, left.split_finished) == ("t-0", [], True)
+    assert "partition t-0, read up to 1, is not subscribed to any more" in caplog.text
+    assert not one.consumer.started
+
+
+# -- offsets that are gone
+
+
+def deleted() -> FakeConsumer:
+    consumer = FakeConsumer({P0: [batch(5, [b"f", b"g"])]})
+    consumer.first[P0] = 5
+    return consumer
+
+
+def test_deleted_records_are_passed_over_with_a_warning_and_counted(
+    drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = drive(deleted())
+    one.add(P0, at=2)
+    jump, found = one.batches(2)
+    assert (jump.values, jump.position) == ([], 5)
+    assert found.values == ["f", "g"]
+    assert (
+        "partition t-0 has no record at offset 2: it has those from 5 up to 7; older ones were deleted" in caplog.text
+    )
+    assert "3 offsets are passed over" in caplog.text
+    assert (one.reader._metrics.resets, one.reader._metrics.passed_over) == (1, 3)
+
+
+def test_deleted_records_go_on_at_the_end_if_told_so(drive: Callable[..., Driven]) -> None:
+    one = drive(deleted(), reset=KafkaOffsetResetStrategy.LATEST)
+    one.add(P0, at=2)
+    assert one.poll().position == 7
+
+
+def test_deleted_records_fail_the_job_without_a_strategy(drive: Callable[..., Driven]) -> None:
+    one = drive(deleted(), reset=KafkaOffsetResetStrategy.NONE)
+    one.add(P0, at=2)
+    with pytest.raises(ProgramError, match=r"partition t-0 has no record at offset 2: .* older ones were deleted"):
+        one.poll()
+
+
+def test_a_partition_that_ends_before_the_offset_was_cut_off(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a"])]}, reset=KafkaOffsetResetStrategy.NONE)
+    one.add(P0, at=9)
+    with pytest.raises(ProgramError, match="it has those from 0 up to 1; it was cut off, or the topic was made anew"):
+        one.poll()
+
+
+# -- records
+
+
+class Poisonous(DeserializationSchema):
+    def deserialize(self, message: bytes) -> Any:
+        if message == b"poison":
+            raise KeyError("boom")
+        return None if message == b"nothing" else message.decode()
+
+
+POISON = {P0: [batch(3, [b"a", b"poison", None, b"nothing", b"b"])]}
+
+
+def test_poison_fails_with_its_place(drive: Callable[..., Driven]) -> None:
+    one = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()))
+    one.add(P0, at=3)
+    with pytest.raises(MalformedDataError, match="topic 't', partition 0, offset 4: KeyError: 'boom' in 'poison'"):
+        one.poll()
+
+
+def test_poison_is_skipped_and_counted(drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture) -> None:
+    one = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()), malformed=MalformedPolicy.SKIP)
+    one.add(P0, at=3)
+    found = one.poll()
+    assert (found.values, found.timestamps, found.position) == (["a", "b"], [1000, 1004], 8)
+    assert one.reader._malformed.count == 1
+    assert "1 so far in this subtask: topic 't', partition 0, offset 4: KeyError" in caplog.text
+
+
+def test_poison_is_given_as_a_record(drive: Callable[..., Driven]) -> None:
+    one = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()), malformed=MalformedPolicy.EMIT)
+    one.add(P0, at=3)
+    found = one.poll()
+    assert found.values[1] == MalformedRecord("topic 't', partition 0", 4, "KeyError: 'boom'", b"poison")
+    assert found.timestamps == [1000, 1001, 1004]
+
+
+class Whole(KafkaRecordDeserializationSchema):
+    def deserialize(self, record: Any) -> Any:
+        if record.key == b"many":
+            return (number for number in range(2))
+        if record.value is None:
+            return None
+        return record
+
+
+def test_whole_records_have_key_headers_and_place(drive: Callable[..., Driven]) -> None:
+    keys = [b"k", b"many", None]
+    one = drive({P0: [batch(7, [b"v", b"w", None], keys=keys, headers=[("h", b"1")])]}, Whole())
+    one.add(P0, at=7)
+    found = one.poll()
+    record, *many = found.values
+    assert (record.topic, record.partition, record.offset, record.timestamp, record.timestamp_type) == (
+        "t",
+        0,
+        7,
+        1000,
+        0,
+    )
+    assert (record.key, record.value, record.headers) == (b"k", b"v", (("h", b"1"),))
+    assert many == [0, 1]
+    assert found.timestamps == [1000, 1001, 1001]
+
+
+def test_json_comes_as_columns(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b'{"id": 1, "name": "a"}', None, b'{"id": 2}'])]}, JSON)
+    one.add(P0)
+    found = one.poll()
+    assert isinstance(found.values, pa.RecordBatch)
+    assert found.values.to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert found.timestamps.tolist() == [1000, 1002]
+
+
+def test_columns_with_poison_are_read_one_by_one(drive: Callable[..., Driven]) -> None:
+    log = {P0: [batch(0, [b'{"id": 1}', b'{"id": "x"}', b'{"id": 3}'])]}
+    one = drive(log, JSON, malformed=MalformedPolicy.SKIP)
+    one.add(P0)
+    found = one.poll()
+    assert [row.id for row in found.values] == [1, 3]
+    assert (list(found.timestamps), found.position) == ([1000, 1002], 3)
+    two = drive(log, JSON)
+    two.add(P0)
+    with pytest.raises(MalformedDataError, match=r"topic 't', partition 0, offset 1: malformed JSON .*field 'id'"):
+        two.poll()
+
+
+# -- checkpoints and brokers
+
+
+def test_offsets_are_committed_when_their_checkpoint_is_complete(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
+    one.add(P0)
+    one.batches(2)
+    taken: list[tuple[int, int | None]] = [(1, 1), (2, 2), (3, None)]
+    for number, position in taken:
+        one.reader.positions_in_checkpoint(number, {"t-0": position, "gone": 5})
+    one.runner.run(call(lambda: one.reader.notify_checkpoint_complete(2)))
+    one.settle()
+    assert one.consumer.commits == [{P0: 2}]
+    assert one.reader._metrics.committed == {P0: 2}
+    one.runner.run(call(lambda: one.reader.positions_in_checkpoint(4, {"t-0": 2})))
+    one.runner.run(call(lambda: one.reader.notify_checkpoint_complete(4)))
+    one.settle()
+    assert one.consumer.commits == [{P0: 2}], "nothing has changed"
+
+
+def test_commits_that_fail_are_counted_and_nothing_else(
+    drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
+    one.consumer.refuses_commits = True
+    one.add(P0)
+    one.poll()
+    one.runner.run(call(lambda: one.reader.positions_in_checkpoint(1, {"t-0": 1})))
+    one.runner.run(call(lambda: one.reader.notify_checkpoint_complete(1)))
+    one.settle()
+    assert one.reader._metrics.commits_failed == 1
+    assert "offsets can't be committed, 1 times so far: a stranger owns the group" in caplog.text
+    assert one.poll().values == ["b"]
+
+
+def test_who_commits_nothing_keeps_nothing(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a"])]}, commits=False)
+    one.add(P0)
+    one.poll()
+    one.runner.run(call(lambda: one.reader.positions_in_checkpoint(1, {"t-0": 1})))
+    assert not one.reader._commits
+
+
+async def call(function: Callable[[], None]) -> None:
+    function()
+
+
+def test_brokers_that_are_away_are_waited_for(
+    drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = drive({P0: [batch(0, [b"a"])]})
+    one.consumer.away = True
+    waits = []
+
+    async def pass_by(seconds: float) -> None:
+        waits.append(seconds)
+        one.consumer.away = len(waits) < 3
+
+    monkeypatch.setattr("firesteel.connectors.kafka.reader.asyncio.sleep", pass_by)
+    one.add(P0)
+    assert one.poll().values == ["a"]
+    assert waits == [0.25, 0.5, 1.0]
+    assert one.reader._metrics.failed_connections == one.consumer.stopped == 3
+    assert "Kafka at broker:9092, again in 0.25 s: nobody there" in caplog.text
+
+
+def test_silent_brokers_are_reported_once_and_when_they_answer_again(
+    drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
+    one.add(P0)
+    one.poll()
+    part = [one.reader._parts["t-0"]]
+    one.consumer.silent[P0] = 100.0
+    one.reader._look_for_silence(one.consumer, part)
+    assert "no broker" not in caplog.text, "it has waited for no time itself"
+    one.clock.advance(16)
+    for _ in range(2):
+        one.reader._look_for_silence(one.consumer, part)
+    assert caplog.text.count("no broker of Kafka at broker:9092 has answered for 15 s about t-0") == 1
+    assert one.reader._metrics.silences == 1
+    one.consumer.silent[P0] = 0.0
+    one.reader._look_for_silence(one.consumer, part)
+    assert "answers again" in caplog.text
+
+
+def test_pending_records_are_those_behind_what_was_given(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b", b"c"])]})
+    one.add(P0)
+    assert one.reader._metrics.pending() == 0
+    one.poll()
+    assert one.reader._metrics.pending() == 2

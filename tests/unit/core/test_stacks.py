@@ -1,0 +1,82 @@
+"""What threads do, seen from outside of them."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from firesteel.core.stacks import Samples, Seen, dump_threads, frames_of, other_threads, sample
+
+
+@contextmanager
+def waiting(name: str) -> Iterator[threading.Thread]:
+    """A thread that waits."""
+    ready, end = threading.Event(), threading.Event()
+
+    def run() -> None:
+        ready.set()
+        end.wait()
+
+    thread = threading.Thread(target=run, name=name)
+    thread.start()
+    ready.wait()
+    try:
+        yield thread
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_dump_has_all_threads() -> None:
+    with waiting("the one that waits"):
+        found = {one["threadName"]: one["stringifiedThreadInfo"] for one in dump_threads("here: ")}
+    assert "in run" in found["here: the one that waits"]
+    assert "(makes this dump)" in found[f"here: {threading.current_thread().name}"]
+
+
+def test_a_stack_is_cut_at_its_outer_end() -> None:
+    frame = inspect.currentframe()
+    whole = frames_of(frame)
+    assert whole[-1].startswith(f"{__name__}.test_a_stack_is_cut_at_its_outer_end:")
+    assert [name.rpartition(":")[0] for name in frames_of(frame, 2)] == [n.rpartition(":")[0] for n in whole[-2:]]
+    assert frames_of(None) == ()
+
+
+def test_who_uses_the_processor_is_on_it() -> None:
+    with waiting("busy") as busy, waiting("idle") as idle:
+        one, other = busy.ident or 0, idle.ident or 0
+        clock = {one: 0, other: 0}
+
+        def cpu_times() -> dict[int, int]:
+            clock[one] += 10**12  # more than any time that passes here
+            return dict(clock)
+
+        found = sample(
+            lambda: {one: [Seen("a")], other: [Seen("b"), Seen("c", "elsewhere"), Seen(None)]},
+            5,
+            0.0,
+            sleep=lambda _: None,
+            cpu_times=cpu_times,
+        )
+    seen = {key: (s.on_cpu.total(), s.off_cpu.total()) for key, s in found.items()}
+    assert seen == {"a": (5, 0), "b": (0, 5), "c": (0, 5)}
+    assert list(found["c"].off_cpu) == [("elsewhere",)]
+    ((stack, _),) = found["b"].off_cpu.items()
+    assert any(".run:" in name for name in stack)
+    assert Samples.from_plain(found["b"].to_plain()) == found["b"]
+
+
+def test_what_changed_while_it_was_looked_at_does_not_count() -> None:
+    with waiting("one") as thread:
+        number = iter(range(100))
+        found = sample(lambda: {thread.ident or 0: [Seen(str(next(number)))]}, 5, 0.0, sleep=lambda _: None)
+    assert found == {}
+
+
+def test_it_ends_when_nobody_wants_it() -> None:
+    wanted = iter([True, True, False])
+    with waiting("one"):
+        found = sample(other_threads, 1000, 0.0, wanted=lambda: next(wanted), sleep=lambda _: None)
+    assert found["one"].off_cpu.total() + found["one"].on_cpu.total() == 2
