@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from tests.waiting import NotInTimeError
+
 T = TypeVar("T")
 ENSURE = Path(__file__).parent / "ensure-chromium.sh"
-_SECONDS = 30.0
+_SECONDS = 60.0
 _CODES = {"Escape": 27, "Enter": 13, "Tab": 9}
 _LOOK = """(() => {
     const sees = (one) => one.checkVisibility === undefined || one.checkVisibility();
@@ -28,7 +30,7 @@ _LOOK = """(() => {
 })()"""
 
 
-class NotShownError(AssertionError):
+class NotShownError(NotInTimeError):
     """A page does not show in time what it has to."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -249,6 +250,34 @@ def test_stopping_takes_a_savepoint_and_ends_the_job(logged_in: Chromium, watche
     logged_in.wait("document.querySelector('.job-head .badge').innerText === 'FINISHED'")
     logged_in.go(f"#/jobs/{watched.id}/charts")
     assert logged_in.wait("document.querySelector('[data-chart]')"), "what was remembered stays"
+
+
+PROGRAM = """
+import sys
+
+from firesteel.datastream import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_sequence(1, int(sys.argv[1])).map(lambda i: i).name("uploaded").print()
+env.execute(" ".join(sys.argv[2:]))
+"""
+
+
+def test_a_program_is_uploaded_looked_at_and_run(logged_in: Chromium, watched: Shop, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    logged_in.go("#/submit")
+    logged_in.choose_file("[data-upload]", tmp_path / "program.py")
+    logged_in.press("table[data-name=programs] tbody tr[data-row]")
+    logged_in.type("[data-card=run] input[name=arguments]", '10 "by hand"')
+    logged_in.press("[data-action=plan]")
+    assert "uploaded" in logged_in.text("[data-card=run] .graph")
+    logged_in.press("[data-action=run]")
+    logged_in.press("[data-confirm=run]")
+    job = logged_in.wait("location.hash.match(/jobs.([0-9a-f]{32})/)?.[1]")
+    assert logged_in.text(".job-head h1").startswith("by hand")
+    logged_in.wait("document.querySelector('.job-head .badge').innerText === 'FINISHED'", 60)
+    with urlopen(f"{watched.url}/jobs/{job}") as answer:
+        assert json.load(answer)["name"] == "by hand"
 
 
 def test_cancelling_asks_first(browser: Chromium, watched: Shop) -> None:

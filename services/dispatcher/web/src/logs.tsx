@@ -17,17 +17,31 @@ interface Loaded {
   text: string;
 }
 
-async function range(path: string, header: string): Promise<Loaded> {
+interface Piece {
+  from: number;
+  size: number;
+  data: Uint8Array;
+  whole: boolean;
+}
+
+const BREAK = 10;
+
+async function range(path: string, header: string): Promise<Piece> {
   const response = await request(path, { headers: { Range: header } });
-  const data = new Uint8Array(await response.arrayBuffer());
-  if (response.status === 416) {
-    const size = Number(/\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "")?.[1] ?? 0);
-    return { from: size, to: size, size, text: "" };
-  }
-  const text = new TextDecoder().decode(data);
-  const [, from, size] = /bytes (\d+)-\d+\/(\d+)/.exec(response.headers.get("Content-Range") ?? "") ?? [];
-  if (response.status !== 206 || from === undefined) return { from: 0, to: data.length, size: data.length, text };
-  return { from: Number(from), to: Number(from) + data.length, size: Number(size), text };
+  const data = response.status === 416 ? new Uint8Array() : new Uint8Array(await response.arrayBuffer());
+  const [, from, size] = /bytes (?:(\d+)-\d+|\*)\/(\d+)/.exec(response.headers.get("Content-Range") ?? "") ?? [];
+  if (response.status === 416) return { from: Number(size ?? 0), size: Number(size ?? 0), data, whole: false };
+  if (response.status !== 206 || from === undefined) return { from: 0, size: data.length, data, whole: true };
+  return { from: Number(from), size: Number(size), data, whole: false };
+}
+
+/** Whole lines of a piece: a line that is not complete comes with the next one. */
+function lines(piece: Piece, skip = 0): Loaded {
+  const { data, from, size } = piece;
+  const first = from > 0 && !skip ? data.indexOf(BREAK) + 1 : skip;
+  const last = data.lastIndexOf(BREAK) + 1;
+  const end = last > first ? last : from + data.length >= size && !skip ? data.length : first;
+  return { from: from + first, to: from + end, size, text: new TextDecoder().decode(data.subarray(first, end)) };
 }
 
 export function LogView({ path, name }: { path: string; name: string }) {
@@ -53,7 +67,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
     let alive = true;
     setLog(undefined);
     void attempt(async () => {
-      const found = await range(path, `bytes=-${PIECE}`);
+      const found = lines(await range(path, `bytes=-${PIECE}`));
       if (alive) setLog(found);
     });
     return () => {
@@ -66,11 +80,14 @@ export function LogView({ path, name }: { path: string; name: string }) {
       const before = now.current;
       if (!before || document.hidden) return;
       void attempt(async () => {
-        const more = await range(path, `bytes=${before.to}-`);
+        const at = Math.max(0, before.to - 1); // the break that is known: so there is always something to answer
+        const piece = await range(path, `bytes=${at}-`);
         if (now.current !== before) return;
-        if (more.from === before.to) {
-          if (more.text) setLog({ ...before, to: more.to, size: more.size, text: before.text + more.text });
-        } else setLog(more); // the file was cut, or the server knows no ranges
+        if (piece.whole || piece.from !== at || piece.size < before.to) setLog(lines(await range(path, `bytes=-${PIECE}`)));
+        else {
+          const more = lines(piece, before.to - at);
+          if (more.to > before.to) setLog({ ...before, to: more.to, size: more.size, text: before.text + more.text });
+        }
       });
     }, pollMs);
     return () => clearInterval(timer);
@@ -78,13 +95,13 @@ export function LogView({ path, name }: { path: string; name: string }) {
   const earlier = () =>
     attempt(async () => {
       const before = now.current!;
-      const piece = await range(path, `bytes=${Math.max(0, before.from - 4 * PIECE)}-${before.from - 1}`);
+      const piece = lines(await range(path, `bytes=${Math.max(0, before.from - 4 * PIECE)}-${before.from - 1}`));
       setLog({ ...before, from: piece.from, text: piece.text + before.text });
     });
-  const lines = useMemo(() => (log?.text ?? "").replace(/\n$/, "").split("\n"), [log?.text]);
+  const rows = useMemo(() => (log?.text ?? "").replace(/\n$/, "").split("\n"), [log?.text]);
   const low = find.toLowerCase();
-  const hits = useMemo(() => (low ? lines.flatMap((line, index) => (line.toLowerCase().includes(low) ? [index] : [])) : []), [lines, low]);
-  const shown = useMemo(() => (only && low ? hits : lines.map((_, index) => index)), [only, low, hits, lines]);
+  const hits = useMemo(() => (low ? rows.flatMap((line, index) => (line.toLowerCase().includes(low) ? [index] : [])) : []), [rows, low]);
+  const shown = useMemo(() => (only && low ? hits : rows.map((_, index) => index)), [only, low, hits, rows]);
   useLayoutEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [log?.text, follow]);
@@ -136,7 +153,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
       <div class="log-box" ref={box} tabIndex={0} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
         <div class="log-inner" style={{ height: `${shown.length * LINE}px` }}>
           <div style={{ transform: `translateY(${first * LINE}px)` }}>
-            {shown.slice(first, last).map((index) => <Line key={index} text={lines[index]!} find={low} current={hits[at] === index && low !== ""} />)}
+            {shown.slice(first, last).map((index) => <Line key={index} text={rows[index]!} find={low} current={hits[at] === index && low !== ""} />)}
           </div>
         </div>
       </div>

@@ -5,6 +5,7 @@ import { joined } from "./history";
 import { diagnose, quantile, splitTrace } from "./diagnose";
 import { bytes, count, duration, percent, shortTime, time, watermark } from "./format";
 import { layout } from "./layout";
+import { jobPieces, pieces } from "./pieces";
 import type { JobDetails, Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
@@ -96,6 +97,19 @@ test("a history goes on where it ended and keeps its size", () => {
   const found = joined(piece([1, 2], { a: [1, 2] }), piece([3, 4], { a: [3, 4], b: [5, 6] }));
   assert.deepEqual(found.times, [2, 3, 4]);
   assert.deepEqual(found.series, { a: [2, 3, 4], b: [null, 5, 6] });
+});
+
+test("states follow each other, and what was before the last failure is one piece", () => {
+  assert.deepEqual(pieces({ CREATED: 1, RUNNING: 4, INITIALIZING: 4, FINISHED: 9, FAILED: 0 }, 12), [
+    { state: "CREATED", from: 1, to: 4 },
+    { state: "INITIALIZING", from: 4, to: 4 },
+    { state: "RUNNING", from: 4, to: 9 },
+  ]);
+  assert.deepEqual(jobPieces({ INITIALIZING: 1, CREATED: 2, RUNNING: 20, RESTARTING: 15, FAILING: 0 }, 30), [
+    { state: "EARLIER", from: 1, to: 15 },
+    { state: "RESTARTING", from: 15, to: 20 },
+    { state: "RUNNING", from: 20, to: 30 },
+  ]);
 });
 
 test("vertices stand from left to right and do not overlap", () => {

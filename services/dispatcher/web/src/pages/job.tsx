@@ -97,8 +97,8 @@ function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => vo
     { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, show: (one) => count(worst(one).numRecordsOutPerSecond) },
     { key: "in", title: "Read", help: "records", value: (one) => one.metrics["read-records"], number: true, show: (one) => <Count of={one.metrics["read-records"]} /> },
     { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, show: (one) => <Count of={one.metrics["write-records"]} /> },
-    { key: "bytes-in", title: "Bytes read", value: (one) => one.metrics["read-bytes"], number: true, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
+    { key: "bytes-in", title: "Bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
     { key: "watermark", title: "Event time", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.1, show: (one) => lagOf(worst(one), job.now) },
     { key: "duration", title: "Duration", value: (one) => one.duration, number: true, show: (one) => duration(one.duration) },
   ]; // prettier-ignore

@@ -2,6 +2,7 @@ import { at, usePolled } from "../api";
 import { duration, time as timeText } from "../format";
 import { Answer, Badge, Card, useTime } from "../parts";
 import { go } from "../router";
+import { FINAL, jobPieces, pieces, type Piece } from "../pieces";
 import { Table, type Column } from "../table";
 import type { Exceptions, JobDetails, Vertex } from "../types";
 
@@ -9,24 +10,6 @@ interface Times {
   now: number;
   subtasks: { subtask: number; endpoint: string; duration: number; timestamps: Record<string, number> }[];
 }
-interface Piece {
-  state: string;
-  from: number;
-  to: number;
-}
-
-const FINAL = ["FINISHED", "CANCELED", "FAILED"];
-const ORDER = ["CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING"];
-
-/** States in the order in which they were entered; the last one lasts until now, unless it is an end. */
-export function pieces(timestamps: Record<string, number>, now: number): Piece[] {
-  const entered = Object.entries(timestamps).filter(([, ms]) => ms > 0).sort((a, b) => a[1] - b[1] || ORDER.indexOf(a[0]) - ORDER.indexOf(b[0]));
-  return entered.flatMap(([state, from], index) => {
-    const next = entered[index + 1];
-    return FINAL.includes(state) ? [] : [{ state, from, to: next ? next[1] : now }];
-  });
-}
-
 export function TimelineTab({ job, rest }: { job: JobDetails; rest: string[] }) {
   const [chosen = ""] = rest;
   const exceptions = usePolled<Exceptions>(`${at("jobs", job.jid, "exceptions")}?maxExceptions=100`);
@@ -47,14 +30,14 @@ export function TimelineTab({ job, rest }: { job: JobDetails; rest: string[] }) 
           <div class="gantt-row">
             <span class="gantt-name">The job</span>
             <span class="gantt-track">
-              {pieces(job.timestamps, end).map((piece) => <Bar key={piece.state} piece={piece} at={at_} />)}
+              {jobPieces(job.timestamps, end).map((piece) => <Bar key={piece.state} piece={piece} at={at_} />)}
               {failures.map((one, index) => <i key={index} class="gantt-failure" style={{ left: at_(one.timestamp) }} title={`${one.exceptionName} in ${one.taskName ?? "the job"}`} />)}
             </span>
           </div>
           {job.vertices.map((one) => <Row key={one.id} vertex={one} end={end} at={at_} chosen={one.id === chosen} choose={() => go(["jobs", job.jid, "timeline", ...(one.id === chosen ? [] : [one.id])])} />)}
         </div>
         <p class="legend">
-          {["CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED"].map((state) => <span key={state}><i class={`fill state-${state}`} /> {state.toLowerCase()}</span>)}
+          {["CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "RESTARTING", "EARLIER"].map((state) => <span key={state}><i class={`fill state-${state}`} /> {state === "EARLIER" ? "earlier attempts" : state.toLowerCase()}</span>)}
         </p>
       </Card>
       {vertex && <SubtaskTimes job={job} vertex={vertex} />}

@@ -59,8 +59,8 @@ const SUBTASKS: Column<Subtask>[] = [
   { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, show: (row) => count(perSecond(row, "numRecordsOut")) },
   { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, show: (row) => <Count of={row.metrics["read-records"]} /> },
   { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, show: (row) => <Count of={row.metrics["write-records"]} /> },
-  { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-  { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+  { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
   { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.8 },
   { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.6, show: (row) => place(row["taskmanager-id"]) },
   { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.2, show: (row) => <When ms={row["start-time"]} short /> },
@@ -211,8 +211,8 @@ function TaskManagers({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
     { key: "status", title: "State", value: (row) => row.status, show: (row) => <Badge state={row.status} /> },
     { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, show: (row) => <Count of={row.metrics["read-records"]} /> },
     { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, show: (row) => <Count of={row.metrics["write-records"]} /> },
-    { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+    { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
     { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.5, show: (row) => <When ms={row["start-time"]} short /> },
   ]; // prettier-ignore
   return <Answer of={of} what="TaskManagers of a vertex">{(found) => <Table name="workers" columns={columns} rows={found.taskmanagers} id={(row) => row["taskmanager-id"]} filter />}</Answer>;
