@@ -13,6 +13,7 @@ from multidict import MultiDict
 
 from firesteel.core.errors import ConfigurationError
 from firesteel_dispatcher import reference
+from firesteel_dispatcher import rest_checkpoint_types as c
 from firesteel_dispatcher import rest_types as t
 from firesteel_dispatcher.endpoints import ENDPOINTS
 from firesteel_dispatcher.openapi import document
@@ -122,7 +123,7 @@ def test_parameters_are_checked() -> None:
 
 
 def test_bodies_are_checked() -> None:
-    one = endpoint("/x", body=t.SavepointTrigger)
+    one = endpoint("/x", body=c.SavepointTrigger)
     assert read(one, {}).body == {}
     assert read(one, {}, body=b'{"cancel-job": true, "triggerId": null}').body == {
         "cancel-job": True,

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
 from firesteel_dispatcher import log_levels, rescale_views
+from firesteel_dispatcher import rest_checkpoint_types as c
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_jobs as jobs
 from firesteel_dispatcher import rest_processes as processes
@@ -152,36 +153,36 @@ ENDPOINTS: Final = (
     # -- savepoints and checkpoints
     _do(
         "POST", f"{_JOB}/savepoints", jobs.trigger_savepoint, "takes a savepoint", t.Requested,
-        body=t.SavepointTrigger, status=202,
+        body=c.SavepointTrigger, status=202,
     ),
-    _read(f"{_JOB}/savepoints/{{trigger_id}}", jobs.savepoint_status, "of a savepoint or stop", t.SavepointStatus),
+    _read(f"{_JOB}/savepoints/{{trigger_id}}", jobs.savepoint_status, "of a savepoint or stop", c.SavepointStatus),
     _do(
-        "POST", f"{_JOB}/stop", jobs.stop, "stops a job with a savepoint", t.Requested, body=t.StopRequest, status=202
+        "POST", f"{_JOB}/stop", jobs.stop, "stops a job with a savepoint", t.Requested, body=c.StopRequest, status=202
     ),
     _do(
         "POST", "/savepoint-disposal", cluster.dispose_savepoint, "removes a savepoint", t.Requested,
-        body=t.DisposalRequest,
+        body=c.DisposalRequest,
     ),
     _read("/savepoint-disposal/{trigger_id}", cluster.disposal_status, "state of a removal", t.Disposal),
-    _read(f"{_JOB}/checkpoints", jobs.of_job(checkpoint_views.checkpoints), "checkpoint statistics", t.Checkpoints),
+    _read(f"{_JOB}/checkpoints", jobs.of_job(checkpoint_views.checkpoints), "checkpoint statistics", c.Checkpoints),
     _do(
         "POST", f"{_JOB}/checkpoints", jobs.trigger_checkpoint, "takes a checkpoint", t.Requested,
-        body=t.CheckpointTrigger, status=202,
+        body=c.CheckpointTrigger, status=202,
     ),
     _read(
         f"{_JOB}/checkpoints/config", jobs.of_job(checkpoint_views.checkpoint_config), "checkpoint settings",
-        t.CheckpointConfig,
+        c.CheckpointConfig,
     ),
     _read(
         f"{_JOB}/checkpoints/details/{{checkpoint_id}}", jobs.of_query(checkpoint_views.checkpoint_details),
-        "one checkpoint, by vertex", t.Checkpoint,
+        "one checkpoint, by vertex", c.Checkpoint,
     ),
     _read(
         f"{_JOB}/checkpoints/details/{{checkpoint_id}}/subtasks/{{vertex_id}}",
         jobs.of_query(checkpoint_views.checkpoint_subtasks), "one checkpoint of one vertex, by subtask",
-        t.CheckpointSubtasks,
+        c.CheckpointSubtasks,
     ),
-    _read(f"{_JOB}/checkpoints/{{trigger_id}}", jobs.checkpoint_status, "of a checkpoint", t.CheckpointStatus),
+    _read(f"{_JOB}/checkpoints/{{trigger_id}}", jobs.checkpoint_status, "of a checkpoint", c.CheckpointStatus),
     # -- rescaling: not adaptive
     _read(
         f"{_JOB}/resource-requirements", jobs.of_job(rescale_views.requirements), "bounds of the parallelism",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Annotated, Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
-from firesteel_dispatcher import rest_types
+from firesteel_dispatcher import rest_checkpoint_types, rest_types
 from firesteel_dispatcher.endpoints import ENDPOINTS
 from firesteel_dispatcher.rest_calls import Access, Endpoint
 
@@ -113,7 +113,7 @@ def render() -> str:
         lines += [_row(one) for one in endpoints]
         lines.append("")
     lines += ["## Types", "", "`?` marks what may be missing.", "", "| Type | Fields |", "| --- | --- |"]
-    for name, kind in sorted(vars(rest_types).items()):
+    for name, kind in sorted({**vars(rest_types), **vars(rest_checkpoint_types)}.items()):
         if hasattr(kind, "__total__"):
             lines.append(f"| `{name}` | {_fields(kind)} |")
     return "\n".join([*lines, ""])
