@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import settings as of_hypothesis
+from hypothesis import strategies as st
 
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import MapFunction, RuntimeContext
@@ -149,6 +152,7 @@ def test_every_endpoint(tmp_path: Path) -> None:
         metrics(world, faults)
         samples(world, faults)
         programs(world, faults)
+        never_a_500(world)
     faults.refuse()
 
 
@@ -393,3 +397,43 @@ def programs(world: World, faults: Faults) -> None:
     faults.expect("a malformed field", unknown[0] == 400 and b"parallelism" in unknown[1], unknown)
     done(world, faults, "DELETE", "/jars/:jarid", where)
     faults.expect("it is gone", world.call("DELETE", where)[0] == 400)
+
+
+HARMFUL = {("DELETE", "/cluster"), ("PATCH", "/jobs/{job_id}"), ("GET", "/jobs/{job_id}/yarn-cancel")}
+FUZZED = [one for one in ENDPOINTS if (one.method, one.path) not in HARMFUL and "profiler" not in one.path]
+ODD = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["-1", "0", "1e3", "9" * 30, "\x00", "..", "%", "a,b", "0-9,3", "é", "0" * 32, "all"]),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def never_a_500(world: World) -> None:
+    """Whatever is asked, the answer is in order, or says in Flink's shape what was wrong."""
+    valid = {
+        "job_id": world.job, "application_id": world.job, "vertex_id": world.vertex, "subtask": "0", "attempt": "0",
+        "checkpoint_id": "1", "taskmanager_id": world.taskmanager, "filename": "slot-0.out",
+    }  # fmt: skip
+
+    @of_hypothesis(max_examples=150, deadline=None)
+    @given(st.data())
+    def ask(data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(FUZZED))
+        parts = {part: data.draw(st.just(valid[part]) | ODD if part in valid else ODD) for part in one.parts}
+        names = [parameter.name for parameter in one.query if parameter.name != "wait-ms"]
+        query = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=3)) if names else {}
+        fields = list(one.body.__annotations__) if isinstance(one.body, type) else ["x"]
+        body = data.draw(st.dictionaries(st.sampled_from(fields), JSON, max_size=3) | JSON | st.binary(max_size=20))
+        if "run" in one.path or "cancel" in one.path or "stop" in one.path:  # what is in order would be done
+            body = ["nothing"]
+        text = one.path.format_map({name: quote(part, safe="") or "%20" for name, part in parts.items()})
+        status, answer, _ = world.call(one.method, f"{text}?{urlencode(query)}" if query else text, body)
+        assert status < 500 or status == 503, (one, text, query, body, answer)
+        if status >= 400:
+            assert list(json.loads(answer)) == ["errors"], (one, text, query, body, answer)
+
+    ask()
