@@ -3,6 +3,7 @@ committed finds each result once."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import kafka_orders
 
 from firesteel.common import Configuration, SimpleStringSchema, Types
 from firesteel.core.errors import JobFailedError
@@ -286,3 +288,22 @@ class _LateCommitter(Committer):
 
     def close(self) -> None:
         self._committer.close()
+
+
+def test_from_kafka_to_kafka(here: Embedded, kafka: KafkaCluster) -> None:
+    orders, totals = kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)
+    users = [f"user {number % 7}" for number in range(500)]
+    kafka.produce(orders, [(None, json.dumps({"user": user, "amount": 2.5}).encode()) for user in users])
+    with submitted_to(here.settings()):
+        environment = new_environment(2)
+        environment.enable_checkpointing(200)
+        kafka_orders.build(environment, kafka.bootstrap, orders, totals, until_now=True)
+        environment.execute("orders")
+    wait_until(partial(nothing_is_open, kafka, totals), "no transaction is left open")
+    found = Counter((record.value or b"").decode() for record in kafka.records(totals))
+    counts: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    for user in users:
+        counts[user] += 1
+        wanted[json.dumps({"user": user, "orders": counts[user], "total": 2.5 * counts[user]})] += 1
+    assert found == wanted

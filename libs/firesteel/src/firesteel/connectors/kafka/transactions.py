@@ -317,6 +317,8 @@ class TransactionClient:
     ) -> Any:
         client = await self._connected()
         try:
+            if client.get_random_node() is None:  # a broker that has just started names none, not even itself
+                raise KafkaConnectionError("the brokers know of no brokers yet")
             node = await client.coordinator_lookup(CoordinationType.TRANSACTION, name)
             return await client.send(node, request, group=group)
         except KafkaError:

@@ -113,7 +113,7 @@ class KafkaWriter(TwoPhaseWriter[Any]):
                 async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
                     await producer.start()
                 return producer
-            except (KafkaError, TimeoutError, OSError) as error:
+            except (KafkaError, TimeoutError, OSError, AssertionError) as error:
                 await _stopped(producer)
                 if isinstance(error, _TIMEOUT_REFUSED):
                     raise timeout_refused(more["transaction_timeout_ms"]) from error
@@ -240,7 +240,10 @@ class TransactionalKafkaWriter(KafkaWriter):
 
 
 def _passes(error: BaseException) -> bool:
-    return isinstance(error, KafkaConnectionError | TimeoutError | OSError) or bool(getattr(error, "retriable", False))
+    if isinstance(error, KafkaConnectionError | TimeoutError | OSError):
+        return True
+    # aiokafka asserts that it knows a broker; one that has just started names none, not even itself.
+    return isinstance(error, AssertionError) or bool(getattr(error, "retriable", False))
 
 
 async def _stopped(producer: Any) -> None:
