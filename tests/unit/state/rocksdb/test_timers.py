@@ -134,7 +134,7 @@ def test_a_snapshot_has_them_in_files_and_writes_what_is_new(make: Make) -> None
     }
     before = second
     for number in range(3, 9):  # a compaction may have made all files anew meanwhile
-        keyed.timers("t").add(5_000_000 + number, 1)
+        keyed.timers("t").add(5_000_000 + number, 1, None)
         after = take(keyed.snapshot(purpose=Purpose(number, True, number - 1)), range(GROUPS), before)
         if any(name.endswith(".sst") for name in before.files.keys() & after.files.keys()):
             break
