@@ -179,10 +179,14 @@ class Chromium:
         )
 
     def type(self, selector: str, text: str) -> None:
-        """Write into a field, as a keyboard would."""
+        """Write into a field, as a keyboard would; once more if a dialog that opens has taken the focus meanwhile."""
         found = f"document.querySelector({json.dumps(selector)})"
-        self.wait(f"{found} && ({found}.focus(), {found}.select?.(), true)")
-        self._run(self._send("Input.insertText", text=text))
+        for _ in range(20):
+            self.wait(f"{found} && ({found}.focus(), {found}.select?.(), true)")
+            self._run(self._send("Input.insertText", text=text))
+            if self.evaluate(f"{found}.value") == text:
+                return
+        raise NotShownError(f"{selector} does not take what is written into it")
 
     def key(self, key: str) -> None:
         """Press and release a key."""

@@ -284,6 +284,7 @@ def test_cancelling_asks_first(browser: Chromium, watched: Shop) -> None:
     other: Any = shop(watched.folder)
     browser.go(f"#/jobs/{other.get_job_id()}/overview")
     browser.press("[data-action=cancel]")
+    browser.wait("document.querySelector('dialog[open]')")
     browser.key("Escape")
     browser.wait("!document.querySelector('dialog')")
     assert not other.get_job_status().result().is_terminal_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from minio import Minio
+from minio.error import S3Error
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
@@ -161,6 +163,15 @@ class MinioServer:
             yield
         finally:
             filler.unlink(missing_ok=True)
+            wait_until(self._takes_something, "the server notices that its disk has room again")
+
+    def _takes_something(self) -> bool:
+        try:
+            self.client().put_object(BUCKET, "room", io.BytesIO(b"room"), 4)
+            self.client().remove_object(BUCKET, "room")
+        except S3Error:
+            return False
+        return True
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
