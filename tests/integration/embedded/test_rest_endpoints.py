@@ -419,7 +419,7 @@ def never_a_500(world: World) -> None:
         "checkpoint_id": "1", "taskmanager_id": world.taskmanager, "filename": "slot-0.out",
     }  # fmt: skip
 
-    @of_hypothesis(max_examples=150, deadline=None)
+    @of_hypothesis(max_examples=60, deadline=None)
     @given(st.data())
     def ask(data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(FUZZED))

@@ -59,6 +59,7 @@ def wait_said(executor: ExecutorProcess, text: str) -> None:
     until(lambda: text in executor.log.read_text() or not executor.is_running(), text, PATIENCE)
 
 
+@pytest.mark.long  # each of these deaths is one of ``processes/test_coordinators.py``, too
 def test_resourcemanager_driver_and_executor_die_one_after_the_other(
     managers: TaskManagers, directory: Path, fleet: HostedFleet
 ) -> None:
