@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 SUMMARY = BUILD / "test-summary.json"
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+GIVES_WAY = 10
+"""How nice those are whose results do not depend on time, to servers and clusters that run beside them."""
 UNSTEADY_AT_MOST = 3
 """More failed tests than this in one run are no accident of timing, and are not run again."""
 
@@ -83,7 +85,8 @@ def read_code(names: Sequence[str]) -> dict[str, Result]:
     def read(name: str) -> Result:
         start, result = time.monotonic(), Result("checks")
         for command in READERS[name]:
-            done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            polite = ["nice", "-n", str(GIVES_WAY), *command]
+            done = subprocess.run(polite, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             result.ran, result.failed = result.ran + 1, result.failed + (done.returncode != 0)
             result.said += done.stdout + done.stderr
         result.seconds = round(time.monotonic() - start, 1)
@@ -114,6 +117,7 @@ class Session:
         options: how the tests are given to how many workers.
         second_look: whether tests that timed out are run once more, alone. For tiers that start real processes and so
             depend on the machine. Tests marked ``exact`` never are: no second look may hide a lost record.
+        nice: how much it gives way to what runs beside it (``nice -n``).
         preparations: by tier, modules that make ready what its tests wait for longest, while other tiers run.
     """
 
@@ -122,6 +126,7 @@ class Session:
     marks: str
     options: Sequence[str] = ()
     second_look: bool = False
+    nice: int = 0
     preparations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def only(self, *names: str) -> Session:
@@ -141,7 +146,7 @@ class Session:
             return results
         first = next(iter(self.tiers))
         arguments = [*self.options, "-m", self.marks, *options, *folders]
-        cases, broke_off = pytest_run(arguments, f"junit-{self.name}.xml", output)
+        cases, broke_off = pytest_run(arguments, f"junit-{self.name}.xml", output, self.nice)
         for case in cases:
             case.count(results[tier_of(case, self.tiers) or first])
         failed = [case for case in cases if case.failed]
@@ -191,11 +196,23 @@ def tier_of(case: Case, tiers: Mapping[str, Sequence[str]]) -> str | None:
     return next((name for name, folder in folders if dotted.startswith(f"{folder}.")), None)
 
 
-def pytest_run(arguments: Sequence[str], report: str, output: IO[bytes] | None = None) -> tuple[list[Case], bool]:
+def pytest_run(
+    arguments: Sequence[str], report: str, output: IO[bytes] | None = None, nice: int = 0
+) -> tuple[list[Case], bool]:
     """Runs pytest; what its report in build/ says, and whether it broke off."""
     path = BUILD / report
     path.unlink(missing_ok=True)
-    command = ["pytest", "-q", "-o", f"cache_dir={BUILD / 'pytest-cache'}", f"--junitxml={path}", *arguments]
+    command = [
+        "nice",
+        "-n",
+        str(nice),
+        "pytest",
+        "-q",
+        "-o",
+        f"cache_dir={BUILD / 'pytest-cache'}",
+        f"--junitxml={path}",
+        *arguments,
+    ]
     code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
     cases = cases_of(path) if path.exists() else []
     # A run that broke off (a crash, a missing fixture, Ctrl-C) is a failure even when every finished test passed.
@@ -222,6 +239,7 @@ PURE = Session(
     {"house": ["tests/house"], "unit": ["tests/unit"], "simulation": ["tests/simulation"]},
     "not long",
     ["-n", str(CORES), "--dist", "worksteal"],
+    nice=GIVES_WAY,
 )
 # Files stay together, and folders whose files share a cluster (tests/conftest.py).
 _BY_FILE = ["--dist", "loadscope", "--no-loadscope-reorder"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -110,7 +111,9 @@ class Processes(Place):
         return next((one for one in executors if taskmanager in _above(one.pid)), None)
 
     def log(self) -> str:
-        logs = sorted(self.cluster.folder.rglob("jobmasters/*.log"), key=lambda file: file.stat().st_mtime)
+        found = os.walk(self.cluster.folder)  # which bears that folders come and go meanwhile
+        logs = [Path(folder, name) for folder, _, names in found if Path(folder).name == "jobmasters" for name in names]
+        logs = sorted((one for one in logs if one.suffix == ".log"), key=lambda file: file.stat().st_mtime)
         return logs[-1].read_text() if logs else ""
 
     def _jobmaster(self) -> ProcessId | None:
