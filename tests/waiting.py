@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 PATIENCE = 100.0
 """Seconds after which a test gives up waiting for something that must come true."""
@@ -32,6 +34,21 @@ def wait_until(condition: Callable[[], Any], what: str | Callable[[], str] = "",
             raise _not_in_time(what, seconds)
         time.sleep(0.02)
     return value
+
+
+def the_one_left(find: Callable[[], Iterable[T]], what: str) -> T:
+    """What is alone at last, and still is a second later: the checkpoint that an ended job has left, say. One that was
+    on its way into the store when the job ended may still take the place of the one before."""
+    found: list[list[T]] = [[], []]
+
+    def settled() -> bool:
+        found[0] = list(find())
+        time.sleep(1.0)
+        found[1] = list(find())
+        return found[0] == found[1] and len(found[0]) == 1
+
+    wait_until(settled, what)
+    return found[1][0]
 
 
 async def eventually(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:

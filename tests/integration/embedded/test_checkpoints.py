@@ -26,6 +26,7 @@ from firesteel.functions.two_phase import (
     TwoPhaseWriter,
 )
 from tests.integration.embedded.programs import ended, new_environment, state_of, until
+from tests.waiting import the_one_left
 
 pytestmark = pytest.mark.usefixtures("cluster")
 KEYS, RECORDS = 7, 3000
@@ -137,7 +138,7 @@ def test_another_program_gets_the_results_that_come_behind_a_retained_checkpoint
         given = [next(results) for _ in range(500)]
         job = results.get_job_client()
     until(lambda: state_of(job) == "CANCELED", "the end of the first program's job")
-    (metadata,) = tmp_path.glob("*/chk-*/_metadata")
+    metadata = the_one_left(lambda: tmp_path.glob("*/chk-*/_metadata"), "one checkpoint is left")
     rest = list(slow_numbers(tmp_path, execution__state_recovery__path=str(metadata.parent)).execute_and_collect())
     assert given == list(range(500))
     assert rest == list(range(rest[0], 2000))

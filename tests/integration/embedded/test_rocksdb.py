@@ -30,6 +30,7 @@ from tests.integration.embedded.test_checkpoints import EXPECTED, Trouble, progr
 from tests.integration.embedded.test_state import EVENT, EVENTS, Everything, collected, expected_of_everything, first
 from tests.integration.embedded.test_windows import EVENTS as EVENTS_IN_TIME
 from tests.integration.embedded.test_windows import MaxAndCount, timed
+from tests.waiting import the_one_left
 
 pytestmark = pytest.mark.usefixtures("cluster")
 KEYS, NUMBERS = 50, 2000
@@ -162,7 +163,7 @@ def test_another_parallelism_goes_on_from_a_retained_checkpoint(tmp_path: Path, 
             next(results)
         job = results.get_job_client()
     until(lambda: state_of(job) == "CANCELED", "the end of the first program's job")
-    (metadata,) = tmp_path.glob("*/chk-*/_metadata")
+    metadata = the_one_left(lambda: tmp_path.glob("*/chk-*/_metadata"), "one checkpoint is left")
     needed = metadata.read_bytes()
 
     def shared() -> list[str]:

@@ -26,7 +26,7 @@ from tests.integration.recovery.stepped_sink import written
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import Trial
 from tests.servers.minio.server import BUCKET, MinioServer, SlowProxy, can_mount
-from tests.waiting import wait_until
+from tests.waiting import the_one_left, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +209,17 @@ def test_a_job_goes_on_from_a_retained_checkpoint(place: Processes, minio: Minio
         trial._progress()
         job.cancel().result()
         assert ended(job, PATIENCE) == "CANCELED"
-    objects = [one.object_name or "" for one in minio.client().list_objects(BUCKET, recursive=True)]
-    (metadata,) = [name for name in objects if name.endswith("/_metadata")]
+
+    def objects() -> list[str]:
+        return [one.object_name or "" for one in minio.client().list_objects(BUCKET, recursive=True)]
+
+    metadata = the_one_left(
+        lambda: [name for name in objects() if name.endswith("/_metadata")], "one checkpoint is left"
+    )
+    left = objects()
     trial.more = {"execution.state-recovery.path": f"s3://{BUCKET}/{metadata.removesuffix('/_metadata')}"}
     trial.run_through([])
-    for name in objects:  # they are the user's
+    for name in left:  # they are the user's
         minio.client().remove_object(BUCKET, name)
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
