@@ -88,7 +88,7 @@ class S3Trial(Trial):
         """Run the programs while these things happen, each when checkpoints go on again."""
         with submitted_to(self.place.settings()):
             environment = self.environment()
-            world = World(environment, self.folder, self.rate)
+            world = World(environment, self.folder, self.rate, self.out)
             for name in self.programs:
                 world.sink(PROGRAMS[name].build(world), name)
             job = environment.execute_async(" and ".join(self.programs))
@@ -107,7 +107,7 @@ class S3Trial(Trial):
                 self._tell(job)
             assert state == "FINISHED"
         for name in self.programs:
-            self._compare(name, written(self.folder, name))
+            self._compare(name, self.written(name))
 
     def _newest(self) -> int:
         self._seen = max(self._seen, self.minio.newest())
