@@ -38,9 +38,7 @@ class World:
         splits: of all sources.
     """
 
-    def __init__(
-        self, env: StreamExecutionEnvironment, folder: Path, rate: int = 2000, out: str | None = None
-    ) -> None:
+    def __init__(self, env: StreamExecutionEnvironment, folder: Path, rate: int = 2000, out: str | None = None) -> None:
         self.env, self.folder, self.rate, self._out = env, folder, rate, out
         self.splits = 0
         self._sources: dict[str, DataStream] = {}

@@ -3,27 +3,15 @@ the source reads what it has written."""
 
 from __future__ import annotations
 
-import io
-import json
 import random
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from firesteel.common import Configuration, Encoder, Types, WatermarkStrategy
-from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, RollingPolicy, StreamFormat
-from firesteel.datastream.formats.parquet import ParquetColumnarRowInputFormat
-from tests.integration.embedded.programs import ended, new_environment, submitted_to
-from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery import steps
 from tests.integration.recovery.places import JOBMASTER, SLOT, TASKMANAGER, Embedded, Processes, embedded, processes
 from tests.integration.recovery.stepped_storage import plugin

@@ -22,7 +22,6 @@ from tests.integration.embedded.programs import ended, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery.places import JOBMASTER, PARALLELISM, SLOT, Processes, processes
 from tests.integration.recovery.programs import PROGRAMS, World
-from tests.integration.recovery.stepped_sink import written
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import Trial
 from tests.servers.minio.server import BUCKET, MinioServer, SlowProxy, can_mount

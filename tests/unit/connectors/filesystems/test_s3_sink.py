@@ -27,7 +27,7 @@ from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import CommitOutcome, CommitResult, Committable, WriterState
 from firesteel.testing import check_two_phase_sink
 from firesteel.testing.clock import ManualClock
-from tests.unit.checkpoint.fake_s3 import FakeStore, Request, error
+from tests.unit.checkpoint.fake_s3 import FakeStore, Request
 
 SETTINGS = {
     "s3.endpoint": "http://store:9000", "s3.access-key": "user", "s3.secret-key": "password",
@@ -211,7 +211,7 @@ def test_uploads_behind_the_checkpoint_are_aborted_by_the_next_attempt(store: Fa
     assert len(store.uploads) == 1, "that of the other subtask may be in use"
     assert len(records(store)) == 1
     rescaled = Subtask(2, 1)
-    rescaled.parallelism = 3  # type: ignore[misc]
+    rescaled.parallelism = 3
     writer_of(rescaled, rolling=ENDS)
     assert (store.uploads, records(store)) == ({}, [])
     assert lines(store) == many("kept")

@@ -2,8 +2,8 @@
 
 A path with a scheme (``s3://bucket/key``) is of the file system that is registered under the scheme: ``s3`` is
 built in, others come by the entry point group ``firesteel.file_systems``. A path without one, or with ``file:``, is of
-the local disk. A file system is made from the job's settings where the files are read or written: in slots, and in TaskManagers
-for what slots leave behind. Only local files are looked at by coordinators.
+the local disk. A file system is made from the settings of the job where files are read or written: in slots, and in
+TaskManagers for what slots leave behind. Only local files are looked at by coordinators.
 
 Sinks write by a *recoverable writer*, as in Flink: a part that is being written can be kept in a checkpoint and gone on
 with by another attempt, and what is finished is shown by a committer, which may be asked for the same several times.
