@@ -98,14 +98,14 @@ class JobCheckpoints:
     def has_finished(self, execution: Execution) -> bool:
         """Whether a task had come to its end in the checkpoint that it goes on from."""
         point = self.restore_point()
-        return point is not None and point.task(execution).finished
+        return point is not None and point.has_finished(execution.vertex.id)
 
     @property
     def is_committing(self) -> bool:
         """Whether all that is left of the job is to commit what its last checkpoint holds; some of it may be shown."""
         point = self.restore_point()
-        tasks = [e for e in self.graph.executions() if e.vertex.enumerates is None]
-        return point is not None and all(point.task(e).finished for e in tasks)
+        workers = [v.id for v in self.graph.job_graph.vertices if v.enumerates is None]
+        return point is not None and all(map(point.has_finished, workers))
 
     def to_plain(self) -> dict[str, Any] | None:
         """For people; None = the job has none."""

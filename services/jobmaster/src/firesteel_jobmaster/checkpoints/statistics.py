@@ -44,6 +44,8 @@ class CheckpointRecord:
         savepoint: format of a savepoint; None = it is a checkpoint.
         stop: the job ends with it.
         attempts: (vertex id, subtask) -> attempt, of those that have acknowledged.
+        totals: of all subtasks, in the order of ``METRICS``.
+        last_ms: of the acknowledgements that have come, the latest; 0 = none.
     """
 
     id: int
@@ -58,6 +60,18 @@ class CheckpointRecord:
     savepoint: str | None = None
     stop: str = ""
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
+    totals: list[int] = field(default_factory=lambda: [0] * len(METRICS))
+    last_ms: int = 0
+
+    def acknowledge(self, execution: Execution, now_ms: int, metrics: Mapping[str, Any]) -> None:
+        """A subtask has written its state; what it said before counts no more."""
+        values = tuple(_number(metrics.get(name)) for name in METRICS)
+        subtasks = self.acknowledged.setdefault(execution.vertex.id, {})
+        before = subtasks.get(execution.subtask, (0,) * (1 + len(METRICS)))[1:]
+        self.totals = [total + new - old for total, new, old in zip(self.totals, values, before, strict=True)]
+        self.last_ms = max(self.last_ms, now_ms)
+        subtasks[execution.subtask] = now_ms, *values
+        self.attempts[execution.vertex.id, execution.subtask] = execution.attempt
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -82,14 +96,12 @@ class CheckpointRecord:
 
     def total(self, metric: str) -> int:
         """Of all subtasks."""
-        index = 1 + METRICS.index(metric)
-        return sum(values[index] for subtasks in self.acknowledged.values() for values in subtasks.values())
+        return self.totals[METRICS.index(metric)]
 
     @property
     def duration_ms(self) -> int:
         """From the trigger to the last acknowledgement."""
-        stamps = [values[0] for subtasks in self.acknowledged.values() for values in subtasks.values()]
-        return max(0, max(stamps) - self.trigger_ms) if stamps else 0
+        return max(0, self.last_ms - self.trigger_ms) if self.last_ms else 0
 
 
 class CheckpointStatistics:
@@ -134,9 +146,7 @@ class CheckpointStatistics:
         """A subtask has written its state."""
         record = self._under_way.get(checkpoint_id)
         if record is not None:
-            values = (now_ms, *(_number(metrics.get(name)) for name in METRICS))
-            record.acknowledged.setdefault(execution.vertex.id, {})[execution.subtask] = values
-            record.attempts[execution.vertex.id, execution.subtask] = execution.attempt
+            record.acknowledge(execution, now_ms, metrics)
 
     def complete(self, checkpoint_id: int, now_ms: int, location: str) -> None:
         """It is complete."""
