@@ -222,7 +222,7 @@ class JobMasterCore:
         if self._archive is not None:
             return self._archive
         seen = yield from archive_in_slices(self.graph, self._plan, wanted)
-        archive = {**seen, "checkpoints": self.checkpoints.to_plain()}
+        archive = {**seen, "checkpoints": (yield from self.checkpoints.in_slices())}
         if self.is_terminal:
             archive[LOGS] = self.logs
             archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from firesteel.checkpoint.metadata import EnumeratorState
@@ -107,13 +107,13 @@ class JobCheckpoints:
         workers = [v.id for v in self.graph.job_graph.vertices if v.enumerates is None]
         return point is not None and all(map(point.has_finished, workers))
 
-    def to_plain(self) -> dict[str, Any] | None:
-        """For people; None = the job has none."""
+    def in_slices(self) -> Generator[None, None, dict[str, Any] | None]:
+        """For people, in slices; None = the job has none."""
         statistics = self.coordinator.statistics
         if not self.coordinator.is_periodic and statistics.is_empty and self.coordinator.requests.is_empty:
             return None
         return {
-            **statistics.to_plain(),
+            **(yield from statistics.in_slices()),
             "metrics": statistics.metrics(),
             "triggers": self.coordinator.requests.to_plain(),
             "config": self.settings.to_plain(),
