@@ -294,7 +294,7 @@ def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
     text = later.state.column("text", pa.string())
     later.add(np.arange(90, 30_000))
     wanted = later.all()
-    running = Taking(later.keyed.snapshot(0.0, Purpose(1, canonical=True)), range(GROUPS))
+    running = Taking(later.keyed.snapshot(0.0005, Purpose(1, canonical=True)), range(GROUPS))
     steps = 0
     while (taken := running.step()) is None:
         steps += 1
