@@ -8,6 +8,7 @@ Records::
     jobmaster.<job id>        where its JobMaster is
     cancel.<job id>           it was cancelled
     ended.<job id>            payload with the archive of a job that has ended
+    application               the program of a cluster in application mode, and how it ended
     set-aside.<n>.<name>      records that could not be read
 
 A payload is written before the record that names it, and removed behind it. What lies there without a record, and was
@@ -34,7 +35,7 @@ from firesteel.ha.payloads import Payloads
 logger = logging.getLogger(__name__)
 _JOB, _JOBMASTER, _CANCEL, _END = "job", "jobmaster", "cancel", "ended"
 _OF_A_JOB: Final = (_JOB, _JOBMASTER, _CANCEL)
-_TERM, _STORE, _SET_ASIDE = "term", "store", "set-aside"
+_TERM, _STORE, _SET_ASIDE, _APPLICATION = "term", "store", "set-aside", "application"
 _GRAPH: Final = "graph.json"
 _DAMAGED: Final = (
     DamagedEntryError,
@@ -134,7 +135,12 @@ class CellJobStore(JobStore):
                 self._put_aside(name, error, bad)
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
-        return Contents(tuple(jobs), tuple(ends), tuple(bad), term)
+        application = None
+        try:
+            application = self._document(_APPLICATION, _APPLICATION)
+        except _DAMAGED as error:
+            self._put_aside(_APPLICATION, error, bad)
+        return Contents(tuple(jobs), tuple(ends), tuple(bad), term, application)
 
     def _job_of(self, job_id: str, record: Record) -> StoredJob:
         plain = decode(_JOB, record.value)
@@ -179,7 +185,7 @@ class CellJobStore(JobStore):
 
     def _put_aside(self, name: str, error: Exception, bad: list[str]) -> None:
         reason = str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
-        bad.append(name.partition(".")[2])
+        bad.append(name.partition(".")[2] or name)
         aside = f"{_SET_ASIDE}.{self._epoch}.{name}"
 
         def plan() -> list[Change] | None:
@@ -289,6 +295,18 @@ class CellJobStore(JobStore):
     def blob(self, name: str) -> Path | None:
         """See ``JobStore``."""
         return self._blobs.find(name)
+
+    # -- the application
+
+    def set_application(self, value: Mapping[str, Any]) -> None:
+        """See ``JobStore``."""
+        content = encode(_APPLICATION, value)
+
+        def plan() -> list[Change] | None:
+            there = self._read(_APPLICATION)
+            return None if there is not None and there.value == content else [put(_APPLICATION, content, there)]
+
+        self._settle(plan)
 
     # -- jobs that have ended
 

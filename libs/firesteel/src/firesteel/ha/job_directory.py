@@ -9,6 +9,7 @@ Layout of the directory (all of mode 0700)::
                  /jobmaster.json  where its JobMaster is
                  /cancel.json     it was cancelled
     ended/<job id>.json           how a job ended
+    application.json              the program of a cluster in application mode, and how it ended
     set-aside/…                   entries that could not be read
 """
 
@@ -36,6 +37,7 @@ _JOB: Final = "job"
 _JOBMASTER: Final = "jobmaster"
 _CANCEL: Final = "cancel"
 _END: Final = "ended"
+_APPLICATION: Final = "application"
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """What is missing, or something else, stays so; any other error of the disk may pass."""
 
@@ -117,7 +119,9 @@ class DirectoryJobStore(JobStore):
                 self._blobs.add(path / "blobs")
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
-        return Contents(tuple(jobs), tuple(ends), tuple(bad), term)
+        path = self.directory / f"{_APPLICATION}.json"
+        application = self._read(path, _read_application, bad, drafts) if path.exists() else None
+        return Contents(tuple(jobs), tuple(ends), tuple(bad), term, application)
 
     def _next_term(self, now_ms: int, drafts: Path) -> int:
         path, part = self.directory / "term", drafts / "term"
@@ -224,6 +228,11 @@ class DirectoryJobStore(JobStore):
             if folder.is_dir():  # else it has ended meanwhile, or is led without having been stored
                 write_document(self._disk, folder / f"{kind}.json", kind, value, drafts)
 
+    def set_application(self, value: Mapping[str, Any]) -> None:
+        """See ``JobStore``."""
+        with self._fenced() as drafts:
+            write_document(self._disk, self.directory / f"{_APPLICATION}.json", _APPLICATION, value, drafts)
+
     def blob(self, name: str) -> Path | None:
         """Where a blob of a job that has not ended lies; None = there is none of this name.
 
@@ -309,6 +318,10 @@ def _read_job(path: Path) -> StoredJob:
         (str(jobmaster["address"]), str(jobmaster["token"])) if jobmaster else None,
         _note_in(path, _CANCEL) is not None,
     )
+
+
+def _read_application(path: Path) -> dict[str, Any]:
+    return read_document(path, _APPLICATION)
 
 
 def _note_in(path: Path, kind: str) -> dict[str, Any] | None:

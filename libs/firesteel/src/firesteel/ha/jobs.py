@@ -59,6 +59,8 @@ class Contents:
     set_aside: tuple[str, ...]
     term: int = 0
     """Larger than that of every Dispatcher that used this store before."""
+    application: Mapping[str, Any] | None = None
+    """What ``set_application`` was given last."""
 
 
 class JobStore(ABC):
@@ -128,6 +130,12 @@ class JobStore(ABC):
         Raises:
             DamagedBlobError: its content is not what its name says.
         """
+
+    # -- the application
+
+    @abstractmethod
+    def set_application(self, value: Mapping[str, Any]) -> None:
+        """Note how the application of a cluster in application mode is: JSON."""
 
     # -- jobs that have ended
 

@@ -205,6 +205,9 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     store.set_cancelled(_JOB)
     store.remove_job(_GONE)
     store.remove_job(_GONE)
+    assert first.application is None, "a new store knows an application"
+    for state in ("RUNNING", "FINISHED"):
+        store.set_application({"id": "a", "state": state})
     blob = store.blob(_BLOB_NAME)
     assert blob is not None, "a blob of jobs that have not ended is missing"
     assert blob.read_bytes() == _BLOB, "a blob has changed"
@@ -216,12 +219,14 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     _refused(lambda: store.end(StoredEnd(_JOB, "stale", "", 9, {"state": "FAILED"})), "stores the end of a job")
     _refused(lambda: store.remove_job(_JOB), "removes a job")
     _refused(lambda: store.forget(_OTHER), "forgets a job")
+    _refused(lambda: store.set_application({"id": "stale"}), "notes an application")
     _refused(lambda: store.open(2000), "opens the store")
     assert store.archive(_OTHER) == {"state": "FINISHED"}, "a stale leader has changed the store"
     assert store.archive(_JOB) is None, "a stale leader has changed the store"
     following = _lead(other, DISPATCHER)
     next_store = other.job_store(following)
     found = next_store.open(0)
+    assert found.application == {"id": "a", "state": "FINISHED"}, "the application is another one"
     assert found.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {found.term}"
     assert not found.set_aside, f"entries are taken for damaged: {found.set_aside}"
     jobs = [(job.graph.job_id, job.submitted_ms, job.jobmaster, job.cancel_wanted) for job in found.jobs]
