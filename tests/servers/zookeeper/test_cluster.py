@@ -40,6 +40,7 @@ class TwoHosts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.other_directory = cluster, cluster.folder / "other-host"
+        cluster.other_directories.append(self.other_directory)
         self.waiting: dict[str, ServiceProcess] = {}
         for (name, option), port in zip(PORTS.items(), free_ports(len(PORTS)), strict=True):
             self.waiting[name] = cluster.launch(
