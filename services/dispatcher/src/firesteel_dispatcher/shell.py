@@ -23,7 +23,7 @@ from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.documents import DamagedEntryError
-from firesteel.ha.job_directory import Contents, JobStore, StoredJob
+from firesteel.ha.jobs import Contents, JobStore, StoredJob
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import (
