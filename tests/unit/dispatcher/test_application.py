@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import zipfile
 from itertools import islice
 from pathlib import Path
@@ -21,7 +23,7 @@ from firesteel_dispatcher.application import (
 )
 from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
 from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
-from firesteel_dispatcher.programs import check_program
+from firesteel_dispatcher.programs import Programs, check_program
 from firesteel_dispatcher.standalone_job import definitions_of, parser
 
 ID = "ab" * 16
@@ -241,5 +243,31 @@ def test_the_command_line_of_a_standalone_job(tmp_path: Path) -> None:
     assert "firesteel.application.entry=mod" in found
     with pytest.raises(ConfigurationError, match="no program is named"):
         words("--pyModule", "nowhere")
-    with pytest.raises(ConfigurationError, match="local files"):
+    assert "firesteel.application.program=s3://bucket/p.py" in words("--python", "s3://bucket/p.py")
+    with pytest.raises(ConfigurationError, match="no file system for hdfs"):
         words("--python", "hdfs://name/p.py")
+    with pytest.raises(ConfigurationError, match=r"end in one of \.py"):
+        words("--python", "s3://bucket/folder")
+
+
+def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Files:
+        def __init__(self, settings: Settings) -> None:
+            pass
+
+        def of(self, path: str) -> Files:
+            return self
+
+        def open(self, path: str) -> io.BytesIO:
+            if path != "s3://bucket/dir/p.py":
+                raise FileNotFoundError(path)
+            return io.BytesIO(b"print(1)")
+
+    monkeypatch.setattr("firesteel_dispatcher.programs.FileSystems", Files)
+    programs = Programs(tmp_path, "token")
+    found = asyncio.run(programs.fetched("s3://bucket/dir/p.py", Settings()))
+    assert (found.name, found.read_bytes()) == ("p.py", b"print(1)")
+    assert programs.listed() == []  # nobody has uploaded it
+    with pytest.raises(ConfigurationError, match="is not there"):
+        asyncio.run(programs.fetched("s3://bucket/q.py", Settings()))
+    assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")

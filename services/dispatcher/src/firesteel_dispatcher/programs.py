@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -20,8 +21,9 @@ from typing import Any, Final
 
 from firesteel.client.python_dependencies import python_environment
 from firesteel.config import Settings, options
+from firesteel.connectors.filesystems.file_system import FileSystems, remote_path
 from firesteel.core.environment import without_secrets
-from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
@@ -188,6 +190,34 @@ class Programs:
             job_id = str(await run.first("job"))
             run.let_go()
             return job_id
+
+    async def fetched(self, program: str, settings: Settings) -> Path:
+        """A program that somebody names, on this host: one in a file system is brought here, once.
+
+        Args:
+            program: path, local or of a file system (``s3://bucket/program.py``).
+            settings: of the file system.
+
+        Raises:
+            ConfigurationError: there is no such file system, or no such file.
+            OSError, FileSystemError: it can't be read for now.
+        """
+        path = remote_program(program)
+        if path is None:
+            return local_program(program)
+        folder = self.directory / hashlib.sha256(path.encode()).hexdigest()[:32]
+        target = folder / path.rpartition("/")[2]
+
+        def bring() -> None:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                with FileSystems(settings).of(path).open(path) as source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file)
+            except FileNotFoundError as error:
+                raise ConfigurationError(f"the program {path} is not there") from error
+
+        await asyncio.to_thread(bring)
+        return target
 
     def main(self, order: Order, rest_address: str, *, own: bool) -> Main:
         """The process of an application, not started yet.
@@ -517,6 +547,26 @@ def _entries(path: Path) -> list[str]:
         return entries_of(path)
     except (zipfile.BadZipFile, OSError):
         return []
+
+
+def remote_program(text: str) -> str | None:
+    """The path of a program in a file system; None: it is local.
+
+    Raises:
+        ConfigurationError: there is no such file system, or it can't be a program.
+    """
+    try:
+        path = remote_path(text, "program")
+    except ProgramError as error:
+        raise ConfigurationError(str(error)) from error
+    if path is not None and not path.lower().endswith(SUFFIXES):
+        raise ConfigurationError(f"{text} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
+    return path
+
+
+def local_program(text: str) -> Path:
+    """The path of a program on this host, absolute."""
+    return Path(text.removeprefix("file://")).expanduser().absolute()
 
 
 def check_program(path: Path, entry: str | None = None) -> None:

@@ -18,7 +18,15 @@ from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ConfigurationError, GraphError, PeerUnreachableError, RpcError, class_name
+from firesteel.core.errors import (
+    ConfigurationError,
+    FileSystemError,
+    GraphError,
+    PeerUnreachableError,
+    ProgramError,
+    RpcError,
+    class_name,
+)
 from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
@@ -81,6 +89,7 @@ _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
 _LOOK_AT_OWN: Final = 0.1
+_LONGEST_WAIT: Final = 30.0
 _OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|jobmaster)-\d+-.*\.(log|out)")
 """Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
 _STORE_SECONDS: Final = 5.0
@@ -440,11 +449,11 @@ class DispatcherService(Service):
                     if self.applications.of_job(job_id) == found.id:
                         del self.core.jobs[job_id]
                         await self.on_disk(self.store.forget, job_id)
-            order = Order("", settings.entry, settings.arguments, job_id=found.id, path=Path(settings.program))
-            order = replace(order, settings=self._of_own_jobs())
+            order = Order("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
             try:
+                order = replace(order, path=await self._fetched(settings.program))
                 application = self.applications.begin(order, self.rest_address, own=True)
-            except (ConfigurationError, OSError) as error:
+            except (ConfigurationError, ProgramError) as error:
                 logger.error("the program of this cluster can't be run: %s", error)
                 application = Application(found.id, Path(settings.program).name)
                 application.failed_to_start(str(error), class_name(error), self.clock.epoch_ms())
@@ -473,6 +482,16 @@ class DispatcherService(Service):
             replace_file(path, json.dumps({**json.loads(path.read_text()), "over": True}).encode())
         except (OSError, ValueError) as error:
             logger.error("that the cluster has ended can't be written to %s: %s", path, error)
+
+    async def _fetched(self, program: str) -> Path:
+        """The program on this host; a file system that does not answer is waited for."""
+        for pause in pauses(_FIRST_PAUSE, _LONGEST_WAIT):
+            try:
+                return await self.programs.fetched(program, self.cluster_settings)
+            except (OSError, FileSystemError) as error:
+                logger.error("the program %s can't be read: %s; next try in %g s", program, error, pause)
+                await asyncio.sleep(pause)
+        raise AssertionError  # pauses never end
 
     def _of_own_jobs(self) -> dict[str, str]:
         """What the program of the cluster gets of its settings: what somebody has set for jobs."""

@@ -34,7 +34,7 @@ from firesteel.service.process import cluster_directory
 from firesteel.service.remains import end_remains
 from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
 from firesteel_dispatcher.application_mode import ApplicationSettings
-from firesteel_dispatcher.programs import check_program
+from firesteel_dispatcher.programs import check_program, local_program, remote_program
 
 logger = logging.getLogger(__name__)
 NAME: Final = "standalone-job"
@@ -136,7 +136,8 @@ def definitions_of(parsed: argparse.Namespace) -> list[str]:
         program = _holder_of(entry, named)
     if program is None:
         raise ConfigurationError("no program is named: --python FILE, or --pyModule MODULE with --pyFiles FILES")
-    found.append(f"{options.APPLICATION_PROGRAM.key}={local_program(program)}")
+    where = remote_program(program) or local_program(program)
+    found.append(f"{options.APPLICATION_PROGRAM.key}={where}")
     if entry is not None:
         found.append(f"{options.APPLICATION_ENTRY.key}={entry}")
     if parsed.arguments:
@@ -151,21 +152,6 @@ def definitions_of(parsed: argparse.Namespace) -> list[str]:
     if parsed.ignore_unclaimed:
         found.append(f"{options.STATE_RECOVERY_IGNORE_UNCLAIMED.key}=true")
     return [*found, *parsed.definitions]
-
-
-def local_program(text: str) -> Path:
-    """The path of a program.
-
-    Raises:
-        ConfigurationError: it is in a file system that this version does not read programs from.
-    """
-    scheme, colon, rest = text.partition("://")
-    if colon and scheme != "file":
-        raise ConfigurationError(
-            f"{text}: programs are read from local files in this version; copy it to this host, or into the "
-            "image, and name its path"
-        )
-    return Path(rest if colon else text).expanduser().absolute()
 
 
 def _holder_of(entry: str, files: Sequence[str]) -> str | None:
@@ -196,7 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         application = ApplicationSettings.from_settings(settings)
         assert application is not None
         path = Path(application.program)
-        check_program(path, None if path.suffix == ".py" else application.entry)
+        if remote_program(application.program) is None:
+            check_program(path, None if path.suffix == ".py" else application.entry)
         if path.suffix == ".py":  # one module is run as it is
             definitions = [one for one in definitions if not one.startswith(f"{options.APPLICATION_ENTRY.key}=")]
         directory = cluster_directory(settings, folder)
