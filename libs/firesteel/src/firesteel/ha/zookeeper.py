@@ -109,6 +109,10 @@ class ZooKeeperCells(Cells):
         self._heard = 0.0
         """When ZooKeeper was asked for the last answer that came."""
         self._led: set[tuple[str, int]] = set()
+        self._last_change: dict[str, object] = {}
+        self._written: dict[str, dict[str, Record]] = {}
+        """Records that this process has written to cells that it leads: nobody else changes them before it is deposed,
+        and then its next change is refused. They need not be read again."""
         self._known: dict[str, Leader | None] = {}
         self._watches = PolledWatches(self.leader, _LOOK_SECONDS)
         self._keeper: threading.Thread | None = None
@@ -278,8 +282,15 @@ class ZooKeeperCells(Cells):
     def _lose(self, why: str) -> None:
         with self._lock:
             lost, self._led = self._led, set()
+            self._written.clear()
         for component, epoch in sorted(lost):
             logger.error("this process leads %s no more (epoch %d): %s", component, epoch, why)
+
+    def _over(self, component: str, epoch: int) -> None:
+        with self._lock:
+            self._led.discard((component, epoch))
+            self._written.pop(component, None)
+            self._last_change.pop(component, None)
 
     def _leads(self, component: str, epoch: int) -> None:
         if (component, epoch) in self._led and self._left() <= 0:
@@ -298,8 +309,7 @@ class ZooKeeperCells(Cells):
             self._leads(component, epoch)
             raise
         if there is None:
-            with self._lock:
-                self._led.discard((component, epoch))
+            self._over(component, epoch)
             raise FencedError(f"epoch {epoch} of {component} is over")
         self._leads(component, epoch)
 
@@ -318,7 +328,7 @@ class ZooKeeperCells(Cells):
         with self._lock:
             if (component, epoch) not in self._led:
                 return
-            self._led.discard((component, epoch))
+            self._over(component, epoch)
         try:
             with suppress(NoNodeError):
                 self._ask(lambda client: client.delete_async(f"{self._cell(component)}/{_HELD}{epoch}"), _CLOSE_SECONDS)
@@ -328,6 +338,7 @@ class ZooKeeperCells(Cells):
     def depose(self, component: str) -> None:
         """See ``Cells``."""
         path = self._cell(component)
+        self._written.pop(component, None)
         with suppress(NoNodeError):
             for epoch in self._epochs(component):
                 self._delete(f"{path}/{_HELD}{epoch}")
@@ -372,6 +383,9 @@ class ZooKeeperCells(Cells):
     def read(self, component: str, name: str) -> Record | None:
         """See ``Cells``."""
         path = self._record(component, name)
+        written = self._written.get(component, {}).get(name)
+        if written is not None:
+            return written
         try:
             value, status = self._get(path)
         except NoNodeError:
@@ -398,10 +412,12 @@ class ZooKeeperCells(Cells):
                         transaction.check(path, change.expected)
             return transaction.commit_async()
 
+        with self._lock:
+            written = self._written.pop(component, {})  # what comes of an error is read
+            mine = self._last_change[component] = object()
         results = self._ask(commit, max(0.01, self._left()))
         if isinstance(results[0], NoNodeError):
-            with self._lock:
-                self._led.discard((component, epoch))
+            self._over(component, epoch)
             raise FencedError(f"epoch {epoch} of {component} is over")
         for result in results:
             if isinstance(result, NoNodeError | NodeExistsError | BadVersionError):
@@ -409,6 +425,14 @@ class ZooKeeperCells(Cells):
         for result in results:
             if isinstance(result, Exception):
                 raise OSError(f"ZooKeeper ({self._hosts}) refuses: {type(result).__name__} {result}")
+        for change, result in zip(changes, results[1:], strict=True):
+            if isinstance(change, Put):
+                written[change.name] = Record(change.value, 0 if change.expected is None else result.version)
+            elif isinstance(change, Remove):
+                written.pop(change.name, None)
+        with self._lock:
+            if (component, epoch) in self._led and self._last_change.get(component) is mine:
+                self._written[component] = written
 
     def exists(self, component: str) -> bool:
         """See ``Cells``."""
@@ -426,6 +450,7 @@ class ZooKeeperCells(Cells):
             self._delete(name)
         with self._lock:
             self._led = {one for one in self._led if one[0] != component}
+            self._written.pop(component, None)
 
     def close(self) -> None:
         """See ``Cells``."""
