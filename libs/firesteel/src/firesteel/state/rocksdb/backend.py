@@ -55,7 +55,6 @@ from firesteel.state.snapshots import (
     StateInfo,
     WrittenState,
 )
-from firesteel.state.tables import Table
 
 CONTENTS: Final = "firesteel-rocksdb.json"
 """The file of a snapshot that names the others."""
@@ -226,18 +225,19 @@ class RocksDBKeyedState(HeapKeyedState):
         def fill() -> None:
             try:
                 for part, convert in zip(restored, converters, strict=True):
-                    self._bring(part.table, convert, made)
+                    self._bring(_table_of(part), convert, made)
             except LostKeysError as error:
                 raise StateMigrationError(info.name, error.field, error.reason) from None
             with self._in_use:
-                for part in restored if self._store is not None else ():
-                    self._store.drop(_table_of(part))
+                if self._store is not None:
+                    for part in restored:
+                        self._store.drop(_table_of(part))
 
         if restored:
             self._migrate(fill)
         return made
 
-    def _bring(self, old: Table, convert: Callable[[Any], Any] | None, made: Table) -> None:
+    def _bring(self, old: RocksTable, convert: Callable[[Any], Any] | None, made: RocksTable) -> None:
         """Entries into another table, some at a time: between them another thread may close the database, and the rest
         is of no use to anybody. What the user has given runs while nobody has to wait for it."""
         entries = iter(old.items())
