@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def test_a_killed_dispatcher_runs_main_again_but_no_job_that_has_ended(home: Hom
     process = home.start("--python", "endless.py")
     wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "the second job runs", PATIENCE * 4)
     before = {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]}
-    (main,) = home.processes(command="firesteel_dispatcher.program")
+    (main,) = home.processes(command="firesteel.client.program_process")
     (dispatcher,) = home.processes(command="firesteel_dispatcher")
     kill(dispatcher)
     assert not wait_gone([main], PATIENCE), "main() dies with its Dispatcher"
@@ -205,6 +206,52 @@ def test_a_killed_dispatcher_runs_main_again_but_no_job_that_has_ended(home: Hom
 
 
 @pytest.mark.long
+def test_a_killed_main_runs_again_and_the_end_of_the_cluster_cancels_it(home: Home) -> None:
+    process = home.start("--python", "endless.py")
+    wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "the second job runs", PATIENCE * 4)
+    before = {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]}
+    (main,) = home.processes(command="firesteel.client.program_process")
+    kill(main)
+    wait_until(lambda: home.said().count("was submitted before") == 2, "main() runs again", PATIENCE * 4)
+    assert {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]} == before
+    (resourcemanager,) = home.processes(command="firesteel_resourcemanager")
+    kill(resourcemanager)
+    wait_until(lambda: "resourcemanager has ended (killed by signal 9)" in home.said(), "it is started again", PATIENCE)
+    assert rest_call(f"http://127.0.0.1:{home.port}", "DELETE", "/cluster", secret=SECRET)[0] == 200
+    assert process.wait(PATIENCE * 4) == 0, home.said()
+    assert "(endless.py) is CANCELED" in home.said()
+
+
+@pytest.mark.long
+def test_main_has_the_packages_of_its_jobs(home: Home) -> None:
+    packages = home.folder / "packages"
+    packages.mkdir()
+    with zipfile.ZipFile(packages / "ninefold-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("ninefold.py", "def times(i):\n    return i * 9\n")
+        wheel.writestr("ninefold-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ninefold\nVersion: 1.0\n")
+        wheel.writestr("ninefold-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("ninefold-1.0.dist-info/RECORD", "")
+    (home.folder / "requirements.txt").write_text("ninefold==1.0\n")
+    folder = home.folder / "program"
+    folder.mkdir()
+    (folder / "__main__.py").write_text(
+        "import sys\n"
+        "from ninefold import times\n"
+        "from firesteel.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "with env.from_collection([1, 2, 3]).map(times).execute_and_collect() as results:\n"
+        "    print('results', sorted(results), sys.argv[1:], flush=True)\n"
+    )
+    command = [str(BIN / "firesteel"), "run-application", "-pyreq", "requirements.txt#packages", "program", "one"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE * 6, env=home.environment(), cwd=home.folder,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results [9, 18, 27] ['one']" in done.stdout
+
+
+@pytest.mark.long
 def test_a_client_that_dies_takes_its_cluster_along_where_that_was_said(home: Home) -> None:
     command = [str(BIN / "firesteel"), "run-application", "-sae", "endless.py"]
     with home.output.open("wb") as out:
@@ -221,7 +268,7 @@ def test_a_client_that_dies_takes_its_cluster_along_where_that_was_said(home: Ho
     ("words", "said"),
     [
         (["--python", "nothing.py"], "is not there"),
-        (["--python", "s3://bucket/program.py"], "local files"),
+        (["--python", "hdfs://name/program.py"], "no file system for hdfs"),
         (["--python", "conf"], "no __main__.py"),
         (["--python", "two_jobs.py", "--job-id", "x"], "not a job id"),
         ([], "no program is named"),

@@ -15,26 +15,17 @@ from firesteel.functions.two_phase import CommitResult, Committable, Committer, 
 from tests.integration.recovery import steps
 
 
-class SteppedSink(TwoPhaseCommitSink[Any]):
-    """Writes lines of text.
+class Stepped(TwoPhaseCommitSink[Any]):
+    """A sink with the steps.
 
     Args:
-        folder: of the orders; the files are in a folder below it.
-        name: of that folder.
-        parts_go_on: parts are closed when they are large, else at each checkpoint.
+        folder: of the orders.
+        sink: that writes.
     """
 
-    def __init__(self, folder: Path, name: str, parts_go_on: bool = False) -> None:
-        self._folder = folder
-        builder = FileSink.for_row_format(str(folder / "out" / name), Encoder.simple_string_encoder())
-        rolling = RollingPolicy.on_checkpoint_rolling_policy()
-        if parts_go_on:
-            rolling = RollingPolicy.default_rolling_policy(part_size=10_000)
-        self._sink = (
-            builder.with_rolling_policy(rolling)
-            .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
-            .build()
-        )
+    def __init__(self, folder: Path, sink: TwoPhaseCommitSink[Any]) -> None:
+        self._folder, self._sink = folder, sink
+        self.commits_quickly = sink.commits_quickly
 
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
         return self._sink.create_writer(context)
@@ -44,6 +35,25 @@ class SteppedSink(TwoPhaseCommitSink[Any]):
 
     def check(self) -> None:
         self._sink.check()
+
+
+class SteppedSink(Stepped):
+    """Writes lines of text.
+
+    Args:
+        folder: of the orders; the files are in a folder below it.
+        name: of that folder.
+        parts_go_on: parts are closed when they are large, else at each checkpoint.
+        out: where that folder is; None = in a folder beside the orders.
+    """
+
+    def __init__(self, folder: Path, name: str, parts_go_on: bool = False, out: str | None = None) -> None:
+        builder = FileSink.for_row_format(f"{out or folder / 'out'}/{name}", Encoder.simple_string_encoder())
+        rolling = RollingPolicy.on_checkpoint_rolling_policy()
+        if parts_go_on:
+            rolling = RollingPolicy.default_rolling_policy(part_size=10_000)
+        buckets = BucketAssigner.base_path_bucket_assigner()
+        super().__init__(folder, builder.with_rolling_policy(rolling).with_bucket_assigner(buckets).build())
 
 
 class _SteppedCommitter(Committer):
@@ -59,6 +69,9 @@ class _SteppedCommitter(Committer):
             results += self._committer.commit(committables[half:])
         steps.at(self._folder, steps.AFTER_COMMIT)
         return results
+
+    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return self._committer.recommit(committables)
 
     def close(self) -> None:
         self._committer.close()

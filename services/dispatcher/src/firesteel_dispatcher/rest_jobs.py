@@ -301,7 +301,7 @@ async def submit(service: DispatcherService, call: Call) -> Any:
         traces.ended(trace, *job)
     except OSError as error:
         traces.ended(trace, *job, error=str(error))
-        return not_stored(error, service.store.directory)
+        return not_stored(error, service.store.where)
     except Exception as error:
         traces.ended(trace, *job, error=f"{type(error).__name__}: {error}")
         raise

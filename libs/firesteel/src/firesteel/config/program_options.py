@@ -169,8 +169,8 @@ PYTHON_CLIENT_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
     "python.client.executable",
     STRING,
     None,
-    "Python interpreter that runs the program itself.",
-    instead="the program is run by the interpreter that it was started with",
+    "Python interpreter that runs the program itself where the cluster does, as in application mode; absolute, or "
+    "inside of an unpacked archive. Not set: python.executable. `firesteel run` runs the program by its own.",
 )
 PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
     "firesteel.python.environment-timeout",

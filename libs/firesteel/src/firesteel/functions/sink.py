@@ -97,7 +97,7 @@ class WriterContext(SubtaskContext):
 class SinkWriter(ABC, Generic[T]):
     """Writes the records of one subtask."""
 
-    blocking: ClassVar[bool] = False
+    blocking: bool = False
     """``write`` may wait for long: the chain gets a thread of its own."""
 
     takes_columns: bool = False
@@ -136,6 +136,9 @@ class SinkWriter(ABC, Generic[T]):
 
 class Sink(ABC, Generic[T]):
     """A sink; pickled into the chain of its vertex, so it holds configuration only."""
+
+    takes_add_sink: ClassVar[bool] = False
+    """PyFlink has it as a ``SinkFunction``: it goes to ``add_sink`` as well as to ``sink_to``."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
