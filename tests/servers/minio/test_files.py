@@ -16,6 +16,7 @@ import pytest
 
 from firesteel.common import Configuration, Duration, Encoder, Row, Types, WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from firesteel.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from tests.integration.embedded.programs import ended, new_environment, rest_of, submitted_to
@@ -149,8 +150,9 @@ def test_a_job_that_is_cancelled_leaves_no_uploads(here: Embedded, minio: MinioS
         environment = environment_of(minio, more)
         encoder = Encoder.simple_string_encoder()
         sink = FileSink.for_row_format(f"s3://{BUCKET}/{bucket}", encoder).build()
-        numbers = environment.from_sequence(0, 10**12).map(lambda number: f"{number:0999d}", Types.STRING())
-        numbers.sink_to(sink)
+        rate = RateLimiterStrategy.per_second(6000)  # the disk is small
+        source = DataGeneratorSource(lambda number: f"{number:0999d}", 10**9, rate, Types.STRING())
+        environment.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").sink_to(sink)
         job = environment.execute_async("endless")
         try:
             wait_until(lambda: len(uploads(minio)) >= 2, "uploads have begun")
