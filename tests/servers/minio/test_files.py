@@ -144,6 +144,7 @@ def test_what_was_written_is_read(here: Embedded, minio: MinioServer, bucket: st
             assert next(iter(results)) == "later"
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_leaves_no_uploads(here: Embedded, minio: MinioServer, bucket: str) -> None:
     more = {"execution.checkpointing.interval": "200 ms"}
     with submitted_to(here.settings()):
