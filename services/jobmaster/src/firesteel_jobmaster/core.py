@@ -46,6 +46,8 @@ REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
 CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
 """Tasks, and slots, in one slice: a large job must not keep others waiting."""
+PLACED_AT_ONCE, SCHEDULED_AT_ONCE = 1000, 1000
+"""Slots, and tasks, likewise."""
 USED_TIMEOUTS = 3
 """So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
 to be freed is, or the TaskManager is lost to everybody."""
@@ -119,6 +121,16 @@ class JobMasterCore:
 
         self._to_cancel: deque[tuple[Execution, str]] = deque()
         """And why."""
+        self._to_look_at: set[int] = set()
+        """Regions that may have all their slots now."""
+        self._is_placing = False
+        """Slots are left that may get something to hold."""
+        self._ready: deque[Execution] = deque()
+        """Attempts of regions that have all their slots: they are to be SCHEDULED."""
+        self._getting_ready: set[int] = set()
+        """Regions of attempts in ``_ready``, or that were there since it was empty."""
+        self._scheduled: dict[tuple[int, str], tuple[Slot, list[Execution]]] = {}
+        """Attempts of those regions that are SCHEDULED, by numbers of shared slots and their allocations."""
         self._to_deploy: deque[tuple[Slot, list[Execution]]] = deque()
         """SCHEDULED attempts by their slots."""
         self._placements: dict[str, Placement] = {}
@@ -155,6 +167,11 @@ class JobMasterCore:
     @property
     def waits_for_slots(self) -> bool:
         """Whether slots are missing to tasks that are to be deployed."""
+        return self._has_new and not (self.pool.is_full and (self._is_placing or self._ready))
+
+    @property
+    def _has_new(self) -> bool:
+        """Whether some tasks are to be deployed for which that was not decided yet."""
         return self.accepts_slots and self.graph.tally.states[ExecutionState.CREATED] > 0
 
     @property
@@ -205,7 +222,7 @@ class JobMasterCore:
         if self._archive is not None:
             return self._archive
         seen = yield from archive_in_slices(self.graph, self._plan, wanted)
-        archive = {**seen, "checkpoints": self.checkpoints.to_plain()}
+        archive = {**seen, "checkpoints": (yield from self.checkpoints.in_slices())}
         if self.is_terminal:
             archive[LOGS] = self.logs
             archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
@@ -489,35 +506,72 @@ class JobMasterCore:
         Args:
             regions: that may have all their slots, beside those that get some now.
         """
-        if not self.waits_for_slots or not (self._deployed or self.pool.is_full):
+        self._to_look_at.update(regions)
+        self._is_placing = False
+        if not self._has_new or not (self._deployed or self.pool.is_full):
             return
         if not self.checkpoints.is_settled or self._starts_soon:
             return
-        unused = self.pool.unused()
-        regions = self.graph.place(unused).union(regions)
-        for slot in filter(self.graph.is_placed, unused):
+        placed, touched = self.graph.place(self.pool.unused(), PLACED_AT_ONCE)
+        for slot in placed:
             self.pool.use(slot.allocation_id)
-        ready = [number for number in sorted(regions) if self.graph.is_ready(number)]
+        self._to_look_at |= touched
+        if len(placed) == PLACED_AT_ONCE:
+            self._is_placing = True
+            return
+        found = sorted(self._to_look_at - self._getting_ready)
+        self._to_look_at &= self._getting_ready  # started again before the last of ``_ready`` was looked at
+        ready = [number for number in found if self.graph.is_ready(number) and number not in self._restarts]
         if ready:
-            self._deploy(self.graph.in_regions(ready))
+            self._deploy(ready)
+        else:
+            self._check_slots_timer()
+
+    def _check_slots_timer(self) -> None:
         if not self.waits_for_slots:
             self._out.append(do.ClearTimer(SLOTS_TIMER))
 
-    def _deploy(self, new: Sequence[Execution]) -> None:
+    def _deploy(self, regions: Sequence[int]) -> None:
+        """Deploy these regions, which have all their slots."""
         self._deployed = self._has_begun = True
-        by_slot: dict[int, tuple[Slot, list[Execution]]] = {}
-        for execution in new:
-            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
+        self._getting_ready.update(regions)
+        self._ready.extend(self.graph.in_regions(regions))
+        if len(self._ready) <= SCHEDULED_AT_ONCE:
+            self._schedule_ready()
+
+    def _schedule_ready(self) -> None:
+        """Schedule what stands first among that which has its slots; the last of it has all be submitted."""
+        for _ in range(min(len(self._ready), SCHEDULED_AT_ONCE)):
+            execution = self._ready.popleft()
+            if execution.state is not ExecutionState.CREATED:
+                continue  # it was cancelled, or has failed with its slot
+            if not self.is_active or self.graph.region_of(execution) in self._restarts:
+                continue  # it is about to be cancelled
             shared = self.graph.shared_slot(execution)
-            assert shared.slot is not None, execution.task_name
-            by_slot.setdefault(shared.number, (shared.slot, []))[1].append(execution)
-        self._note(slot.taskmanager_id for slot, _ in by_slot.values())
+            if shared.slot is None:  # given up for what else was in it
+                lost = failures.slot_lost(f"of {execution.task_name}", "it was given up before", execution)
+                execution.machine.move(ExecutionState.FAILED, lost.message)
+                self._fail(lost, execution=execution)
+                continue
+            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
+            key = shared.number, shared.slot.allocation_id
+            self._scheduled.setdefault(key, (shared.slot, []))[1].append(execution)
+        if self._ready:
+            return
+        by_slot, self._scheduled = self._scheduled, {}
+        self._getting_ready.clear()
+        if by_slot:
+            self._note(slot.taskmanager_id for slot, _ in by_slot.values())
         for _, (slot, tasks) in sorted(by_slot.items()):
             self.pool.use(slot.allocation_id)
             self._to_deploy.append((slot, tasks))
         self._placements.clear()
         if len(self._to_deploy) <= DEPLOYED_AT_ONCE:
             self._deploy_some()
+        if self._to_look_at and self._has_new:
+            self._schedule()
+        else:
+            self._check_slots_timer()
 
     def _deploy_some(self) -> None:
         """Submit what stands first among that which is to be deployed."""
@@ -561,6 +615,10 @@ class JobMasterCore:
             self._start_settled()
         elif self._to_schedule:
             self._schedule_again()
+        elif self._is_placing:
+            self._schedule()
+        elif self._ready:
+            self._schedule_ready()
         else:
             self._deploy_some()
         return self._take()
@@ -568,7 +626,8 @@ class JobMasterCore:
     @property
     def _is_unfinished(self) -> bool:
         """Whether something is left of long decisions."""
-        return bool(self._to_cancel or self._starts_soon or self._to_schedule or self._to_deploy)
+        waits = self._to_cancel or self._starts_soon or self._to_schedule or self._is_placing
+        return bool(waits or self._ready or self._to_deploy)
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
         """Tasks are about to run there; they do when it was noted."""

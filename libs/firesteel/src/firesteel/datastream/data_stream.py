@@ -476,8 +476,10 @@ class DataStream(OperatorSettings):
         refuse_coroutines("sink_to()", sink)
         return _sink_behind_stages(self._environment, self._inputs, sink.for_type(checks.coerced(self._record_type)))
 
-    def add_sink(self, sink_func: SinkFunction[Any]) -> DataStreamSink:
-        """Hands each record to a ``SinkFunction``."""
+    def add_sink(self, sink_func: SinkFunction[Any] | Sink[Any]) -> DataStreamSink:
+        """Hands each record to a ``SinkFunction``, or to a sink that is one in PyFlink (``JdbcSink``)."""
+        if isinstance(sink_func, Sink) and sink_func.takes_add_sink:
+            return self.sink_to(sink_func)
         hint = "; a Sink goes to sink_to()" if isinstance(sink_func, Sink) else ""
         checks.check_class("add_sink", sink_func, SinkFunction, hint=hint)
         return self._end("Unnamed", OperatorKind.SINK_FUNCTION, sink_func, {})

@@ -503,28 +503,37 @@ class ExecutionGraph:
         tally = self._region_tallies[region]
         return tally.created == tally.total and tally.unplaced == 0
 
-    def place(self, slots: Iterable[Slot]) -> set[int]:
+    def place(self, slots: Iterable[Slot], most: int | None = None) -> tuple[list[Slot], set[int]]:
         """Give slots that hold nothing to shared slots that have something to run and no slot.
 
-        Neighbours of a group go to neighbouring slots of one TaskManager. Returns the regions that have got some.
+        Neighbours of a group go to neighbouring slots of one TaskManager.
+
+        Args:
+            slots: that may hold something.
+            most: of them that are given; None = all.
+
+        Returns:
+            The slots that hold something now, and the regions that have got some.
         """
         free = deque(
             sorted((s for s in slots if not self.is_placed(s)), key=lambda s: (s.taskmanager_id, s.slot_index))
         )
         regions: set[int] = set()
-        while free and self._unplaced:
+        placed: list[Slot] = []
+        while free and self._unplaced and (most is None or len(placed) < most):
             shared = self.shared_slots[heapq.heappop(self._unplaced)]
             self._are_unplaced.discard(shared.number)
             if not self._runs_something(shared):
                 continue
             slot = shared.slot = free.popleft()
+            placed.append(slot)
             self._by_allocation[slot.allocation_id] = shared
             for member in shared.members:
                 self._region_tallies[member.region].unplaced -= 1
                 regions.add(member.region)
                 if member.current.state is ExecutionState.CREATED:
                     member.current.slot = slot
-        return regions
+        return placed, regions
 
     def is_placed(self, slot: Slot) -> bool:
         """Whether a slot holds something, or is about to."""
