@@ -28,6 +28,7 @@ from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
 from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.stage_runs import StageRuns
 from firesteel_resourcemanager.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class ResourceManagerService(Service):
             active=self._workers.is_active,
             slots_outlive_driver=self._fleet.slots_outlive_driver,
         )
+        self.stages = StageRuns(self._fleet, lambda: self.session, secret, clock)
+        """Runs of bounded stages."""
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, m.SlotGranted] = {}
         """Of each TaskManager, as it said when it granted a slot."""

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Protocol
 
 from firesteel.protocol.messages import ExecutorSpec
+from firesteel.protocol.stages import RunLook, StageRun
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,30 @@ class Fleet(Protocol):
 
         Unknown allocations are ignored. The slot is reported by `ended_slots` as LOST unless it has ended before.
         """
+
+    def start_stages(self, run: StageRun) -> None:
+        """Submit a run of bounded stages; one that was submitted before goes on.
+
+        Raises:
+            FleetError: the fleet does not run, or has no stages.
+        """
+
+    def look_at_stages(self, run_id: str) -> RunLook:
+        """How a run goes.
+
+        Raises:
+            FleetError: the fleet does not run, or does not answer.
+        """
+
+    def stage_results(self, run_id: str) -> list[bytes]:
+        """What the tasks of a run that is done have told, each as ``firesteel.protocol.stages`` says, in no order.
+
+        Raises:
+            FleetError: the fleet does not run, or does not answer.
+        """
+
+    def drop_stages(self, run_id: str) -> None:
+        """End a run, if it goes on, and remove what it has left; unknown ones are ignored."""
 
     def is_alive(self) -> bool:
         """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""
