@@ -75,8 +75,8 @@ class BatchCore(JobMasterCore):
         graph = self.graph.job_graph
         if self.graph.restarts and any(vertex.needs_commit for vertex in graph.vertices):
             text = (
-                "The JobMaster before was lost, and may have begun to commit: to run a bounded job once more could show "
-                "results twice. Look at what its sinks have written, and submit it again."
+                "The JobMaster before was lost, and may have begun to commit: to run a bounded job once more could "
+                "show results twice. Look at what its sinks have written, and submit it again."
             )
             self._fail(replace(failures.external(text, FleetError), recoverable=False))
             return self._take()
@@ -168,7 +168,7 @@ class BatchCore(JobMasterCore):
         """So far has the run come."""
         if run_id == self._run and self.is_active and self._commit is None:
             for job_vertex in self.graph.vertices.values():
-                tasks, active, complete, *_ = look.progress.get(job_vertex.vertex.id, (0, 0, 0))
+                _, active, complete, *_ = look.progress.get(job_vertex.vertex.id, (0, 0, 0))
                 if active or complete:
                     for execution in job_vertex.executions():
                         execution.report(ExecutionState.RUNNING, "its stage runs")

@@ -107,7 +107,9 @@ def _with_runtime_mode(job_graph: JobGraph, settings: Settings, *, same_host: bo
         raise (ProgramError if source is not None else UnsupportedFeatureError)(text)
     chosen = "STREAMING" if reason else BATCH
     if mode != BATCH:
-        logger.info("AUTOMATIC: job %r runs in mode %s%s", job_graph.name, chosen, f", since {reason}" if reason else "")
+        logger.info(
+            "AUTOMATIC: job %r runs in mode %s%s", job_graph.name, chosen, f", since {reason}" if reason else ""
+        )
     if chosen == BATCH and settings.get(options.CHECKPOINTING_INTERVAL):
         logger.warning("checkpoints have no effect in runtime mode BATCH: Spark runs what is lost again")
     return replace(job_graph, config={**job_graph.config, options.EXECUTION_RUNTIME_MODE.key: chosen})

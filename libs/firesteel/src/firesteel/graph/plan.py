@@ -45,7 +45,7 @@ def _plan_node(graph: StreamGraph, node: StreamNode) -> dict[str, Any]:
 
 
 def job_plan(graph: JobGraph) -> dict[str, Any]:
-    """The vertices of a job in the form of the REST interface's ``plan``. In batch mode each one is a stage of Spark."""
+    """The vertices of a job in the form of the REST interface's ``plan``. In batch mode each is a stage of Spark."""
     return {
         "jid": graph.job_id,
         "name": graph.name,

@@ -16,7 +16,6 @@ from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.protocol.stages import RunLook, StageRun
 from firesteel.spark import background
 from firesteel.spark.archive import start_from_archive
 from firesteel.spark.context import OwnContext, refuse_foreign_context
@@ -29,8 +28,8 @@ from firesteel.spark.owned_process import OwnedProcess, end_together
 from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
 from firesteel.spark.slot_task import SlotMain, probe
-from firesteel.spark.stage_jobs import StageJobs, StageMain
 from firesteel.spark.spark_settings import common_settings, small_stage, unix_sockets
+from firesteel.spark.stage_jobs import StageJobs, StageMain, StagesFleet
 from firesteel.spark.workers import prepare_daemon, workers_environment
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ _PROBE_SECONDS = 60.0
 _PROBE_FAILURES = 3
 
 
-class EmbeddedFleet:
+class EmbeddedFleet(StagesFleet):
     """Slots as tasks of a Spark of our own; implements `firesteel.protocol.fleet.Fleet`.
 
     Args:
@@ -176,22 +175,6 @@ class EmbeddedFleet:
     def cancel_slot(self, allocation_id: str) -> None:
         """Cancel the slot's job. After that its process may be killed and is not started again."""
         self._jobs.cancel(allocation_id)
-
-    def start_stages(self, run: StageRun) -> None:
-        """See ``Fleet``."""
-        self._stages.start(run)
-
-    def look_at_stages(self, run_id: str) -> RunLook:
-        """See ``Fleet``."""
-        return self._stages.look(run_id)
-
-    def stage_results(self, run_id: str) -> list[bytes]:
-        """See ``Fleet``."""
-        return self._stages.results(run_id)
-
-    def drop_stages(self, run_id: str) -> None:
-        """See ``Fleet``."""
-        self._stages.drop(run_id)
 
     def is_alive(self) -> bool:
         """Whether slots can be started now: the JVM runs and the context is open."""

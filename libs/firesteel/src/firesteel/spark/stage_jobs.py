@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from firesteel.core.errors import FleetError
-from firesteel.protocol.stages import RunLook, Stage, StageRun, StageTaskInput
+from firesteel.protocol.stages import RunLook, StageRun, StageTaskInput
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.own_thread import OwnThread
 from firesteel.spark.quiet import without_py4j_log
@@ -143,6 +143,28 @@ class StageJobs:
         names = [stage.id for stage in run.stages]
         results = stages.input(spark._jsc, run.id, names, bytearray(_spec((StageTaskInput(plain=told),))))
         stages.submit(spark._jsc, run.id, results, run.cores, run.description)
+
+
+class StagesFleet:
+    """The part of ``firesteel.protocol.fleet.Fleet`` that runs bounded stages."""
+
+    _stages: StageJobs
+
+    def start_stages(self, run: StageRun) -> None:
+        """See ``Fleet``."""
+        self._stages.start(run)
+
+    def look_at_stages(self, run_id: str) -> RunLook:
+        """See ``Fleet``."""
+        return self._stages.look(run_id)
+
+    def stage_results(self, run_id: str) -> list[bytes]:
+        """See ``Fleet``."""
+        return self._stages.results(run_id)
+
+    def drop_stages(self, run_id: str) -> None:
+        """See ``Fleet``."""
+        self._stages.drop(run_id)
 
 
 def _spec(tasks: tuple[StageTaskInput, ...]) -> bytes:

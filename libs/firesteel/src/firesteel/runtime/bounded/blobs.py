@@ -11,7 +11,7 @@ from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
 from firesteel.runtime.exchange.sizes import values_bytes
 
-__all__ = ["COLLECTED", "REPORT", "STDOUT", "MARKER", "ShuffleChannel", "Shuffled", "read_batch", "read_marker"]
+__all__ = ["COLLECTED", "MARKER", "REPORT", "STDOUT", "ShuffleChannel", "Shuffled", "read_batch", "read_marker"]
 
 MARKER: Final = 0
 """First byte of what Spark puts in front of each piece (``StageInput.java``)."""

@@ -99,7 +99,7 @@ class BoundedTask:
 
     def _make_outputs(self) -> None:
         edges = {edge["edge"]: edge for edge in self._task["outputs"]}
-        rng = random.Random(f"{self._info.execution_id.rsplit('_', 1)[0]}")  # noqa: S311 # the same at each attempt
+        rng = random.Random(f"{self._info.execution_id.rsplit('_', 1)[0]}")  # the same at each attempt
         for spec in self._plan.spec.outputs:
             edge, kind = edges[spec.edge], spec.partitioner
             if kind is PartitionerKind.HASH:
@@ -159,9 +159,7 @@ class BoundedTask:
             consumer.finish()
             if isinstance(consumer, SinkOperator):
                 consumer.snapshot_state(SnapshotContext(CHECKPOINT, self._clock.epoch_ms()))
-                found[consumer.spec.id] = [
-                    plain_committable(one) for _, some in consumer.uncommitted() for one in some
-                ]
+                found[consumer.spec.id] = [plain_committable(one) for _, some in consumer.uncommitted() for one in some]
         return found
 
     def _report(self, committables: Mapping[str, Any]) -> dict[str, Any]:
