@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
+from firesteel.ha.cells import Cells, Change, Record, UnsureError
 from firesteel.ha.disk import Disk
-from firesteel.ha.job_directory import JobStore
+from firesteel.ha.job_cells import CellJobStore
+from firesteel.ha.job_directory import DirectoryJobStore
+from firesteel.ha.jobs import JobStore
+from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.retrieval import Attempts, Leader, Listener
 from firesteel.ha.services import HighAvailabilityServices, Leadership
 from tests.simulation.blocking import pause
@@ -87,7 +91,11 @@ class ProcessServices(HighAvailabilityServices):
         yield
 
     def job_store(self, leadership: Leadership) -> JobStore:
-        return JobStore(self._directory / "dispatcher", _Disk(self), lambda: self._guard(leadership))
+        disk, where = _Disk(self), self._directory / "dispatcher"
+        if self._process.world.seed % 2:
+            return DirectoryJobStore(where, disk, lambda: self._guard(leadership))
+        cells = _Cells(self._shared.election.cells, self)
+        return CellJobStore(cells, DirectoryPayloads(where, disk), leadership.component, leadership.epoch)
 
     def reach(self, what: str) -> None:
         """Ask for something.
@@ -126,6 +134,59 @@ class _Disk(Disk):
     def rename(self, source: Path, target: Path) -> None:
         self._services.reach(f"renaming to {target.name}")
         super().rename(source, target)
+
+
+class _Cells(Cells):
+    """As far away; of a change that was made perhaps nobody hears."""
+
+    def __init__(self, inner: Cells, services: ProcessServices) -> None:
+        self._inner, self._services = inner, services
+
+    def campaign(self, component: str) -> int | None:
+        return self._inner.campaign(component)
+
+    def announce(self, component: str, leader: Leader) -> None:
+        self._inner.announce(component, leader)
+
+    def check(self, component: str, epoch: int) -> None:
+        self._services.reach(f"looking who leads {component}")
+        self._inner.check(component, epoch)
+
+    def release(self, component: str, epoch: int) -> None:
+        self._inner.release(component, epoch)
+
+    def depose(self, component: str) -> None:
+        self._inner.depose(component)
+
+    def leader(self, component: str) -> Leader | None:
+        return self._inner.leader(component)
+
+    def watch(self, component: str, listener: Listener) -> Callable[[], None]:
+        return self._inner.watch(component, listener)
+
+    def names(self, component: str) -> list[str]:
+        return self._inner.names(component)
+
+    def read(self, component: str, name: str) -> Record | None:
+        return self._inner.read(component, name)
+
+    def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
+        what = f"changing {', '.join(change.name for change in changes)}"
+        self._services.reach(what)
+        self._inner.change(component, epoch, changes)
+        try:
+            self._services.reach(f"{what}, and hearing of it,")
+        except OSError as error:
+            raise UnsureError(str(error)) from error
+
+    def exists(self, component: str) -> bool:
+        return self._inner.exists(component)
+
+    def forget(self, component: str) -> None:
+        self._inner.forget(component)
+
+    def close(self) -> None:
+        pass
 
 
 class _WatchedLeadership(Leadership):

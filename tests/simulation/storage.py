@@ -346,7 +346,7 @@ class SimulatedHighAvailability:
         """What the next leader of a job would find, or would have found when it was forgotten."""
         if job_id in self._forgotten:
             return self._forgotten[job_id]
-        leadership = self.election.campaign(f"reader of {job_id}")
+        leadership = self.election.campaign(f"reader-of-{job_id}")
         assert leadership is not None
         leadership.release()
         return self.election.completed_checkpoints(job_id, leadership).all()

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from firesteel.ha.memory import MemoryServices
+from firesteel.ha.cells import MemoryCells
 from firesteel.testing import check_checkpoint_storage
 from firesteel_jobmaster import shell
 from firesteel_jobmaster.shell import JobMaster
@@ -66,7 +66,7 @@ def test_calls_of_the_storage_that_nobody_gives_up_are_found_out() -> None:
 @pytest.mark.timeout(600)
 def test_stores_that_do_not_fence_are_found_out() -> None:
     """A JobMaster that others follow goes on for a while, and writes."""
-    patch = mock.patch.object(MemoryServices, "check", return_value=None)
+    patch = mock.patch.object(MemoryCells, "check", return_value=None)
     _found(patch, "checkpoints", " leads", "is CANCELED", "still in the store", first=3)
 
 

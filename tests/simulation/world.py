@@ -110,7 +110,7 @@ class World:
     """
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+        self.seed, self.rng = seed, random.Random(seed)
         self.now = 0.0
         self.incarnations = itertools.count(1)
         self.processes: dict[str, Process] = {}

@@ -66,13 +66,20 @@ pid_files() {
     done | sort -n | cut -d' ' -f2-
 }
 
+module() { # $1: service. Prints what Python runs.
+    case $1 in
+    standalone-job) echo firesteel_dispatcher.standalone_job ;;
+    *) echo "firesteel_$1" ;;
+    esac
+}
+
 launch() { # $1: service, $2: instance, others: arguments. Starts it and does not wait; await does.
     service=$1 instance=$2
     shift 2
     file=$(pid_file "$service" "$instance")
     mkdir -p "$logs" "$pids"
     out=$logs/$prefix-$service-$instance-$this_host.out
-    nohup "$python" -P -m "firesteel_$service" --config-dir "$conf" --pid-file "$file" --log-file "${out%.out}.log" "$@" \
+    nohup "$python" -P -m "$(module "$service")" --config-dir "$conf" --pid-file "$file" --log-file "${out%.out}.log" "$@" \
         >"$out" 2>&1 </dev/null &
     launched="${launched:-}$service $instance $!$new_line"
 }
@@ -107,7 +114,7 @@ LAUNCHED
 foreground() { # as launch, in place of this shell, with the log on the terminal
     service=$1
     shift
-    exec "$python" -P -m "firesteel_$service" --config-dir "$conf" "$@"
+    exec "$python" -P -m "$(module "$service")" --config-dir "$conf" "$@"
 }
 
 stop() { # $1: service, others: its pid files. All are told first, then waited for.

@@ -388,7 +388,8 @@ def programs(world: World, faults: Faults) -> None:
         world, faults, "POST", "/jars/:jarid/run-application", f"{where}/run-application", {"programArgs": "5"}
     )
     application = begun["applicationid"]
-    until(lambda: world.call("GET", f"/jobs/{application}/status")[1] == b'{"status": "FINISHED"}', "the application")
+    until(lambda: world.get(f"/applications/{application}")["status"] == "FINISHED", "the application")
+    faults.expect("its job has its id", world.get(f"/jobs/{application}")["application-id"] == application)
     again = world.call("POST", f"/applications/{application}/cancel")
     faults.expect("it has ended", again[0] == 409, again)
     failed = world.call("POST", f"{where}/run", {"programArgsList": ["no number"]})

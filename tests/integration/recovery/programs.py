@@ -32,13 +32,14 @@ class World:
         env: of the program.
         folder: of the orders.
         rate: records a second of each reader.
+        out: path of the files of sinks; None = a folder beside the orders.
 
     Attributes:
         splits: of all sources.
     """
 
-    def __init__(self, env: StreamExecutionEnvironment, folder: Path, rate: int = 2000) -> None:
-        self.env, self.folder, self.rate = env, folder, rate
+    def __init__(self, env: StreamExecutionEnvironment, folder: Path, rate: int = 2000, out: str | None = None) -> None:
+        self.env, self.folder, self.rate, self._out = env, folder, rate, out
         self.splits = 0
         self._sources: dict[str, DataStream] = {}
 
@@ -66,7 +67,7 @@ class World:
     def sink(self, stream: DataStream, name: str) -> None:
         """Write texts."""
         stream.map(f.Watched(self.folder), Types.STRING()).sink_to(
-            SteppedSink(self.folder, name, parts_go_on=len(name) % 2 == 0)
+            SteppedSink(self.folder, name, parts_go_on=len(name) % 2 == 0, out=self._out)
         )
 
 

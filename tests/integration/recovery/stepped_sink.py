@@ -22,11 +22,12 @@ class SteppedSink(TwoPhaseCommitSink[Any]):
         folder: of the orders; the files are in a folder below it.
         name: of that folder.
         parts_go_on: parts are closed when they are large, else at each checkpoint.
+        out: where that folder is; None = in a folder beside the orders.
     """
 
-    def __init__(self, folder: Path, name: str, parts_go_on: bool = False) -> None:
+    def __init__(self, folder: Path, name: str, parts_go_on: bool = False, out: str | None = None) -> None:
         self._folder = folder
-        builder = FileSink.for_row_format(str(folder / "out" / name), Encoder.simple_string_encoder())
+        builder = FileSink.for_row_format(f"{out or folder / 'out'}/{name}", Encoder.simple_string_encoder())
         rolling = RollingPolicy.on_checkpoint_rolling_policy()
         if parts_go_on:
             rolling = RollingPolicy.default_rolling_policy(part_size=10_000)
@@ -35,6 +36,7 @@ class SteppedSink(TwoPhaseCommitSink[Any]):
             .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
             .build()
         )
+        self.commits_quickly = self._sink.commits_quickly
 
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
         return self._sink.create_writer(context)
@@ -59,6 +61,9 @@ class _SteppedCommitter(Committer):
             results += self._committer.commit(committables[half:])
         steps.at(self._folder, steps.AFTER_COMMIT)
         return results
+
+    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return self._committer.recommit(committables)
 
     def close(self) -> None:
         self._committer.close()

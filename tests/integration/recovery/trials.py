@@ -73,6 +73,8 @@ class Trial:
     settings: Mapping[str, str] = field(default_factory=dict)
     kills: int = 0
     job: Any = None
+    out: str | None = None
+    """Path of the files of sinks; None = a folder in that of the trial."""
     _log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class Trial:
         """
         with submitted_to(self.place.settings()):
             environment = self.environment()
-            world = World(environment, self.folder, self.rate)
+            world = World(environment, self.folder, self.rate, self.out)
             for name in self.programs:
                 world.sink(PROGRAMS[name].build(world), name)
             job = self.job = environment.execute_async(" and ".join(self.programs))
@@ -137,7 +139,7 @@ class Trial:
                 self._tell(job)
             assert state == "FINISHED"
         for name in self.programs:
-            self._compare(name, written(self.folder, name))
+            self._compare(name, self.written(name))
 
     def rescale(self, parallelisms: Sequence[int], ways: Sequence[str]) -> None:
         """Run the programs to files with one parallelism after the other, and look at the files.
@@ -158,7 +160,7 @@ class Trial:
                     "execution.state-recovery.path": path,
                 }
                 environment = self.environment(parallelism=parallelism, more={k: v for k, v in more.items() if v})
-                world = World(environment, self.folder, self.rate)
+                world = World(environment, self.folder, self.rate, self.out)
                 for name in self.programs:
                     world.sink(PROGRAMS[name].build(world), name)
                 job = environment.execute_async(f"{' and '.join(self.programs)} x {parallelism}")
@@ -184,7 +186,11 @@ class Trial:
                     found = self.folder.glob(f"{FOLDER}/*/chk-*")
                     path = str(max(found, key=lambda one: int(re.sub(r"\D", "", one.name))))
         for name in self.programs:
-            self._compare(name, written(self.folder, name))
+            self._compare(name, self.written(name))
+
+    def written(self, name: str) -> Counter[str]:
+        """The lines of a program that are visible; nothing else is left."""
+        return written(self.folder, name)
 
     def commit(self, deaths: Sequence[Death], sink: Callable[[Path, str], Any] = SteppedSink) -> None:
         """A program without checkpoints, and without restarts, whose results are committed at its end.
@@ -218,7 +224,7 @@ class Trial:
         """The same of one program whose results come to the client."""
         with submitted_to(self.place.settings()):
             environment = self.environment()
-            stream = PROGRAMS[program].build(World(environment, self.folder, self.rate))
+            stream = PROGRAMS[program].build(World(environment, self.folder, self.rate, self.out))
             results = stream.execute_and_collect(program)
             found: Counter[str] = Counter()
             failed: list[BaseException] = []

@@ -25,11 +25,15 @@ from firesteel.graph.chaining import client_versions
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
+from firesteel.ha.disk import Disk
+from firesteel.ha.job_directory import DirectoryJobStore
+from firesteel.ha.jobs import JobStore
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.services import (
     JOBMASTER_HOST,
     RESOURCEMANAGER,
     HighAvailabilityServices,
+    Leadership,
     load_high_availability,
 )
 from firesteel.protocol import messages as m
@@ -187,6 +191,17 @@ class World:
         return sorted(os.listdir(path)) if path.exists() else []
 
 
+class _WithFiles(MemoryServices):
+    """Keeps jobs as files with names that tests know."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._files = directory / "dispatcher"
+
+    def job_store(self, leadership: Leadership) -> JobStore:
+        return DirectoryJobStore(self._files, Disk(durable=False))
+
+
 @asynccontextmanager
 async def world(
     port: int = 0,
@@ -209,7 +224,7 @@ async def world(
             peers = {JOBMASTER_HOST: host.peer.address, RESOURCEMANAGER: manager.address}
             where = {f"firesteel.{name.split('-')[0]}.address": address[7:] for name, address in peers.items()}
             settings = Settings({"rest.port": port, **where, **(options or {})})
-            ha: HighAvailabilityServices = MemoryServices(settings, Path(directory.path))
+            ha: HighAvailabilityServices = _WithFiles(Path(directory.path))
             if cluster_directory is not None:
                 ha = load_high_availability(settings, cluster_directory)
             else:
@@ -225,7 +240,7 @@ async def world(
             rest = RestClient(service.rest_address, TOKEN)
             try:
                 async with aiohttp.ClientSession() as session:
-                    yield World(service, host, manager, rest, session, service.store.directory)
+                    yield World(service, host, manager, rest, session, Path(service.store.where))
                 assert service.failure is None
             finally:
                 await rest.close()

@@ -20,7 +20,7 @@ from firesteel.client.rest_client import RestClient
 from firesteel.core.errors import GraphError, RpcError, UnauthorizedError
 from firesteel.graph.chaining import client_versions
 from firesteel.ha.disk import Disk
-from firesteel.ha.job_directory import JobStore
+from firesteel.ha.job_directory import DirectoryJobStore
 from firesteel.protocol.message import RpcCode
 from firesteel_dispatcher import jobmasters
 from firesteel_dispatcher.shell import DispatcherService
@@ -202,7 +202,7 @@ class FullDisk(Disk):
 def _on(disk: Disk, directory: Path) -> Any:
     def prepare(service: DispatcherService) -> None:
         services: Any = service.ha
-        services.job_store = lambda _: JobStore(directory / "dispatcher", disk)
+        services.job_store = lambda _: DirectoryJobStore(directory / "dispatcher", disk)
 
     return prepare
 

@@ -15,7 +15,7 @@ import pytest
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.ha.directory import DirectoryServices
-from firesteel.ha.job_directory import StoredEnd
+from firesteel.ha.jobs import StoredEnd
 from firesteel.ha.services import DISPATCHER, of_job
 from firesteel.service.leaders import Candidate
 
@@ -28,7 +28,7 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import FencedError
 from firesteel.ha.directory import DirectoryServices
-from firesteel.ha.job_directory import StoredEnd
+from firesteel.ha.jobs import StoredEnd
 
 directory, component, job = sys.argv[1:]
 services = DirectoryServices(Settings({"high-availability.storageDir": directory}))

@@ -22,7 +22,6 @@ from tests.integration.embedded.programs import ended, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery.places import JOBMASTER, PARALLELISM, SLOT, Processes, processes
 from tests.integration.recovery.programs import PROGRAMS, World
-from tests.integration.recovery.stepped_sink import written
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import Trial
 from tests.servers.minio.server import BUCKET, MinioServer, SlowProxy, can_mount
@@ -88,7 +87,7 @@ class S3Trial(Trial):
         """Run the programs while these things happen, each when checkpoints go on again."""
         with submitted_to(self.place.settings()):
             environment = self.environment()
-            world = World(environment, self.folder, self.rate)
+            world = World(environment, self.folder, self.rate, self.out)
             for name in self.programs:
                 world.sink(PROGRAMS[name].build(world), name)
             job = environment.execute_async(" and ".join(self.programs))
@@ -107,7 +106,7 @@ class S3Trial(Trial):
                 self._tell(job)
             assert state == "FINISHED"
         for name in self.programs:
-            self._compare(name, written(self.folder, name))
+            self._compare(name, self.written(name))
 
     def _newest(self) -> int:
         self._seen = max(self._seen, self.minio.newest())

@@ -48,8 +48,8 @@ def test_what_flink_has_and_we_have_not_is_refused_by_name(
 
 
 def test_verbs_of_flink_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run-application", "x"]) == exit_codes.WRONG
-    assert "application mode comes with a later version" in capsys.readouterr().err
+    assert main(["modify", "x"]) == exit_codes.WRONG
+    assert "a running job can't be rescaled" in capsys.readouterr().err
 
 
 def test_python_options_become_settings() -> None:

@@ -65,7 +65,9 @@ def archive(state: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_job_is_an_application() -> None:
-    found = application_details(archive("FAILED"))
+    job = archive("FAILED")
+    row = {"jid": job["jid"], "name": "n", "state": "FAILED", "start-time": 1, "end-time": 11}
+    found = application_details("ab" * 16, None, [row], [job], 12)
     assert (found["id"], found["status"], found["jobs"][0]["jid"]) == ("ab" * 16, "FAILED", "ab" * 16)
     assert found["timestamps"]["RUNNING"] == 5  # the first of the states that mean it
     assert found["timestamps"]["FINISHED"] == 0
@@ -76,8 +78,8 @@ def test_only_what_ended_a_job_is_a_failure_of_the_application() -> None:
         "kind": "user", "error_class": "ValueError", "message": "m", "traceback": "t", "timestamp": 7, "taskName": "x",
         "endpoint": "e", "taskManagerId": "tm",
     }  # fmt: skip
-    assert application_exceptions(archive("RUNNING", exceptions=[failure]))["exceptionHistory"]["entries"] == []
-    (entry,) = application_exceptions(archive("FAILED", exceptions=[failure]))["exceptionHistory"]["entries"]
+    assert application_exceptions(None, [archive("RUNNING", exceptions=[failure])])["exceptionHistory"]["entries"] == []
+    (entry,) = application_exceptions(None, [archive("FAILED", exceptions=[failure])])["exceptionHistory"]["entries"]
     assert entry == {"exceptionName": "ValueError", "stacktrace": "t", "timestamp": 7, "jobId": "ab" * 16}
 
 

@@ -20,7 +20,8 @@ from firesteel.graph.chaining import client_versions
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, decode, encode
-from firesteel.ha.job_directory import Contents, JobStore, StoredEnd, StoredJob
+from firesteel.ha.job_directory import DirectoryJobStore
+from firesteel.ha.jobs import Contents, StoredEnd, StoredJob
 from tests.unit.ha.power_disk import PowerCut, PowerDisk
 
 BLOB = b"chain" * 100
@@ -38,7 +39,7 @@ def end(job_id: str = A, at: int = 9) -> StoredEnd:
     return StoredEnd(job_id, "words", f"fingerprint of {job_id}", at, {"state": "FINISHED", "jid": job_id})
 
 
-def put(store: JobStore, disk: Disk, what: StoredJob) -> None:
+def put(store: DirectoryJobStore, disk: Disk, what: StoredJob) -> None:
     received = store.receive()
     try:
         part = received / "part-1"
@@ -49,14 +50,14 @@ def put(store: JobStore, disk: Disk, what: StoredJob) -> None:
         raise
 
 
-def opened(folder: Path) -> tuple[JobStore, Contents]:
-    store = JobStore(folder, Disk(durable=False))
+def opened(folder: Path) -> tuple[DirectoryJobStore, Contents]:
+    store = DirectoryJobStore(folder, Disk(durable=False))
     return store, store.open()
 
 
 def content(folder: Path) -> Contents:
     """What a Dispatcher would find now."""
-    store = JobStore(folder, Disk())
+    store = DirectoryJobStore(folder, Disk())
     try:
         return store.open()
     finally:
@@ -68,7 +69,7 @@ def names(found: Contents) -> tuple[list[str], list[str]]:
 
 
 def test_what_was_stored_is_found_again(tmp_path: Path) -> None:
-    store = JobStore(tmp_path / "d", Disk())
+    store = DirectoryJobStore(tmp_path / "d", Disk())
     assert store.open() == Contents((), (), (), 1)
     put(store, Disk(), job(B, 2))
     put(store, Disk(), job(A, 1))
@@ -143,7 +144,7 @@ DAMAGE: list[Callable[[Path], Any]] = [
 def test_a_damaged_job_is_set_aside_and_harms_no_other(
     damage: Callable[[Path], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = JobStore(tmp_path / "d", Disk())
+    store = DirectoryJobStore(tmp_path / "d", Disk())
     store.open()
     put(store, Disk(), job(A))
     put(store, Disk(), job("c" * 32))
@@ -158,7 +159,7 @@ def test_a_damaged_job_is_set_aside_and_harms_no_other(
 
 
 def test_a_damaged_end_is_set_aside_too(tmp_path: Path) -> None:
-    store = JobStore(tmp_path / "d", Disk())
+    store = DirectoryJobStore(tmp_path / "d", Disk())
     store.open()
     store.end(end(A))
     store.end(end(B))
@@ -175,7 +176,7 @@ def test_what_can_not_be_read_for_now_is_not_set_aside(
     unreadable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "d"
-    store = JobStore(folder, Disk())
+    store = DirectoryJobStore(folder, Disk())
     store.open()
     put(store, Disk(), job(A))
     store.end(end(B))
@@ -220,7 +221,7 @@ def test_documents_say_what_is_wrong() -> None:
 # Power cuts and full disks at every single operation
 
 
-def history(store: JobStore, disk: Disk) -> list[tuple[Callable[[], None], set[str]]]:
+def history(store: DirectoryJobStore, disk: Disk) -> list[tuple[Callable[[], None], set[str]]]:
     """Operations, each with what has to be found when it has returned."""
     return [
         (lambda: put(store, disk, job(A, 1)), {"job a"}),
@@ -245,7 +246,7 @@ def test_what_was_acknowledged_survives_a_power_cut_at_any_moment(lose: bool, tm
     for cut in count(1):
         folder = tmp_path / str(cut)
         disk = PowerDisk(tmp_path, cut)
-        store = JobStore(folder, disk)
+        store = DirectoryJobStore(folder, disk)
         allowed: list[set[str]] = [set()]
         try:
             store.open()
@@ -269,7 +270,7 @@ def test_a_disk_that_fails_once_costs_nothing(number: int, tmp_path: Path) -> No
     for fail in count(4):  # the first ones belong to opening
         folder = tmp_path / str(fail)
         disk = PowerDisk(tmp_path, fail, number)
-        store = JobStore(folder, disk)
+        store = DirectoryJobStore(folder, disk)
         store.open()
         failed = 0
         for number_of_operation, (operation, _) in enumerate(history(store, disk)):

@@ -18,7 +18,7 @@ from firesteel.core.errors import CheckpointStorageError, ConfigurationError, Fe
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import encode
-from firesteel.ha.job_directory import StoredEnd
+from firesteel.ha.jobs import StoredEnd
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import Attempts
 from firesteel.ha.services import DISPATCHER, load_high_availability, of_job

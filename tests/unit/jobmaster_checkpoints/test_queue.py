@@ -12,9 +12,8 @@ import pytest
 
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import CheckpointStorage
-from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
+from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError
-from firesteel.ha.fenced import FencedCheckpointStore
 from firesteel_jobmaster.checkpoints import queue
 from firesteel_jobmaster.checkpoints.queue import WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Prepare, Undo, Work
@@ -190,11 +189,10 @@ class Storage(CheckpointStorage):
         self.at("close_job")
 
 
-class StoppedStore(FencedCheckpointStore):
+class StoppedStore(CompletedCheckpointStore):
     """The same for a store; ``renewals`` says whether it can be renewed."""
 
     def __init__(self, entries: MemoryCheckpointStore, storage: Storage, renewals: bool = True) -> None:
-        super().__init__(entries, self._at)
         self.entries, self.storage, self.renewals = entries, storage, renewals
         self.over = False
 
@@ -210,6 +208,29 @@ class StoppedStore(FencedCheckpointStore):
             return None
         self.over = True
         return StoppedStore(self.entries, self.storage)
+
+    def next_id(self, above: int = 0) -> int:
+        with self._at():
+            return self.entries.next_id(above)
+
+    def add(self, checkpoint: StoredCheckpoint) -> None:
+        with self._at():
+            self.entries.add(checkpoint)
+
+    def remove(self, checkpoint_id: int) -> None:
+        with self._at():
+            self.entries.remove(checkpoint_id)
+
+    def all(self) -> list[StoredCheckpoint]:
+        return self.entries.all()
+
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        return ()
+
+    def clear(self) -> None:
+        with self._at():
+            self.entries.clear()
 
 
 class HungJob:

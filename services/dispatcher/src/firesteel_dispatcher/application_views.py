@@ -1,11 +1,14 @@
-"""REST answers about applications: here each job is an application of its own, with the same id. Pure."""
+"""REST answers about applications: programs that the cluster runs with their jobs, and jobs that were submitted from
+elsewhere, each of which is an application of its own, with the same id. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from firesteel.rest.views import Archive, job_exceptions, job_overview
+from firesteel.rest.views import Archive, job_exceptions
+from firesteel_dispatcher.application import Application
 
 _STATES: Final = {
     "INITIALIZING": "CREATED",
@@ -20,40 +23,72 @@ _STATES: Final = {
     "CANCELED": "CANCELED",
     "FINISHED": "FINISHED",
 }
+_WORST: Final = ("RUNNING", "FAILING", "CANCELING", "CREATED", "FAILED", "CANCELED", "FINISHED")
+"""Of several jobs whose program nobody knows any more, the first of these is the state of the whole."""
+_ENDED: Final = frozenset({"FAILED", "CANCELED", "FINISHED"})
 
 
-def application_row(overview: Mapping[str, Any]) -> dict[str, Any]:
-    """One item of /applications/overview, of one of /jobs/overview."""
+def application_row(
+    application_id: str, application: Application | None, jobs: Sequence[Mapping[str, Any]], now_ms: int
+) -> dict[str, Any]:
+    """One item of /applications/overview.
+
+    Args:
+        application_id: of it.
+        application: its program; None = it was run elsewhere, or by a Dispatcher that is gone.
+        jobs: items of /jobs/overview.
+        now_ms: epoch.
+    """
+    if application is not None:
+        status, name = application.state.value, application.name
+        start = application.timestamps.get("CREATED", now_ms)
+        end = application.timestamps[status] if application.ended else -1
+    else:
+        states = {_STATES[job["state"]] for job in jobs}
+        status = next(state for state in _WORST if state in states)
+        name, start = jobs[0]["name"], min(job["start-time"] for job in jobs)
+        end = max(job["end-time"] for job in jobs) if states <= _ENDED else -1
     return {
-        "id": overview["jid"],
-        "name": overview["name"],
-        "start-time": overview["start-time"],
-        "end-time": overview["end-time"],
-        "duration": overview["duration"],
-        "status": _STATES[overview["state"]],
-        "jobs": {overview["state"]: 1},
+        "id": application_id,
+        "name": name,
+        "start-time": start,
+        "end-time": end,
+        "duration": (end if end >= 0 else now_ms) - start,
+        "status": status,
+        "jobs": dict(Counter(job["state"] for job in jobs)),
     }
 
 
-def application_details(archive: Archive) -> dict[str, Any]:
-    """/applications/:applicationid."""
-    overview = job_overview(archive)
-    row = application_row(overview)
+def application_details(
+    application_id: str,
+    application: Application | None,
+    jobs: Sequence[Mapping[str, Any]],
+    archives: Sequence[Archive],
+    now_ms: int,
+) -> dict[str, Any]:
+    """/applications/:applicationid; ``archives`` are those of the jobs, and needed where there is no program."""
+    row = application_row(application_id, application, jobs, now_ms)
     stamps = dict.fromkeys(dict.fromkeys(_STATES.values()), 0)
-    for state, at in archive["timestamps"].items():
-        name = _STATES[state]
-        if at and (name != "RUNNING" or not stamps[name] or at < stamps[name]):
-            stamps[name] = at
+    if application is not None:
+        stamps |= application.timestamps
+    else:
+        for state, at in (pair for archive in archives for pair in archive["timestamps"].items()):
+            name = _STATES[state]
+            if at and (name != "RUNNING" or not stamps[name] or at < stamps[name]):
+                stamps[name] = at
     del row["jobs"]
-    return {**row, "timestamps": stamps, "jobs": [overview]}
+    return {**row, "timestamps": stamps, "jobs": list(jobs)}
 
 
-def application_exceptions(archive: Archive) -> dict[str, Any]:
+def application_exceptions(application: Application | None, archives: Sequence[Archive]) -> dict[str, Any]:
     """/applications/:applicationid/exceptions: what ended it; a failure that was followed by a restart is the job's."""
-    if archive["state"] != "FAILED":
-        return {"exceptionHistory": {"entries": []}}
-    entries = job_exceptions(archive, 1)["exceptionHistory"]["entries"]
+    if application is not None:
+        return {"exceptionHistory": {"entries": list(reversed(application.exceptions))}}
     kept = ("exceptionName", "stacktrace", "timestamp")
-    return {
-        "exceptionHistory": {"entries": [{**{key: e[key] for key in kept}, "jobId": archive["jid"]} for e in entries]}
-    }
+    found = [
+        {**{key: entry[key] for key in kept}, "jobId": archive["jid"]}
+        for archive in archives
+        if archive["state"] == "FAILED"
+        for entry in job_exceptions(archive, 1)["exceptionHistory"]["entries"]
+    ]
+    return {"exceptionHistory": {"entries": found}}

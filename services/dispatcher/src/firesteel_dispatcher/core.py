@@ -19,7 +19,7 @@ Dispatcher may be the one that is cut off, and the JobMaster well: it is left al
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from firesteel_dispatcher.ends import ended_archive
@@ -73,6 +73,8 @@ class DispatcherCore:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
+        self.is_held: Callable[[str], bool] = lambda _: False
+        """Whether a job that has ended must not be forgotten yet."""
         self.jobs: dict[str, JobRecord] = {}
         """In the order of submission; ended ones are moved to the end."""
 
@@ -477,7 +479,8 @@ class DispatcherCore:
         old = [
             job.id
             for position, job in enumerate(ended)
-            if position < surplus or now.monotonic - job.ended_at >= self._limits.expiration
+            if (position < surplus or now.monotonic - job.ended_at >= self._limits.expiration)
+            and not self.is_held(job.id)
         ]
         for job_id in old:
             del self.jobs[job_id]

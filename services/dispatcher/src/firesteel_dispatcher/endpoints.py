@@ -86,11 +86,15 @@ ENDPOINTS: Final = (
     _read("/datasets", cluster.datasets, "cached results that the cluster keeps: none, they are files", t.DataSets),
     _read("/datasets/delete/{trigger_id}", cluster.dataset_status, "state of a deletion", t.Disposal),
     _do("DELETE", "/datasets/{dataset_id}", cluster.delete_dataset, "deletes a cached result", t.Requested, status=202),
-    # -- applications: each job is one
-    _read("/applications/overview", jobs.applications, "all applications: each job is one", t.ApplicationsOverview),
-    _read(_APPLICATION, jobs.application, "an application with its job", t.Application),
+    # -- applications: programs with their jobs, and jobs that were submitted by themselves
     _read(
-        f"{_APPLICATION}/exceptions", jobs.application_failures, "what ended an application", t.ApplicationExceptions
+        "/applications/overview", jobs.applications, "all applications: programs with their jobs, and single jobs",
+        t.ApplicationsOverview,
+    ),
+    _read(_APPLICATION, jobs.application, "an application with its jobs", t.Application),
+    _read(
+        f"{_APPLICATION}/exceptions", jobs.application_failures, "what ended an application, or its main()",
+        t.ApplicationExceptions,
     ),
     _do(
         "POST", f"{_APPLICATION}/cancel", jobs.cancel_application, "cancels an application", t.Empty,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from firesteel.core.backoff import pauses
-from firesteel.ha.job_directory import JobStore, StoredEnd
+from firesteel.ha.jobs import JobStore, StoredEnd
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.views import job_overview

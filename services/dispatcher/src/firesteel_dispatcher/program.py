@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import json
 import runpy
+import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from firesteel.client.connections import keep_secret
 from firesteel.client.console import Console
 from firesteel.client.context import ProgramContext, running
 from firesteel.client.planning import PlanOnly
+from firesteel.config import options
 from firesteel.config.definitions import hand_on
 from firesteel.config.load import load_settings
 from firesteel.core.errors import FiresteelError
+from firesteel.core.process import die_with_parent
 from firesteel.graph.plan import job_plan
+from firesteel_dispatcher.application import class_of, job_ids
 
 
 class _Tells(Console):
@@ -47,10 +53,14 @@ def tell(path: Path, line: dict[str, Any]) -> None:
 def main() -> int:
     """Carry out the order on standard input; returns the exit code."""
     order = json.loads(sys.stdin.readline())
+    die_with_parent(order["parent"])
+    signal.signal(signal.SIGTERM, _leave)
     answer, program = Path(order["answer"]), Path(order["program"])
     contexts: list[ProgramContext] = []
     console = _Tells(answer, contexts)
-    context = ProgramContext(console, plan_only=order["plan_only"], first_job_id=order["job_id"])
+    context = ProgramContext(
+        console, plan_only=order["plan_only"], job_ids=_job_ids(order), is_restarted=order["is_restarted"]
+    )
     contexts.append(context)
     try:
         definitions = [f"{key}={value}" for key, value in order["settings"].items()]
@@ -58,26 +68,42 @@ def main() -> int:
         settings.check()
         hand_on(definitions)
         keep_secret(settings)
+        files = [Path(name) for name in (settings.get(options.PYTHON_FILES) or "").split(",") if name]
+        sys.path[0:0] = [str(file.parent if file.suffix == ".py" else file) for file in files]
         with running(context):
             _execute(program, order["entry"], order["arguments"])
     except PlanOnly as plan:
         tell(answer, {"plan": job_plan(plan.job_graph)})
         return 0
     except FiresteelError as error:
-        tell(answer, {"error": str(error)})
+        tell(answer, {"error": str(error), "class": class_of(error)})
         return 1
     except SystemExit as error:
         if error.code not in (None, 0):
-            tell(answer, {"error": f"the program ended with {error.code!r}"})
-            return 1
+            tell(answer, {"error": f"the program ended with {error.code!r}", "class": "SystemExit"})
+            return error.code if isinstance(error.code, int) and 0 < error.code < 256 else 1
     except BaseException as error:  # the user's program
         trace = error.__traceback__
         while trace is not None and program.name not in trace.tb_frame.f_code.co_filename:
             trace = trace.tb_next
         lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
-        tell(answer, {"error": "".join(lines).rstrip()})
+        tell(answer, {"error": "".join(lines).rstrip(), "class": class_of(error)})
         return 1
+    finally:
+        sys.stdout.flush()
     return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM unwinds the program, as the end of it does."""
+    raise SystemExit(128 + number)
+
+
+def _job_ids(order: dict[str, Any]) -> Iterator[str]:
+    if order["is_application"]:
+        yield from job_ids(order["job_id"])
+    elif order["job_id"] is not None:
+        yield order["job_id"]
 
 
 def _execute(program: Path, entry: str | None, arguments: list[str]) -> None:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from firesteel.config import options
 from firesteel.core.environment import without_secrets
 from firesteel.core.errors import ConfigurationError, FiresteelError
-from firesteel.core.ids import new_job_id
+from firesteel_dispatcher.application import MainEnd
 
 logger = logging.getLogger(__name__)
 SUFFIXES: Final = (".py", ".zip", ".whl", ".pyz", ".jar")
@@ -28,7 +29,10 @@ MAIN: Final = "__main__"
 RUN_SECONDS: Final = 300.0
 """A program that has submitted nothing by then is given up."""
 MOST_AT_ONCE: Final = 8
+MOST_APPLICATIONS: Final = 64
 _LOOK: Final = 0.05
+_GRACE: Final = 10.0
+"""Seconds between SIGTERM and SIGKILL."""
 _ID: Final = re.compile(r"([0-9a-f-]{36})_([^/]+)")
 _NAME: Final = re.compile(r"[^/\\\0]{1,200}")
 _LONGEST_ERROR: Final = 8000
@@ -56,6 +60,7 @@ class Order:
         arguments: of the program.
         settings: of its jobs.
         job_id: that its first job gets; None = a new one.
+        path: of a program that nobody has uploaded; goes before ``program``.
     """
 
     program: str
@@ -63,6 +68,7 @@ class Order:
     arguments: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
     job_id: str | None = None
+    path: Path | None = None
 
 
 class Programs:
@@ -77,6 +83,7 @@ class Programs:
         self._given, self._token = directory, token
         self._own: Path | None = None
         self._running: set[asyncio.subprocess.Process] = set()
+        self._applications: set[asyncio.subprocess.Process] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- uploads
@@ -180,44 +187,57 @@ class Programs:
             run.let_go()
             return job_id
 
-    async def begin(self, order: Order, rest_address: str) -> str:
-        """Run it, and do not wait; returns the id that its first job will have.
+    def main(self, order: Order, rest_address: str, *, own: bool) -> Main:
+        """The process of an application, not started yet.
+
+        Args:
+            order: with the application's id as ``job_id``.
+            rest_address: where its jobs go.
+            own: of a cluster in application mode: its output is that of the Dispatcher.
+        """
+        return Main(self, order, rest_address, own=own)
+
+    def check(self, order: Order) -> None:
+        """Raise what is wrong with an order.
 
         Raises:
             UnknownProgramError, BusyError, ConfigurationError: as they say.
         """
-        job_id = order.job_id or str(new_job_id())
-        named = Order(order.program, order.entry, order.arguments, order.settings, job_id)
-        run = _Run(self, named, rest_address, plan_only=False)
-        await run.start()
+        path = self.path_of(order)
+        if path.suffix == ".py" and order.entry not in (None, MAIN, path.stem):
+            raise ConfigurationError(f"entryClass = {order.entry!r:.80}: {path.name} is one module, run as it is")
+        if len(self._applications) >= MOST_APPLICATIONS:
+            raise BusyError(f"{MOST_APPLICATIONS} applications run already: try again when one has ended")
 
-        async def wait() -> None:
-            try:
-                await run.first("job")
-                run.let_go()
-            except FiresteelError as error:
-                logger.error("program %s: %s", order.program, error)
-            finally:
-                await run.end()
+    def path_of(self, order: Order) -> Path:
+        """Where the program of an order is.
 
-        self.keep(asyncio.get_running_loop().create_task(wait()))
-        return job_id
+        Raises:
+            UnknownProgramError: nobody has uploaded it.
+            ConfigurationError: it is not there, or is no program of Python.
+        """
+        if order.path is None:
+            return self.find(order.program)
+        check_program(order.path, order.entry)
+        return order.path
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Hold a task until it has ended."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def start(self, order: Order, plain: Mapping[str, Any], output: Any) -> asyncio.subprocess.Process:
-        """Start the process of an order."""
-        if len(self._running) >= MOST_AT_ONCE:
+    async def start(
+        self, plain: Mapping[str, Any], output: Any, directory: Path | None, *, is_application: bool
+    ) -> asyncio.subprocess.Process:
+        """Start the process of an order; it dies with this one."""
+        if not is_application and len(self._running) >= MOST_AT_ONCE:
             raise BusyError(f"{MOST_AT_ONCE} programs are being run already: try again when one has submitted its job")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "firesteel_dispatcher.program",
             stdin=asyncio.subprocess.PIPE, stdout=output, stderr=asyncio.subprocess.STDOUT,
-            env=_environment(), cwd=self.find(order.program).parent, start_new_session=True,
+            env=_environment(), cwd=directory, start_new_session=True,
         )  # fmt: skip
-        self._running.add(process)
+        (self._applications if is_application else self._running).add(process)
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(plain).encode() + b"\n")
@@ -237,6 +257,7 @@ class Programs:
             pass
         await process.wait()
         self._running.discard(process)
+        self._applications.discard(process)
 
     async def forget(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         """Wait for the end of a process that goes on by itself, and remove its files."""
@@ -248,7 +269,7 @@ class Programs:
 
     async def close(self) -> None:
         """All end; uploads go if their directory is our own."""
-        for process in list(self._running):
+        for process in [*self._running, *self._applications]:
             await self.stop_process(process)
         for task in list(self._tasks):
             task.cancel()
@@ -265,11 +286,20 @@ class Programs:
 class _Run:
     """One process."""
 
-    def __init__(self, programs: Programs, order: Order, rest_address: str, *, plan_only: bool) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        order: Order,
+        rest_address: str,
+        *,
+        plan_only: bool = False,
+        is_application: bool = False,
+        own: bool = False,
+    ) -> None:
+        programs.check(order)
         self._programs, self._order, self._plan_only = programs, order, plan_only
-        self._path = programs.find(order.program)
-        if self._path.suffix == ".py" and order.entry not in (None, MAIN, self._path.stem):
-            raise ConfigurationError(f"entryClass = {order.entry!r:.80}: {self._path.name} is one module, run as it is")
+        self._is_application, self._own = is_application, own
+        self._path = programs.path_of(order)
         self._folder = Path(tempfile.mkdtemp(prefix="firesteel-run-"))
         self._rest = rest_address
         self._process: asyncio.subprocess.Process | None = None
@@ -291,16 +321,16 @@ class _Run:
             settings = {
                 **(order.settings or {}),
                 "execution.target": "remote",
-                "execution.attached": "false",
+                **self._kind(),
                 "rest.address": host.strip("[]"),
                 "rest.port": port,
                 "firesteel.rest.token-file": str(token),
             }
-            if self._path.suffix != ".py":
+            if self._path.suffix != ".py" and (self._path.is_file() or order.entry is not None):
                 files = [str(self._path), settings.get("python.files", "")]
                 settings["python.files"] = ",".join(filter(None, files))
             entry = None if order.entry == MAIN else order.entry
-            if entry is None and self._path.suffix != ".py":
+            if entry is None and self._path.suffix != ".py" and self._path.is_file():
                 entries = entries_of(self._path)
                 entry = next((one for one in entries if one != MAIN), None) if MAIN not in entries else None
             plain = {
@@ -310,13 +340,24 @@ class _Run:
                 "settings": settings,
                 "plan_only": self._plan_only,
                 "job_id": order.job_id,
+                "is_application": self._is_application,
+                "is_restarted": self._own,
+                "parent": os.getpid(),
                 "answer": str(self._folder / "answer"),
             }
-            with (self._folder / "output").open("wb") as output:
-                self._process = await self._programs.start(order, plain, output)
+            with (self._folder / "output").open("wb") as file:
+                output, directory = (None, None) if self._own else (file, self._path.parent)
+                start = self._programs.start
+                self._process = await start(plain, output, directory, is_application=self._is_application)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
+
+    def _kind(self) -> dict[str, str]:
+        """What is different where the program is an application: ``execute()`` waits, and jobs say whose they are."""
+        if not self._is_application:
+            return {"execution.attached": "false"}
+        return {options.APPLICATION_ID.key: str(self._order.job_id)}
 
     async def first(self, wanted: str) -> Any:
         """The first answer of this kind."""
@@ -349,11 +390,15 @@ class _Run:
     def _failure(self, error: str | None) -> str:
         if error is not None:
             return f"the program failed:\n{error[-_LONGEST_ERROR:]}"
-        try:
-            said = (self._folder / "output").read_text(encoding="utf-8", errors="replace")[-_LONGEST_ERROR:].strip()
-        except OSError:
-            said = ""
+        said = self._said()
         return f"the program executes no job{f'; it said: {said}' if said else ''}"
+
+    def _said(self) -> str:
+        """Its last words; nothing where somebody else reads them."""
+        try:
+            return (self._folder / "output").read_text(encoding="utf-8", errors="replace")[-_LONGEST_ERROR:].strip()
+        except OSError:
+            return ""
 
     def let_go(self) -> None:
         """The program goes on by itself."""
@@ -370,6 +415,60 @@ class _Run:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+class Main(_Run):
+    """The process of an application."""
+
+    def __init__(self, programs: Programs, order: Order, rest_address: str, *, own: bool) -> None:
+        super().__init__(programs, order, rest_address, is_application=True, own=own)
+        self._told_at: float | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process; has been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def ended(self) -> MainEnd | None:
+        """How it ended; None = it runs."""
+        process = self._process
+        if process is None or process.returncode is None:
+            return None
+        lines = self._lines()
+        found = next((line for line in lines if "error" in line), None)
+        if found is not None:
+            return MainEnd(process.returncode, str(found["error"])[-_LONGEST_ERROR:], str(found.get("class", "")))
+        if process.returncode == 0:
+            return MainEnd(0)
+        code, said = process.returncode, self._said()
+        what = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return MainEnd(code, f"the process of the program {what}{f'; it said: {said}' if said else ''}")
+
+    async def wait(self, seconds: float) -> None:
+        """Until it has ended, or for so long."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            await asyncio.sleep(seconds)
+            return
+        waiting = asyncio.get_running_loop().create_task(process.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=seconds)
+        finally:
+            waiting.cancel()
+
+    async def tell_to_end(self) -> None:
+        """SIGTERM, which unwinds the program; when that has not helped for some time, it is killed."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        now = time.monotonic()
+        if self._told_at is None:
+            self._told_at = now
+            process.terminate()
+        elif now - self._told_at > _GRACE:
+            logger.warning("the program %s did not end within %g s, and is killed", self._path.name, _GRACE)
+            await self._programs.stop_process(process)
+
+
 def _environment() -> dict[str, str]:
     """Nothing of the cluster's secrets, and none of its configuration: what a program needs of it, its order says."""
     return {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
@@ -380,6 +479,31 @@ def _entries(path: Path) -> list[str]:
         return entries_of(path)
     except (zipfile.BadZipFile, OSError):
         return []
+
+
+def check_program(path: Path, entry: str | None = None) -> None:
+    """Refuse what can't be run.
+
+    Args:
+        path: of a file or a directory.
+        entry: what of it is to be run; None = its ``__main__``.
+
+    Raises:
+        ConfigurationError: says why.
+    """
+    if path.is_dir():
+        if entry is None and not (path / "__main__.py").is_file():
+            raise ConfigurationError(f"the directory {path} has no __main__.py: say which module of it is to be run")
+        return
+    if not path.is_file():
+        raise ConfigurationError(f"the program {path} is not there")
+    if not path.name.lower().endswith(SUFFIXES):
+        raise ConfigurationError(f"{path} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
+    _check(path)
+    if entry is None and path.suffix != ".py" and not entries_of(path):
+        raise ConfigurationError(
+            f"{path.name} has neither a __main__.py nor a console script: say which module of it is to be run"
+        )
 
 
 def _check(path: Path) -> None:

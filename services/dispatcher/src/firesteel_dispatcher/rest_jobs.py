@@ -15,8 +15,10 @@ from firesteel.graph.chaining import client_versions
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import not_stored
+from firesteel_dispatcher.application import Application
 from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
+from firesteel_dispatcher.job import UnknownJobError
 from firesteel_dispatcher.rescale_views import require
 from firesteel_dispatcher.rest_calls import Call, Handler
 from firesteel_dispatcher.shell import DispatcherService
@@ -70,18 +72,45 @@ async def overview(service: DispatcherService, _: Call) -> Any:
 
 
 async def applications(service: DispatcherService, _: Call) -> Any:
-    """All jobs, as applications."""
-    return {"applications": [application_row(one) for one in await service.details.overviews()]}
+    """Programs with their jobs; a job that was submitted by itself is one, too."""
+    grouped: dict[str, list[Mapping[str, Any]]] = {one: [] for one in service.applications.known}
+    for overview in await service.details.overviews():
+        grouped.setdefault(service.applications.of_job(overview["jid"]), []).append(overview)
+    now, known = service.clock.epoch_ms(), service.applications.known
+    return {"applications": [application_row(one, known.get(one), jobs, now) for one, jobs in grouped.items()]}
 
 
 async def application(service: DispatcherService, call: Call) -> Any:
-    """A job, as an application."""
-    return application_details(await service.details.of(call.path["application_id"]))
+    """One of them."""
+    application, archives = await _application(service, call)
+    rows = [views.job_overview(archive) for archive in archives]
+    application_id = call.path["application_id"]
+    return application_details(application_id, application, rows, archives, service.clock.epoch_ms())
 
 
 async def application_failures(service: DispatcherService, call: Call) -> Any:
-    """What ended a job."""
-    return application_exceptions(await service.details.of(call.path["application_id"]))
+    """What ended one."""
+    return application_exceptions(*await _application(service, call))
+
+
+async def _application(service: DispatcherService, call: Call) -> tuple[Application | None, list[Archive]]:
+    """Its program, if it is known, and its jobs.
+
+    Raises:
+        UnknownJobError: nothing is known of it.
+    """
+    application_id = call.path["application_id"]
+    application = service.applications.known.get(application_id)
+    jobs = service.applications.jobs_of(application_id)
+    if application is None and not jobs:
+        raise UnknownJobError(f"Application {application_id} not found")
+    archives: list[Archive] = []
+    for job_id in jobs:
+        try:
+            archives.append(await service.details.of(job_id))
+        except UnknownJobError:  # it was forgotten just now
+            continue
+    return application, archives
 
 
 async def status(service: DispatcherService, call: Call) -> Any:
@@ -185,8 +214,8 @@ async def cancel(service: DispatcherService, call: Call) -> Any:
 
 
 async def cancel_application(service: DispatcherService, call: Call) -> Any:
-    """Cancel a job, as an application."""
-    await service.cancel(call.path["application_id"])
+    """Cancel one, with its jobs."""
+    await service.applications.cancel(call.path["application_id"])
     return {}
 
 
@@ -272,7 +301,7 @@ async def submit(service: DispatcherService, call: Call) -> Any:
         traces.ended(trace, *job)
     except OSError as error:
         traces.ended(trace, *job, error=str(error))
-        return not_stored(error, service.store.directory)
+        return not_stored(error, service.store.where)
     except Exception as error:
         traces.ended(trace, *job, error=f"{type(error).__name__}: {error}")
         raise

@@ -83,7 +83,9 @@ async def run_application(service: DispatcherService, call: Call) -> Any:
     order = _order(call)
     if order.job_id in service.core.jobs:
         return error_response(409, f"There is a job {order.job_id} already.")
-    return {"applicationid": await service.programs.begin(order, service.rest_address)}
+    if order.job_id in service.applications.known:
+        return error_response(409, f"There is an application {order.job_id} already.")
+    return {"applicationid": service.applications.begin(order, service.rest_address).id}
 
 
 def _order(call: Call) -> Order:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from firesteel.config import Settings, options
+from firesteel_dispatcher.application_mode import ApplicationSettings
 from firesteel_dispatcher.job import Limits
 
 
@@ -63,6 +64,8 @@ class DispatcherSettings:
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
         flame_graphs: see there.
         upload_directory: ``web.upload.dir``; None = a temporary one.
+        terminate_on_any_job: an application ends with the first of its jobs that fails or is cancelled.
+        application: what a cluster in application mode runs; None = it is a session.
         takes_over: a JobMaster that is lost is followed by another one (``high-availability.type`` is not NONE).
     """
 
@@ -80,6 +83,8 @@ class DispatcherSettings:
     takes_over: bool = True
     flame_graphs: FlameGraphSettings = field(default_factory=FlameGraphSettings)
     upload_directory: Path | None = None
+    terminate_on_any_job: bool = True
+    application: ApplicationSettings | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DispatcherSettings:
@@ -88,6 +93,7 @@ class DispatcherSettings:
         Raises:
             ConfigurationError: one has a bad value.
         """
+        application = ApplicationSettings.from_settings(settings)
         return cls(
             heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
             heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
@@ -97,7 +103,7 @@ class DispatcherSettings:
                 expiration=settings.get(options.COMPLETED_STORE_EXPIRATION_TIME).total_seconds(),
                 silence=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
             ),
-            history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File",
+            history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File" or application is not None,
             history_cache=settings.get(options.COMPLETED_STORE_CACHE_SIZE),
             metrics_interval=settings.get(options.METRICS_HISTORY_INTERVAL).total_seconds(),
             metrics_size=settings.get(options.METRICS_HISTORY_SIZE),
@@ -106,5 +112,7 @@ class DispatcherSettings:
             upload_directory=None
             if settings.get(options.WEB_UPLOAD_DIR) is None
             else Path(str(settings.get(options.WEB_UPLOAD_DIR))),
+            terminate_on_any_job=settings.get(options.TERMINATE_APPLICATION_ON_ANY_JOB),
+            application=application,
             takes_over=(settings.get(options.HA_TYPE) or "").upper() != "NONE",
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,10 +18,12 @@ from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, PeerUnreachableError
+from firesteel.core.errors import ConfigurationError, GraphError, PeerUnreachableError, RpcError
+from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
-from firesteel.ha.job_directory import Contents, JobStore, StoredJob
+from firesteel.ha.documents import DamagedEntryError
+from firesteel.ha.jobs import Contents, JobStore, StoredJob
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import (
@@ -32,8 +35,8 @@ from firesteel.protocol.gateways import (
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rest.access import RestAccess
 from firesteel.rest.archive_cache import Archive, ArchiveCache
-from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
-from firesteel.rest.views import job_values
+from firesteel.rest.job_settings import client_timeout, client_timeout_or_none, is_for_jobs
+from firesteel.rest.views import job_exceptions, job_values
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
@@ -47,6 +50,9 @@ from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
 from firesteel_dispatcher import instructions as do
+from firesteel_dispatcher.application import Application, class_of
+from firesteel_dispatcher.application_mode import ApplicationSettings, record_of, resume
+from firesteel_dispatcher.applications import Applications
 from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
@@ -55,11 +61,11 @@ from firesteel_dispatcher.details import JobDetails
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
-from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
+from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase, UnknownJobError
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
-from firesteel_dispatcher.programs import Programs
+from firesteel_dispatcher.programs import Order, Programs
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
@@ -74,6 +80,7 @@ SUSPENDED: Final = JobStatus.SUSPENDED.name
 _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
+_LOOK_AT_OWN: Final = 0.1
 _OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|jobmaster)-\d+-.*\.(log|out)")
 """Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
 _STORE_SECONDS: Final = 5.0
@@ -153,6 +160,17 @@ class DispatcherService(Service):
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
         self.programs = Programs(settings.upload_directory, tokens[0])
+        self.applications = Applications(
+            self.programs,
+            self.core,
+            self.cancel,
+            self._failure_of,
+            self.spawn,
+            lambda: self.clock.epoch_ms(),
+            settings.terminate_on_any_job,
+        )
+        self.core.is_held = self.applications.holds
+        self._own_application: Mapping[str, Any] | None = None
         self.logs = ProcessLogs(
             lambda name: _OF_COORDINATORS.match(name) is not None, below={"jobmasters": "jobmaster-"}
         )
@@ -261,12 +279,15 @@ class DispatcherService(Service):
 
     def _restore(self, found: Contents) -> None:
         now, self._term = self.now(), found.term
+        self._own_application = found.application
         for end in found.ends:
             self.history.restore(end, now)
+            self.applications.submitted(end.job_id, end.config)
             self._clean_ups.ended(end.job_id, Remains.of(end.config, end.archive))
         for job in found.jobs:
             graph = job.graph
             self._graphs[graph.job_id] = graph
+            self.applications.submitted(graph.job_id, graph.config)
             self.core.restored(
                 graph.job_id,
                 graph.name,
@@ -311,6 +332,8 @@ class DispatcherService(Service):
             self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
+        if self.settings.application is not None:
+            self.spawn(self._run_own(self.settings.application), "application of the cluster")
 
     def _host_changed(self) -> None:
         if self._takes_over:
@@ -395,10 +418,70 @@ class DispatcherService(Service):
             logger.error("job %s runs without a record, and its graph can't be read: %s", order.job_id, error)
             return
         self._graphs[graph.job_id] = graph
+        self.applications.submitted(graph.job_id, graph.config)
         now = self.now()
         archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
         where = (order.address, order.token)
         self.perform(self.core.taken_over(graph.job_id, graph.name, fingerprint_of(graph), archive, where, now))
+
+    # -- applications
+
+    async def _run_own(self, settings: ApplicationSettings) -> None:
+        """Run the program of a cluster in application mode, and end the cluster with it."""
+        found = resume(settings, self._own_application, self._candidate.has_stood_by)
+        if found.ended is not None:
+            logger.info("application %s has ended already, as %s: it is not run again", found.id, found.ended.state)
+            application = found.ended
+            self.applications.keep(application)
+        else:
+            if found.is_new and settings.job_id is not None:  # the run before had the same ids
+                for job_id in [one.id for one in self.core.jobs.values() if one.ended]:
+                    if self.applications.of_job(job_id) == found.id:
+                        del self.core.jobs[job_id]
+                        await self.on_disk(self.store.forget, job_id)
+            order = Order("", settings.entry, settings.arguments, job_id=found.id, path=Path(settings.program))
+            order = replace(order, settings=self._of_own_jobs())
+            try:
+                application = self.applications.begin(order, self.rest_address, own=True)
+            except (ConfigurationError, OSError) as error:
+                logger.error("the program of this cluster can't be run: %s", error)
+                application = Application(found.id, Path(settings.program).name)
+                application.failed_to_start(str(error), class_of(error), self.clock.epoch_ms())
+                self.applications.keep(application)
+            await self._store_own(settings, found.run, application)
+            while not application.ended:
+                await asyncio.sleep(_LOOK_AT_OWN)
+            await self._store_own(settings, found.run, application)
+        if settings.ends_cluster:
+            self.exit_code = application.exit_code or 0
+            self.shut_down_cluster()
+
+    def _of_own_jobs(self) -> dict[str, str]:
+        """What the program of the cluster gets of its settings: what somebody has set for jobs."""
+        return {key: value for key, value in self.cluster_settings.to_plain().items() if is_for_jobs(key)}
+
+    async def _store_own(self, settings: ApplicationSettings, run: int, application: Application) -> None:
+        record = record_of(settings, run, application)
+        for pause in pauses(_FIRST_PAUSE, _LONGEST_PAUSE):
+            try:
+                await self.on_disk(self.store.set_application, record)
+                if settings.status_file is not None:
+                    shown = {**record, "rest": self.rest_address}
+                    content = json.dumps(shown).encode()
+                    await asyncio.to_thread(replace_file, Path(settings.status_file), content)
+            except OSError as error:
+                logger.error("how the application is could not be stored: %s; next try in %g s", error, pause)
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    async def _failure_of(self, job_id: str) -> tuple[str, str] | None:
+        """Class and stack trace of what ended a job."""
+        try:
+            entries = job_exceptions(await self.details.of(job_id), 1)["exceptionHistory"]["entries"]
+        except (UnknownJobError, DamagedEntryError, RpcError):
+            return None
+        return (str(entries[0]["exceptionName"]), str(entries[0]["stacktrace"])) if entries else None
 
     # -- what users want
 
@@ -430,6 +513,7 @@ class DispatcherService(Service):
                 self.traces.step(trace, "Store")
                 self.traces.known(trace, graph.job_id)
             self._graphs[graph.job_id] = graph
+            self.applications.submitted(graph.job_id, graph.config)
             again = self._follows_jobmasters
             self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive, now, timeout, again))
 

@@ -74,7 +74,7 @@ class SlotEndings:
             self._lingering.append((now + LINGER_GRACE, KillProcess(slot.index, slot.allocation_id, process.identity)))
             files = [*process.temporary_files, *_needless(process, slot.last_checkpoint)]
             if files:
-                out.append(DeleteFiles(process.identity, tuple(files)))
+                out.append(DeleteFiles(process.identity, tuple(files), process.settings))
         out.append(SlotFreed(slot.index, slot.allocation_id))
         self._ended[slot.allocation_id] = None
         while len(self._ended) > REMEMBERED:

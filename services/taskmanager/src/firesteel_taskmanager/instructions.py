@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.core.process import ProcessId
@@ -151,10 +151,17 @@ class KillProcess:
 
 @dataclass(frozen=True)
 class DeleteFiles:
-    """Delete what a process left behind, once it is gone."""
+    """Delete what a process left behind, once it is gone.
+
+    Attributes:
+        process: see above.
+        paths: of files, on whatever file systems.
+        settings: of the job, for those that need some; they hold secrets.
+    """
 
     process: ProcessId | None
     paths: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

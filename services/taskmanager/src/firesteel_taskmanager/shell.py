@@ -8,7 +8,7 @@ import os
 import platform
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -262,11 +262,16 @@ class TaskManagerService(Service):
         deadline = self.now + _DEATH_SECONDS
         while order.process is not None and is_running(order.process) and self.now < deadline:
             await asyncio.sleep(0.01)
+        elsewhere = [path for path in order.paths if "://" in path]
         for path in order.paths:
+            if path in elsewhere:
+                continue
             try:
                 Path(path).unlink(missing_ok=True)
             except OSError as error:
                 logger.warning("%s could not be removed: %s", path, error)
+        if elsewhere:
+            await asyncio.to_thread(_delete_elsewhere, elsewhere, Settings(dict(order.settings), "job"))
 
     # -- slot processes
 
@@ -487,3 +492,15 @@ class TaskManagerService(Service):
         while True:
             await asyncio.sleep(self._settings.heartbeat_interval)
             self.perform(self.core.ping(self.now))
+
+
+def _delete_elsewhere(paths: Sequence[str], settings: Settings) -> None:
+    """Remove what a process has left on file systems that have to be asked, which may take long."""
+    from firesteel.connectors.filesystems.file_system import FileSystems  # most jobs leave nothing there
+
+    files = FileSystems(settings)
+    for path in paths:
+        try:
+            files.of(path).remove_temporary(path)
+        except (FiresteelError, OSError) as error:
+            logger.warning("%s could not be removed: %s", path, error)

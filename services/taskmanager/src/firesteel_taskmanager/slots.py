@@ -67,6 +67,8 @@ class Process:
     """In the order in which they were announced."""
     kept_files: dict[str, int] = field(default_factory=dict)
     """Those that a checkpoint may need, with the first one that does."""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the job whose tasks it runs, for the removal of its files."""
     unanswered_since: float | None = None
     warned: bool = False
 

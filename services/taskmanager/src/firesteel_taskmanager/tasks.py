@@ -147,6 +147,7 @@ class TaskDecisions:
                 wanted.append(descriptor)
         if not wanted:
             return []
+        process.settings = dict(deployment.get("config") or {})
         return [Send(process.channel, {"type": "deploy", "deployment": {**deployment, "tasks": wanted}})]
 
     def cancel(

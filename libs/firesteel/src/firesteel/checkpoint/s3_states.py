@@ -7,6 +7,7 @@ whoever cleans up finds the parts of a writer that died: MinIO lists uploads to 
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import threading
@@ -48,8 +49,8 @@ class S3States:
     """
 
     def __init__(self, client: S3Client, part_size: int, concurrent: int) -> None:
-        self.client, self._part_size = client, part_size
-        self._places = threading.BoundedSemaphore(concurrent)
+        self.client, self.part_size = client, part_size
+        self.places = threading.BoundedSemaphore(concurrent)
 
     @classmethod
     def of(cls, settings: Settings) -> S3States:
@@ -72,7 +73,7 @@ class S3States:
             still_wanted: asked when the object is there: whether somebody still wants it.
             head: stands in the object in front of the state; with one there is a line with a checksum behind it.
         """
-        return _ObjectWriter(self.client, place, hint, threshold, still_wanted, self._part_size, self._places, head)
+        return _ObjectWriter(self.client, place, hint, threshold, still_wanted, self.part_size, self.places, head)
 
     # -- reading
 
@@ -83,7 +84,7 @@ class S3States:
             CheckpointCorruptedError: the object is missing, or too short.
             CheckpointStorageError: it can't be read for now.
         """
-        stream = _ObjectStream(self.client, s3_place(handle.path, "state file"), handle)
+        stream = _StateStream(self.client, s3_place(handle.path, "state file"), handle)
         stream.begin()
         return io.BufferedReader(stream, buffer_size=1 << 16)
 
@@ -191,6 +192,11 @@ class S3States:
             self.client.delete(bucket, gone)
 
 
+def part_bytes(first: int, before: int) -> int:
+    """Size of a part behind so many others, of which the first ones have this size."""
+    return first << (before // _GROWS_EVERY)
+
+
 def record_of(place: S3Place) -> S3Place:
     """Of uploads to a key."""
     return S3Place(place.bucket, f"{place.key}{_UPLOAD}")
@@ -228,7 +234,7 @@ class _ObjectWriter(StateWriter):
         self._buffer = bytearray(head)
         self._recorded = False
         self._upload, self._alone = "", True
-        self._parts: list[_PartOnItsWay] = []
+        self._parts: list[PartOnItsWay] = []
         self._closed = False
         self._length = 0
         self._checksum = RunningChecksum()
@@ -243,7 +249,7 @@ class _ObjectWriter(StateWriter):
     def _append(self, view: bytes | memoryview) -> None:
         position = 0
         while position < len(view):
-            size = self._part_size << (len(self._parts) // _GROWS_EVERY)
+            size = part_bytes(self._part_size, len(self._parts))
             piece = view[position : position + size - len(self._buffer)]
             self._buffer += piece
             position += len(piece)
@@ -281,7 +287,7 @@ class _ObjectWriter(StateWriter):
         data = bytes(self._buffer)
         self._buffer = bytearray()
         self._parts.append(
-            _PartOnItsWay(self._client, self._place, self._upload, len(self._parts) + 1, data, self._places)
+            PartOnItsWay(self._client, self._place, self._upload, len(self._parts) + 1, data, self._places)
         )
 
     def _finish(self) -> None:
@@ -346,8 +352,17 @@ class _ObjectWriter(StateWriter):
             self._client.delete(self._place.bucket, [record_of(self._place).key])
 
 
-class _PartOnItsWay:
-    """A thread that uploads a part; waits until fewer than the most go up at once."""
+class PartOnItsWay:
+    """A thread that uploads a part; waits until fewer than the most go up at once.
+
+    Args:
+        client: of the server.
+        place: of the object.
+        upload: its id.
+        number: of the part, from 1.
+        data: of the part.
+        places: as many as may go up at once.
+    """
 
     def __init__(
         self,
@@ -376,25 +391,110 @@ class _PartOnItsWay:
         self._thread.start()
 
     def raise_if_failed(self) -> None:
+        """Raises: what the upload has raised."""
         if self._error is not None:
             raise self._error
 
     def wait(self) -> None:
+        """Until it is over."""
         self._thread.join()
 
     def tag(self) -> str:
+        """Its tag, when it is there.
+
+        Raises:
+            NoSuchUploadError, CheckpointStorageError: it could not be uploaded.
+        """
         self.wait()
         self.raise_if_failed()
         return self._tag
 
 
-class _ObjectStream(io.RawIOBase):
-    """Some bytes of an object as a file. A block is read at once; blocks grow while they follow each other."""
+class ObjectStream(io.RawIOBase):
+    """Some bytes of an object as a file. A block is read at once; blocks grow while they follow each other.
 
-    def __init__(self, client: S3Client, place: S3Place, handle: FileState) -> None:
-        self._client, self._place, self._handle = client, place, handle
+    Args:
+        client: of the server.
+        place: of the object.
+        length: how many bytes.
+        offset: where they begin.
+    """
+
+    def __init__(self, client: S3Client, place: S3Place, length: int, offset: int = 0) -> None:
+        self._client, self._place, self._length, self._offset = client, place, length, offset
         self._position = 0
         self._start, self._block, self._size = 0, b"", _FIRST_BLOCK
+
+    def _gone(self) -> Exception:
+        """What is raised when the object is missing."""
+        return FileNotFoundError(errno.ENOENT, f"the object is missing at {self._client.endpoint}", str(self._place))
+
+    def _look(self, size: int) -> None:
+        """Raise if an object of this size has not all of the bytes."""
+        if size < self._offset + self._length:
+            raise CheckpointStorageError(
+                f"{self._place} can't be read: it is shorter than it was, {size} bytes are there of "
+                f"{self._offset + self._length}"
+            )
+
+    def _fetch(self, position: int, wanted: int) -> None:
+        follows = bool(self._block) and position == self._start + len(self._block)
+        self._size = min(self._size * 2, _LARGEST_BLOCK) if follows else _FIRST_BLOCK
+        length = min(max(self._size, min(wanted, _LARGEST_BLOCK)), self._length - position)
+        self._block = b""
+        try:
+            data, whole = self._client.get(self._place, self._offset + position, length)
+        except NoSuchObjectError:
+            raise self._gone() from None
+        except BeyondEndError:
+            self._look(self._client.size(self._place) or 0)
+            raise CheckpointStorageError(f"{self._place} can't be read: the server says that it ends before") from None
+        self._look(whole)
+        if len(data) != length:
+            raise CheckpointStorageError(
+                f"{self._place} can't be read: {len(data)} bytes have come instead of {length}"
+            )
+        self._start, self._block = position, data
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Nothing is fetched by it."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._length}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a writable buffer, in typeshed's words
+        """What is at hand; if that is nothing a block is fetched, or all that is asked for, up to the largest block."""
+        room = min(len(buffer), max(0, self._length - self._position))
+        if not room:
+            return 0
+        if not self._start <= self._position < self._start + len(self._block):
+            self._fetch(self._position, room)
+        begin = self._position - self._start
+        piece = self._block[begin : begin + room]
+        memoryview(buffer)[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Forget the block."""
+        self._block = b""
+        super().close()
+
+
+class _StateStream(ObjectStream):
+    """Bytes of a handle."""
+
+    def __init__(self, client: S3Client, place: S3Place, handle: FileState) -> None:
+        super().__init__(client, place, handle.length, handle.offset)
+        self._handle = handle
 
     def begin(self) -> None:
         """Read the first block.
@@ -403,58 +503,15 @@ class _ObjectStream(io.RawIOBase):
             CheckpointCorruptedError: the object is missing, or too short.
         """
         if self._handle.length:
-            self._fetch(0)
+            self._fetch(0, 0)
             return
         size = self._client.size(self._place)
         if size is None:
             raise self._gone()
         _long_enough(self._handle, size)
 
-    def _fetch(self, position: int) -> None:
-        follows = bool(self._block) and position == self._start + len(self._block)
-        self._size = min(self._size * 2, _LARGEST_BLOCK) if follows else _FIRST_BLOCK
-        length = min(self._size, self._handle.length - position)
-        self._block = b""
-        try:
-            data, whole = self._client.get(self._place, self._handle.offset + position, length)
-        except NoSuchObjectError:
-            raise self._gone() from None
-        except BeyondEndError:
-            _long_enough(self._handle, self._client.size(self._place) or 0)
-            raise CheckpointStorageError(f"{self._place} can't be read: the server says that it ends before") from None
-        _long_enough(self._handle, whole)
-        if len(data) != length:
-            raise CheckpointStorageError(
-                f"{self._place} can't be read: {len(data)} bytes have come instead of {length}"
-            )
-        self._start, self._block = position, data
+    def _look(self, size: int) -> None:
+        _long_enough(self._handle, size)
 
     def _gone(self) -> CheckpointCorruptedError:
         return CheckpointCorruptedError(self._handle.path, f"the object is missing at {self._client.endpoint}")
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._handle.length}[whence]
-        self._position = max(0, start + offset)
-        return self._position
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a writable buffer, in typeshed's words
-        room = min(len(buffer), max(0, self._handle.length - self._position))
-        if not room:
-            return 0
-        if not self._start <= self._position < self._start + len(self._block):
-            self._fetch(self._position)
-        begin = self._position - self._start
-        piece = self._block[begin : begin + room]
-        memoryview(buffer)[: len(piece)] = piece
-        self._position += len(piece)
-        return len(piece)
-
-    def close(self) -> None:
-        self._block = b""
-        super().close()

@@ -18,7 +18,8 @@ class ProgramContext:
         console: where the command talks to people.
         plan_only: the program is run up to its first job, which is not submitted.
         jobs: that a cluster accepted, whose end nobody has seen yet; by id.
-        first_job_id: that its first job gets; None = a new one.
+        job_ids: those that its next jobs get; when there are no more, they get new ones.
+        is_restarted: it may have been run before under the same ids: a job that is known is not submitted again.
         submitted: ids of all that a cluster accepted, in their order.
         told_of_print: whether the person knows where ``print()`` writes.
     """
@@ -26,7 +27,8 @@ class ProgramContext:
     console: Console
     plan_only: bool = False
     jobs: dict[str, JobClient] = field(default_factory=dict)
-    first_job_id: str | None = None
+    job_ids: Iterator[str] = field(default_factory=lambda: iter(()))
+    is_restarted: bool = False
     submitted: list[str] = field(default_factory=list)
     told_of_print: bool = False
 

@@ -26,7 +26,7 @@ from firesteel.config.definitions import handed_on
 from firesteel.config.load import load_settings
 from firesteel.config.settings import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import JobError, PeerUnreachableError, RpcError
+from firesteel.core.errors import JobError, JobNotFoundError, PeerUnreachableError, RpcError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.specs import OperatorKind
 
@@ -68,11 +68,13 @@ class RemoteExecutor:
         job_graph, blobs = prepare(graph, settings, same_host=False)
         if program is not None and program.plan_only:
             raise PlanOnly(graph, job_graph)
-        if program is not None and program.first_job_id is not None:
-            job_graph, program.first_job_id = replace(job_graph, job_id=program.first_job_id), None
+        if program is not None:
+            job_graph = replace(job_graph, job_id=next(program.job_ids, job_graph.job_id))
         connection = connect(settings)
         try:
-            connection.loop.run(connection.rest.submit(job_graph, blobs))
+            known = program is not None and program.is_restarted and _is_known(connection, job_graph.job_id)
+            if not known:
+                connection.loop.run(connection.rest.submit(job_graph, blobs))
         except KeyboardInterrupt:
             _give_up(connection, job_graph.job_id)
             raise
@@ -80,7 +82,8 @@ class RemoteExecutor:
         if program is not None:
             program.jobs[job_graph.job_id] = job
             program.submitted.append(job_graph.job_id)
-            program.console.say(f"Job has been submitted with JobID {job_graph.job_id}")
+            what = "was submitted before, with" if known else "has been submitted with"
+            program.console.say(f"Job {what} JobID {job_graph.job_id}")
             prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
             if prints and not program.told_of_print:
                 program.told_of_print = True
@@ -149,6 +152,15 @@ class RemoteJobClient(ClusterJobClient):
 
 def _load(configuration: Configuration) -> Settings:
     return load_settings(definitions=handed_on(), program=configuration.to_dict())
+
+
+def _is_known(connection: Connection, job_id: str) -> bool:
+    try:
+        connection.loop.run(connection.rest.get(f"/jobs/{job_id}/status"))
+    except JobNotFoundError:
+        return False
+    logger.info("job %s was submitted before: it is not submitted again", job_id)
+    return True
 
 
 def _give_up(connection: Connection, job_id: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from firesteel.config.application_options import *  # noqa: F403
 from firesteel.config.checkpoint_options import *  # noqa: F403
 from firesteel.config.cluster_options import *  # noqa: F403
 from firesteel.config.memory_options import *  # noqa: F403

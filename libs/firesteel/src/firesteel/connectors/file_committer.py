@@ -1,42 +1,30 @@
-"""Shows the part files of a file sink: they get their names."""
+"""Shows the part files of a file sink."""
 
 from __future__ import annotations
 
 import json
-import logging
-import os
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 
-from firesteel.connectors.part_files import sync_folders
+from firesteel.connectors.filesystems.file_system import FileSystems, PartCommitter, scheme_of
 from firesteel.functions.sink import WriterContext
-from firesteel.functions.two_phase import (
-    ALREADY_COMMITTED,
-    COMMITTED,
-    CommitOutcome,
-    CommitResult,
-    Committable,
-    Committer,
-)
-
-logger = logging.getLogger(__name__)
+from firesteel.functions.two_phase import CommitOutcome, CommitResult, Committable, Committer
 
 
 class FileCommitter(Committer):
-    """Gives parts their names, then removes what they stand for: parts that were joined, or that they go on from.
+    """Has the file systems show parts that they hold.
 
-    A committable is JSON: ``from`` and ``to``; ``size``, if it is known; ``remove``, paths.
+    A committable is JSON, and says which file system it is of: ``uri``, or for local files ``to``.
 
     Args:
         context: of the subtask.
     """
 
     def __init__(self, context: WriterContext) -> None:
-        self._context = context
+        self._context, self._files = context, FileSystems(context.settings)
+        self._committers: dict[str, PartCommitter] = {}
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """By renaming, which is done or not done. A file that was in a part is there until the part is visible."""
+        """Idempotent: what is visible already is fine."""
         return self._commit_all(committables, again=False)
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
@@ -44,42 +32,20 @@ class FileCommitter(Committer):
         return self._commit_all(committables, again=True)
 
     def _commit_all(self, committables: Sequence[Committable], *, again: bool) -> list[CommitResult]:
-        renamed: set[Path] = set()
-        results = [self._commit(committable, renamed, again=again) for committable in committables]
-        if renamed:
-            self._context.make_durable(partial(sync_folders, renamed))
-        return results
-
-    def _commit(self, committable: Committable, renamed: set[Path], *, again: bool) -> CommitResult:
-        if committable.version != 1:
-            reason = f"a committable of version {committable.version} was written by a later release"
-            return CommitResult(CommitOutcome.FAILED, reason)
-        plain = json.loads(committable.data)
-        hidden, visible, size = plain["from"], plain["to"], plain.get("size", 0)
-        try:
-            if os.stat(hidden).st_size < size:
-                return CommitResult(CommitOutcome.FAILED, f"part file {hidden} is shorter than {size} bytes")
-            os.replace(hidden, visible)
-        except FileNotFoundError:
-            result = ALREADY_COMMITTED
-            if not os.path.exists(visible):
-                if not again:
-                    return CommitResult(CommitOutcome.FAILED, f"part file {hidden} has vanished")
-                logger.warning(
-                    "part file %s is gone, and %s is hidden no more: it was committed before the restart, and somebody "
-                    "has taken it away",
-                    visible, hidden,
-                )  # fmt: skip
-        except OSError as error:
-            return CommitResult(CommitOutcome.UNKNOWN, f"{hidden} could not be renamed: {error}")
-        else:
-            result = COMMITTED
-        renamed.add(Path(visible).parent)
-        self._context.forget_temporary_file(hidden)
-        try:
-            for path in plain.get("remove", ()):
-                Path(path).unlink(missing_ok=True)
-                self._context.forget_temporary_file(path)
-        except OSError as error:
-            return CommitResult(CommitOutcome.UNKNOWN, f"{error.filename} could not be removed: {error.strerror}")
-        return result
+        results: list[CommitResult | None] = [None] * len(committables)
+        by_scheme: dict[str, list[tuple[int, dict[str, object]]]] = {}
+        for number, committable in enumerate(committables):
+            if committable.version != 1:
+                reason = f"a committable of version {committable.version} was written by a later release"
+                results[number] = CommitResult(CommitOutcome.FAILED, reason)
+                continue
+            plain = json.loads(committable.data)
+            path = str(plain.get("uri") or plain["to"])
+            if scheme_of(path) not in self._committers:
+                self._committers[scheme_of(path)] = self._files.of(path).committer(self._context)
+            by_scheme.setdefault(scheme_of(path), []).append((number, plain))
+        for scheme, some in by_scheme.items():
+            answers = self._committers[scheme].commit([plain for _, plain in some], again=again)
+            for (number, _), answer in zip(some, answers, strict=True):
+                results[number] = answer
+        return [result for result in results if result is not None]

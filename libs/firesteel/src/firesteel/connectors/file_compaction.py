@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_format import FileFormat
+from firesteel.connectors.filesystems.local import LocalOutput
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.part_files import part_maker
 from firesteel.core.errors import ProgramError
@@ -171,7 +172,7 @@ class _RecordWise(FileCompactor):
         self._reader = reader
 
     def compact(self, sources: Sequence[Path], target: Path, file_format: Encoder | BulkWriterFactory) -> None:
-        part = part_maker(file_format)(target, target, 0.0, None)
+        part = part_maker(file_format)(LocalOutput(target, target), 0.0)
         try:
             for source in sources:
                 split = Split(str(source), {"path": str(source), "start": 0, "end": source.stat().st_size})

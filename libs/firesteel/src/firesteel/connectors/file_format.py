@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.line_cursor import LineBlocks, TextCursor, byte_order_mark
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
@@ -24,7 +25,12 @@ class FileFormat(ABC):
     ``start`` to ``end`` (bytes): a cursor gives the records that *begin* in its range, so each record of the file is
     in exactly one of them. A cursor is opened at the split's ``position``, which an earlier cursor of the same
     format gave, or at the start of the range if that is None.
+
+    Attributes:
+        files: where files are opened: ``self.files.of(path).open(path)``. In a slot it has the settings of the job.
     """
+
+    files: FileSystems = FileSystems()
 
     @property
     def splittable(self) -> bool:
@@ -104,7 +110,7 @@ class _TextLines(StreamFormat):
         return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        return TextCursor(LineBlocks(split, malformed, byte_order_mark(self.charset)), self.charset)
+        return TextCursor(LineBlocks(split, malformed, byte_order_mark(self.charset), self.files), self.charset)
 
     def produced_type(self) -> TypeInformation:
         return Types.STRING()

@@ -4,13 +4,44 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 _MAGIC: Final = re.compile(r"[*?\[]")
 _TREE: Final = "**"
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether there is a wildcard in a path."""
+    return _MAGIC.search(text) is not None
+
+
+def is_shown(names: Sequence[str]) -> bool:
+    """Whether none of these names of folders and a file is hidden; what stands for a folder has an empty last one."""
+    return bool(names[-1]) and not any(name.startswith((".", "_")) for name in names)
+
+
+def key_matches(names: Sequence[str], parts: Sequence[str]) -> bool:
+    """Whether a pattern means the file of these names, or a folder above it; as ``matches`` does for local paths.
+
+    Args:
+        names: of the folders and of the file.
+        parts: of the pattern, each of one name, or ``**``.
+    """
+    if not parts:
+        return not names or is_shown(names)
+    if not names:
+        return False
+    part, rest = parts[0], parts[1:]
+    if part == _TREE:
+        if not rest:
+            return is_shown(names)
+        return key_matches(names, rest) or (_shown(names[0], part) and key_matches(names[1:], parts))
+    if not has_wildcard(part):
+        return names[0] == part and key_matches(names[1:], rest)
+    return _shown(names[0], part) and fnmatchcase(names[0], part) and key_matches(names[1:], rest)
 
 
 def is_pattern(path: str) -> bool:
@@ -74,4 +105,4 @@ def _names(folder: str, refused: Callable[[OSError], None]) -> list[str]:
 
 
 def _shown(name: str, part: str) -> bool:
-    return not name.startswith((".", "_")) or name[0] == part[0]
+    return bool(name) and (not name.startswith((".", "_")) or name[0] == part[0])

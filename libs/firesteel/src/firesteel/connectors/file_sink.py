@@ -1,8 +1,9 @@
 """A sink that writes records to part files.
 
-A part is written under a name that begins with a dot, and gets its own name when a checkpoint is complete that has all
-of it; in jobs without checkpoints, when the job has finished. So each record is visible once, whatever happens. What a
-failed attempt has written behind its last checkpoint is cut off, or removed.
+A part is hidden until a checkpoint is complete that has all of it; in jobs without checkpoints, until the job has
+finished. So each record is visible once, whatever happens. What a failed attempt has written behind its last checkpoint
+is cut off, or removed. Hidden local files have names that begin with a dot; in an object store they are uploads that
+were not completed (``firesteel.connectors.filesystems``).
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from firesteel.connectors.compacting import (
 from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
-from firesteel.connectors.file_source import local_path
+from firesteel.connectors.file_source import file_path
 from firesteel.connectors.file_writer import FileWriter
+from firesteel.connectors.filesystems.file_system import kind_of
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.functions.sink import WriterContext
@@ -43,9 +45,6 @@ class FileSink(TwoPhaseCommitSink[Any]):
     Made by ``FileSink.for_row_format(base_path, encoder).build()`` or ``FileSink.for_bulk_format(...)``.
     """
 
-    commits_quickly = True
-    """It renames files of the storage that its writers write to."""
-
     def __init__(
         self,
         base_path: str,
@@ -57,6 +56,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
         compaction: Compaction | None = None,
     ) -> None:
         self._base_path, self._format = base_path, file_format
+        self.commits_quickly = not kind_of(base_path).remote
         self._buckets, self._rolling, self._files = buckets, rolling, files
         self._check_interval_ms, self._compaction = check_interval_ms, compaction
 
@@ -74,7 +74,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
 
         Raises:
             TypeError: no encoder.
-            ProgramError: the path is on another file system.
+            ProgramError: there is no file system for the path.
         """
         if not isinstance(encoder, Encoder):
             hint = "; for_bulk_format() takes writer factories" if isinstance(encoder, BulkWriterFactory) else ""
@@ -87,7 +87,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
 
         Raises:
             TypeError: no factory.
-            ProgramError: the path is on another file system.
+            ProgramError: there is no file system for the path.
         """
         if not isinstance(writer_factory, BulkWriterFactory):
             hint = "; for_row_format() takes encoders" if isinstance(writer_factory, Encoder) else ""
@@ -109,7 +109,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
     def create_part_writer(self, context: WriterContext) -> FileWriter:
         """A writer with part files of its own."""
         return FileWriter(
-            Path(self._base_path),
+            self._base_path,
             self._format,
             self._buckets,
             self._rolling,
@@ -124,13 +124,15 @@ class FileSink(TwoPhaseCommitSink[Any]):
         return FileCommitter(context)
 
     def check(self) -> None:
-        """Make the base path, or find that it can't be written to.
+        """Make the base path, or find that it can't be written to; of others than local ones that shows in slots.
 
         Raises:
             ProgramError: says which path, and why; or the format can't be written here.
         """
         if isinstance(self._format, BulkWriterFactory):
             self._format.check()
+        if kind_of(self._base_path).remote:
+            return
         try:
             os.makedirs(self._base_path, exist_ok=True)
         except OSError as error:
@@ -147,7 +149,7 @@ class FileSinkBuilder:
     """Builds a ``FileSink``."""
 
     def __init__(self, base_path: str | os.PathLike[str], file_format: Encoder | BulkWriterFactory) -> None:
-        self._base_path = local_path(base_path, "file sink", "writes")
+        self._base_path = file_path(base_path, "file sink")
         self._format = file_format
         self._buckets = BucketAssigner.date_time_bucket_assigner()
         self._rolling = RollingPolicy.default_rolling_policy()
@@ -210,9 +212,14 @@ class FileSinkBuilder:
         """The sink.
 
         Raises:
-            ProgramError: files of the format can't be compacted so.
+            ProgramError: files of the format can't be compacted so, or not where they are.
         """
         if self._compaction is not None:
+            if kind_of(self._base_path).remote:
+                raise ProgramError(
+                    f"file sink: parts below {self._base_path} can't be read before they are visible, so there is no "
+                    "compaction: take a rolling policy with larger parts, or longer checkpoint intervals"
+                )
             self._compaction.compactor.check(self._format)
         return FileSink(
             self._base_path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Sequence
@@ -12,10 +13,20 @@ from firesteel.common.time import Span, duration_of
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES
+from firesteel.connectors.filesystems.file_system import FileSystems, kind_of, remote_path
+from firesteel.connectors.filesystems.slot_enumerator import SlotFileEnumerator
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
-from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
+from firesteel.functions.source import (
+    Boundedness,
+    EnumeratorSpec,
+    ReaderContext,
+    Source,
+    Split,
+    SplitEnumerator,
+    SplitEnumeratorContext,
+)
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)(?://([^/]*))?(/.*)?$", re.DOTALL)
 """Scheme, host, path; Java prints ``file:/tmp``. A name that begins like this is written as ``./name:/...``."""
@@ -52,7 +63,7 @@ class FileSplitAssignerProvider:
 
     @staticmethod
     def locality_aware_split_assigner() -> FileSplitAssignerProvider:
-        """Parts go to whoever asks. Files are local ones here, so all hosts are as near."""
+        """Parts go to whoever asks: all hosts are as near."""
         return FileSplitAssignerProvider()
 
 
@@ -62,6 +73,7 @@ class FileSource(Source[Any]):
     Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
     ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
     underscore are left out. Paths may have wildcards: ``*``, ``?``, ``[...]``, and ``**`` for any number of folders.
+    They may be in an object store (``s3://bucket/folder``), or on any file system that a plug-in reaches.
     Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are decompressed and never cut.
 
     Args:
@@ -111,20 +123,37 @@ class FileSource(Source[Any]):
         """Bounded, unless it looks for new files."""
         return Boundedness.BOUNDED if self._interval_ms is None else Boundedness.CONTINUOUS_UNBOUNDED
 
-    def enumerator(self) -> EnumeratorSpec:
-        """Ranges of the files on the JobMaster's host."""
-        config: dict[str, Any] = {
+    @property
+    def _remote(self) -> bool:
+        return any(kind_of(path).remote for path in self._paths)
+
+    def _config(self) -> dict[str, Any]:
+        config = {
             "paths": list(self._paths),
             "split_bytes": self._split_bytes,
             "decompress": self._format.decompresses,
         }
-        if self._interval_ms is None:
-            return EnumeratorSpec("files", config)
-        return EnumeratorSpec("watched-files", {**config, "interval_ms": self._interval_ms})
+        return config if self._interval_ms is None else {**config, "interval_ms": self._interval_ms}
+
+    def enumerator(self) -> EnumeratorSpec | None:
+        """Ranges of the files on the JobMaster's host; other file systems are asked in a slot."""
+        if self._remote:
+            return None
+        return EnumeratorSpec("files" if self._interval_ms is None else "watched-files", self._config())
+
+    def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
+        """Lists files of other file systems. It runs in a slot, which may wait, and has the credentials of the job."""
+        return SlotFileEnumerator(context, self._config())
+
+    def restore_enumerator(self, context: SplitEnumeratorContext, checkpoint: Any) -> SplitEnumerator:
+        """Goes on from a checkpoint."""
+        return SlotFileEnumerator(context, self._config(), checkpoint)
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
         """A reader of ranges."""
-        return _FileReader(self._format, MalformedRecords(self._malformed, context))
+        reads = copy.copy(self._format)
+        reads.files = FileSystems(context.settings)
+        return _FileReader(reads, MalformedRecords(self._malformed, context), blocking=self._remote)
 
     def produced_type(self) -> TypeInformation | None:
         """What the format gives; any object where malformed records are among them."""
@@ -145,7 +174,7 @@ class FileSourceBuilder:
         if not paths:
             raise ProgramError("file source: at least one path is needed")
         self._format = file_format
-        self._paths = tuple(local_path(path, "file source", "reads") for path in paths)
+        self._paths = tuple(file_path(path, "file source") for path in paths)
         self._split_bytes = DEFAULT_SPLIT_BYTES
         self._interval_ms: int | None = None
         self._malformed = MalformedPolicy.FAIL
@@ -217,6 +246,15 @@ class FileSourceBuilder:
         return FileSource(self._paths, self._format, self._split_bytes, self._interval_ms, self._malformed)
 
 
+def file_path(path: str | os.PathLike[str], what: str) -> str:
+    """The path or URI that a user means, as it is kept: absolute, or with the scheme of its file system.
+
+    Raises:
+        ProgramError: there is no such file system, or it is no path of it.
+    """
+    return remote_path(os.fspath(path), what) or local_path(path, what, "reads and writes")
+
+
 def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
     """The absolute path that a path or ``file:`` URI names; ``~`` is the home directory of the program's user.
 
@@ -243,8 +281,9 @@ def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
 
 
 class _FileReader(SplitQueueReader[Any]):
-    def __init__(self, file_format: FileFormat, malformed: MalformedRecords) -> None:
+    def __init__(self, file_format: FileFormat, malformed: MalformedRecords, *, blocking: bool) -> None:
         super().__init__()
+        self.blocking = blocking
         self._format, self._malformed = file_format, malformed
 
     def open_split(self, split: Split) -> SplitCursor[Any]:

@@ -2,111 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice, pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from firesteel.connectors.file_patterns import is_pattern, matches, root_of
 from firesteel.connectors.file_streams import compression_of, unreadable
+from firesteel.connectors.filesystems.file_system import FileSystems
+from firesteel.connectors.filesystems.local import unreadable_path
 from firesteel.connectors.split_list import SplitListEnumerator
-from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Plain, Split
 
 DEFAULT_SPLIT_BYTES: Final = 16 * 1024 * 1024
 """A file is cut into ranges of about this many bytes."""
 ENTRIES_AT_ONCE: Final = 2000
 """So many files are looked at for one request: a large tree must not hold up the JobMaster."""
-
-
-def check_paths(paths: Sequence[str], refused: Callable[[OSError], None], *, may_match_nothing: bool = False) -> None:
-    """Refuse paths that can't be read.
-
-    Args:
-        paths: files, folders and patterns.
-        refused: as of ``list_files``.
-        may_match_nothing: files that a pattern means may come later; the folder in front of its wildcards is there.
-
-    Raises:
-        ProgramError: names the path and what is wrong with it.
-    """
-    for path in paths:
-        if is_pattern(path):
-            root = root_of(path)
-            _check(root, f" (of {path!r})")
-            if not may_match_nothing and next(matches(path, refused), None) is None:
-                raise ProgramError(f"file source: nothing matches {path!r} on {socket.gethostname()}")
-        else:
-            _check(path)
-
-
-def _check(path: str, of: str = "") -> None:
-    if not os.path.exists(path):
-        raise ProgramError(f"file source: {path!r}{of} does not exist on {socket.gethostname()}")
-    if not os.access(path, os.R_OK):
-        raise _unreadable(path)
-
-
-def list_files(paths: Sequence[str], refused: Callable[[OSError], None]) -> Iterator[tuple[str, int]]:
-    """(path, size) of all files at or below the paths, in a fixed order; hidden ones (``.`` or ``_``) are left out.
-
-    Links are followed; each folder below a path is read once, however many links lead to it.
-
-    Args:
-        paths: files, folders and patterns.
-        refused: called when a folder can't be listed; then it is left out, unless this raises.
-
-    Raises:
-        OSError: a file can't be looked at.
-    """
-    for path in chain.from_iterable(matches(path, refused) if is_pattern(path) else (path,) for path in paths):
-        if os.path.isdir(path):
-            for folder, names in _folders(path, refused):
-                for name in sorted(names):
-                    if not name.startswith((".", "_")):
-                        yield from _file(os.path.join(folder, name))
-        else:
-            yield from _file(path)
-
-
-def _folders(path: str, refused: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
-    """Folders and the names in them: first those that are no links, so that they keep their paths when links appear."""
-    known: set[tuple[int, int]] = set()
-    tops = deque([path])
-    while tops:
-        for folder, folders, names in os.walk(tops.popleft(), onerror=refused):
-            try:
-                found = os.stat(folder)
-            except FileNotFoundError:
-                continue
-            shown = sorted(name for name in folders if not name.startswith((".", "_")))
-            folders.clear()
-            if (found.st_dev, found.st_ino) in known:
-                continue
-            known.add((found.st_dev, found.st_ino))
-            for name in shown:
-                full = os.path.join(folder, name)
-                if os.path.islink(full):
-                    tops.append(full)
-                else:
-                    folders.append(name)
-            yield folder, names
-
-
-def _unreadable(path: str) -> ProgramError:
-    return ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
-
-
-def _file(path: str) -> Iterator[tuple[str, int]]:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:  # it was removed in the meantime
-        return
-    if stat.S_ISREG(found.st_mode):
-        yield path, found.st_size
 
 
 class FileEnumerator(SplitListEnumerator):
@@ -119,11 +28,17 @@ class FileEnumerator(SplitListEnumerator):
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
     are compressed are not cut).
     A split's data are ``path``, ``start`` and ``end`` (bytes; a file that is not cut is one split of all its bytes).
+
+    Args:
+        config: see above.
+        files: where the paths are; None = on this host's disk.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    may_match_nothing: ClassVar[bool] = False
+
+    def __init__(self, config: Mapping[str, Any], files: FileSystems | None = None) -> None:
         super().__init__(())
-        self._config = config
+        self._config, self._files = config, FileSystems() if files is None else files
         self._paths = [str(path) for path in config["paths"]]
         self._seen: set[str] = set()
         """Files that were listed."""
@@ -135,13 +50,20 @@ class FileEnumerator(SplitListEnumerator):
 
         Raises:
             ProgramError: a path does not exist on this host, or can't be read.
+            OSError, FileSystemError: that can't be told for now.
         """
-        check_paths(self._paths, self._refused)
+        for path in self._paths:
+            self._files.of(path).check(path, self._refused, may_match_nothing=self.may_match_nothing)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no listing is going on."""
+        return self._listing is None
 
     def _refused(self, error: OSError) -> None:
         """What is in a folder that can't be listed would be missing in silence."""
         if isinstance(error, PermissionError):
-            raise _unreadable(str(error.filename)) from error
+            raise unreadable_path(str(error.filename)) from error
         if not isinstance(error, FileNotFoundError):  # it was removed in the meantime
             raise error
 
@@ -149,10 +71,10 @@ class FileEnumerator(SplitListEnumerator):
         """List some files more; whether these were the last.
 
         Raises:
-            ProgramError, OSError: a folder can't be listed; the next look begins again.
+            ProgramError, OSError, FileSystemError: a folder can't be listed; the next look begins again.
         """
         if self._listing is None:
-            self._listing = list_files(self._paths, self._refused)
+            self._listing = chain.from_iterable(self._files.of(path).find(path, self._refused) for path in self._paths)
         looked = 0
         try:
             for path, size in islice(self._listing, ENTRIES_AT_ONCE):
@@ -173,7 +95,7 @@ class FileEnumerator(SplitListEnumerator):
 
         Raises:
             ProgramError: a folder can't be read.
-            OSError: it can't be listed.
+            OSError, FileSystemError: it can't be listed.
         """
         if not self._listed and self._look():
             self._listed = True

@@ -10,7 +10,10 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from firesteel.connectors.filesystems.file_system import FileSystem
 
 COMPRESSIONS: Final = {
     ".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz", ".deflate": "deflate", ".zst": "zstd",
@@ -48,19 +51,42 @@ def unreadable(path: str) -> str | None:
     )
 
 
-def open_file(path: str, compression: str | None) -> IO[bytes]:
-    """A file's bytes, decompressed."""
-    openers: dict[str | None, Callable[[str], Any]] = {
-        None: partial(open, mode="rb"),
-        "gzip": gzip.GzipFile,
+def open_file(path: str, compression: str | None, system: FileSystem) -> IO[bytes]:
+    """A file's bytes, decompressed.
+
+    Raises:
+        OSError, FileSystemError: the file can't be opened.
+    """
+    raw = system.open(path)
+    if compression is None:
+        return raw
+    openers: dict[str, Callable[[IO[bytes]], Any]] = {
+        "gzip": lambda stream: gzip.GzipFile(fileobj=stream),
         "bzip2": bz2.BZ2File,
         "xz": lzma.LZMAFile,
         "deflate": _DeflateFile,
         "zstd": partial(_ArrowFile, codec="zstd"),
         "lz4": partial(_ArrowFile, codec="lz4"),
     }
-    stream: IO[bytes] = openers[compression](path)
-    return stream
+    try:
+        return _Unpacked(openers[compression](raw), raw)  # type: ignore[return-value] # what is used of one
+    except BaseException:
+        raw.close()
+        raise
+
+
+class _Unpacked:
+    """A stream that decompresses, with the file below it."""
+
+    def __init__(self, stream: Any, raw: IO[bytes]) -> None:
+        self._stream, self._raw = stream, raw
+        self.read1, self.read, self.seek = stream.read1, stream.read, stream.seek
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            self._raw.close()
 
 
 def damage(error: Exception) -> str | None:
@@ -91,11 +117,10 @@ class _ArrowFile(_Forward):
     _AT_ONCE = 4096
     """What stands this far before damaged data may be lost with them."""
 
-    def __init__(self, path: str, codec: str) -> None:
+    def __init__(self, raw: IO[bytes], codec: str) -> None:
         import pyarrow as pa  # coordinators look at names of files only, and do not pay for it
 
-        self._raw = pa.OSFile(path)
-        self._stream = pa.CompressedInputStream(self._raw, codec)
+        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
 
     def read1(self, size: int) -> bytes:
         data: bytes = self._stream.read(min(size, self._AT_ONCE))
@@ -103,14 +128,13 @@ class _ArrowFile(_Forward):
 
     def close(self) -> None:
         self._stream.close()
-        self._raw.close()
 
 
 class _DeflateFile(_Forward):
     """A zlib stream."""
 
-    def __init__(self, path: str) -> None:
-        self._raw = open(path, "rb")  # noqa: SIM115 - closed by close()
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
         self._inflate = zlib.decompressobj()
         self._pending = b""
 
@@ -124,4 +148,4 @@ class _DeflateFile(_Forward):
         return data
 
     def close(self) -> None:
-        self._raw.close()
+        self._pending = b""

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.connectors.file_splits import FileEnumerator, check_paths
+from firesteel.connectors.file_splits import FileEnumerator
+from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.core.clock import Clock, SystemClock
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import FileSystemError, ProgramError
 from firesteel.functions.source import Split
 
 logger = logging.getLogger(__name__)
@@ -25,22 +26,17 @@ class WatchedFilesEnumerator(FileEnumerator):
     Args:
         config: see above.
         clock: says when to look again.
+        files: as of ``FileEnumerator``.
     """
 
-    def __init__(self, config: Mapping[str, Any], clock: Clock | None = None) -> None:
-        super().__init__(config)
+    may_match_nothing = True
+
+    def __init__(self, config: Mapping[str, Any], clock: Clock | None = None, files: FileSystems | None = None) -> None:
+        super().__init__(config, files)
         self._interval = int(config["interval_ms"]) / 1000
         self._clock = SystemClock() if clock is None else clock
         self._next_look = self._clock.monotonic()
         self._complaints: set[str] = set()
-
-    def start(self) -> None:
-        """Look whether the paths are there; patterns need match nothing yet.
-
-        Raises:
-            ProgramError: a path does not exist on this host, or can't be read.
-        """
-        check_paths(self._paths, self._refused, may_match_nothing=True)
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges; looks for new files when there are none left and it is time."""
@@ -56,7 +52,7 @@ class WatchedFilesEnumerator(FileEnumerator):
             if self._listing is None:
                 self.start()
             over = self._look()
-        except (ProgramError, OSError) as error:
+        except (ProgramError, OSError, FileSystemError) as error:
             self._complain(str(error))
             over = True
         if over:

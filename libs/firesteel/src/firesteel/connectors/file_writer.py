@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
-from firesteel.connectors.hidden_files import HiddenFiles
-from firesteel.connectors.part_files import Former, Part, part_maker, sync_folders
+from firesteel.connectors.filesystems.file_system import FileSystems, Persisted, scheme_of
+from firesteel.connectors.part_files import Part, part_maker
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.expressions.values import records_of
@@ -37,7 +37,7 @@ class FileWriter(TwoPhaseWriter[Any]):
     is synced, and its length is in the checkpoint. Parts of bulk formats end at each barrier.
 
     Args:
-        base_path: of the sink.
+        base_path: of the sink, on any file system.
         file_format: how records are written.
         buckets: which folder a record goes to.
         rolling: when a part is full.
@@ -49,7 +49,7 @@ class FileWriter(TwoPhaseWriter[Any]):
 
     def __init__(
         self,
-        base_path: Path,
+        base_path: str | Path,
         file_format: Encoder | BulkWriterFactory,
         buckets: BucketAssigner,
         rolling: RollingPolicy,
@@ -58,7 +58,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         context: WriterContext,
         clock: Clock,
     ) -> None:
-        self._base_path, self._make_part = base_path, part_maker(file_format)
+        self._format, self._make_part = file_format, part_maker(file_format)
         self._buckets, self._rolling, self._files = buckets, rolling, files
         self._context, self._clock = context, clock
         self._check_ms = check_interval_ms
@@ -70,10 +70,13 @@ class FileWriter(TwoPhaseWriter[Any]):
         self.takes_columns = file_format.takes_columns
         self._given: list[Part] = []
         """Committables speak of them."""
-        self._begun_in: set[Path] = set()
-        """Folders with new entries, which are not synced."""
+        self._ready: list[bytes] = []
+        """Committables of what was finished by going on from a checkpoint."""
         self._restored: list[WriterState] = []
-        self._hidden = HiddenFiles(context)
+        self._base_path, self._systems = str(base_path), FileSystems(context.settings)
+        system = self._systems.of(self._base_path)
+        self.blocking = system.remote  # writing may wait for a network
+        self._output = system.writer(self._base_path, context)
 
     def open(self) -> None:
         """Go on with the parts of the checkpoint, and remove those of former attempts that are in none.
@@ -81,34 +84,35 @@ class FileWriter(TwoPhaseWriter[Any]):
         From then on the age of parts is looked at from time to time, also when no records come.
         """
         now = self._clock.monotonic()
-        self._hidden.remove_orphans(self._base_path)
+        self._output.remove_orphans()
         for state in self._restored:
-            kept = json.loads(state.data)
-            part = self._go_on(kept, now)
-            if kept["bucket"] in self._open:
-                part.close(self._context.make_durable)
-                self._closed.append(part)
-            else:
-                self._open[kept["bucket"]] = part
+            kept, persisted = _restored(state.data)
+            if isinstance(self._format, BulkWriterFactory):
+                raise StateRestoreError(
+                    "file sink: the checkpoint has an open part of rows, "
+                    f"{persisted.plain.get('hidden') or persisted.plain.get('uri')}, and the sink writes a bulk format "
+                    f"now ({type(self._format).__name__}), which can't go on with it: start with the format of the "
+                    "checkpoint, or give the sink another uid"
+                )
+            output = self._output
+            where = str(kept.get("uri") or kept["visible"])
+            if scheme_of(where) != scheme_of(self._base_path):  # of a sink that wrote elsewhere
+                output = self._systems.of(where).writer(where.rpartition("/")[0], self._context)
+            recovered = output.recover(kept["bucket"], self._new_name, persisted)
+            if recovered.committable is not None:
+                self._ready.append(_json(recovered.committable))
+            if recovered.output is not None:
+                self._take(kept["bucket"], self._make_part(recovered.output, now))
         self._restored = []
         self._set_timer()
 
-    def _go_on(self, kept: dict[str, Any], now: float) -> Part:
-        """A part that begins with what the checkpoint has of another one.
-
-        That one is left as it is until this one is visible. Nobody knows whether the attempt before is still alive, and
-        about to write into its file.
-        """
-        hidden, visible, size = Path(kept["hidden"]), Path(kept["visible"]), int(kept["size"])
-        if not hidden.exists() or hidden.stat().st_size < size:
-            raise StateRestoreError(
-                f"file sink: {hidden}, of which the checkpoint needs {size} bytes, is missing or too short"
-            )
-        self._hidden.keep_restored(hidden)
-        left = self._hidden.remove_own(kept.get("former", ()))
-        part = self._begin(visible.parent, visible.name, now, Former(hidden, size))
-        part.replaces = (str(hidden), *left)
-        return part
+    def _take(self, bucket: str, part: Part) -> None:
+        """Go on with a part; of two in one bucket one is finished."""
+        if bucket in self._open:
+            part.close(self._context.make_durable)
+            self._closed.append(part)
+        else:
+            self._open[bucket] = part
 
     def _set_timer(self) -> None:
         self._context.register_timer(self._clock.epoch_ms() + self._check_ms, self._time_passed)
@@ -183,15 +187,17 @@ class FileWriter(TwoPhaseWriter[Any]):
             part.written = now
 
     def _new_part(self, bucket: str, now: float) -> Part:
-        folder = self._base_path / bucket
+        output = self._output.begin(bucket, self._new_name())
+        try:
+            return self._make_part(output, now)
+        except BaseException:
+            output.abort()
+            raise
+
+    def _new_name(self) -> str:
         name = f"{self._files.prefix}-{self._id}-{self._count}{self._files.suffix}"
         self._count += 1
-        return self._begin(folder, name, now, None)
-
-    def _begin(self, folder: Path, name: str, now: float, former: Former | None) -> Part:
-        part = self._make_part(self._hidden.begin(folder, name), folder / name, now, former)
-        self._begun_in |= {folder, *(parent for parent in folder.parents if parent.is_relative_to(self._base_path))}
-        return part
+        return name
 
     def _close_part(self, bucket: str) -> None:
         part = self._open[bucket]
@@ -207,14 +213,13 @@ class FileWriter(TwoPhaseWriter[Any]):
         for bucket, part in list(self._open.items()):
             if end_of_input or self._rolling.at_checkpoints or not part.resumable or self._is_full(part, now):
                 self._close_part(bucket)
-        if self._begun_in:
-            self._context.make_durable(partial(sync_folders, frozenset(self._begun_in)))
-            self._begun_in.clear()
-        found = [_committable(part) for part in self._closed]
-        given, self._closed = self._closed, []
+        self._output.prepare(self._context.make_durable)
+        shown = [part.output.committable() for part in self._closed]
+        found = self._ready + [_json(plain) for plain in shown if plain is not None]
+        given, self._closed, self._ready = self._closed, [], []
         if self._context.checkpointing or not end_of_input:
             for part in given:  # they are the checkpoint's
-                self._keep(part)
+                part.output.keep()
         else:
             self._given += given
         return found
@@ -222,19 +227,14 @@ class FileWriter(TwoPhaseWriter[Any]):
     def snapshot_state(self) -> Sequence[bytes]:
         """The parts that go on."""
         for part in self._given:
-            self._keep(part)
+            part.output.keep()
         self._given.clear()
         found = []
         for bucket, part in self._open.items():
-            part.sync(self._context.make_durable)
-            self._keep(part)
-            found.append(_state(bucket, part))
+            persisted = part.persist(self._context.make_durable)
+            part.output.keep()
+            found.append(_state(bucket, persisted))
         return found
-
-    def _keep(self, part: Part) -> None:
-        if not part.kept:
-            part.kept = True
-            self._context.keep_temporary_file(str(part.hidden))
 
     def abort(self) -> None:
         """Remove all parts that are neither visible nor in a checkpoint."""
@@ -243,11 +243,10 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._closed.clear()
         self._given.clear()
         for part in parts:
-            if part.kept:
+            if part.output.kept:
                 part.discard()
             else:
                 part.abort()
-                self._context.forget_temporary_file(str(part.hidden))
 
     def close(self) -> None:
         """Close the files that are still open; they stay hidden."""
@@ -255,14 +254,16 @@ class FileWriter(TwoPhaseWriter[Any]):
             part.discard()
 
 
-def _committable(part: Part) -> bytes:
-    plain: dict[str, Any] = {"from": str(part.hidden), "to": str(part.visible), "size": part.hidden.stat().st_size}
-    return _json(plain | ({"remove": part.replaces} if part.replaces else {}))
+def _state(bucket: str, persisted: Persisted) -> bytes:
+    """A line of JSON; behind it bytes that the file system has not, if there are some."""
+    head = _json({"bucket": bucket, **persisted.plain})
+    return head + b"\n" + persisted.tail if persisted.tail else head
 
 
-def _state(bucket: str, part: Part) -> bytes:
-    plain = {"bucket": bucket, "hidden": str(part.hidden), "visible": str(part.visible), "size": part.size}
-    return _json(plain | ({"former": part.replaces} if part.replaces else {}))
+def _restored(data: bytes) -> tuple[dict[str, Any], Persisted]:
+    head, _, tail = data.partition(b"\n")
+    kept: dict[str, Any] = json.loads(head)
+    return kept, Persisted(kept, tail)
 
 
 def _json(plain: Any) -> bytes:

@@ -12,6 +12,32 @@ from pathlib import Path
 from firesteel.functions.sink import WriterContext
 
 
+def owner_of(context: WriterContext) -> str:
+    """Stands for a job and an operator in names; 16 hex digits."""
+    identity = f"{context.job_id} {context.operator_id}".encode()
+    return hashlib.blake2b(identity, digest_size=8).hexdigest()
+
+
+def is_orphan(
+    context: WriterContext, subtask: int, parallelism: int, checkpoint_id: int, attempt: int | None = None
+) -> bool:
+    """Whether what an attempt of this sink has begun is in no checkpoint, and nobody works on it any more.
+
+    What other subtasks have begun is left alone, for it may be in use; but when the parallelism has changed, all former
+    attempts are given up.
+
+    Args:
+        context: of the task that asks, which goes on from a checkpoint or begins anew.
+        subtask: index of the one that began it.
+        parallelism: of the sink then.
+        checkpoint_id: the last one then.
+        attempt: of the task; None = not known.
+    """
+    if checkpoint_id < context.checkpoint_id or (attempt is not None and attempt >= context.attempt):
+        return False
+    return parallelism != context.parallelism or subtask == context.subtask_index
+
+
 class HiddenFiles:
     """Hidden files of one subtask of a sink.
 
@@ -25,8 +51,7 @@ class HiddenFiles:
 
     def __init__(self, context: WriterContext) -> None:
         self._context = context
-        identity = f"{context.job_id} {context.operator_id}".encode()
-        self._owner = f".inprogress.{hashlib.blake2b(identity, digest_size=8).hexdigest()}."
+        self._owner = f".inprogress.{owner_of(context)}."
         self._name = re.compile(re.escape(self._owner) + r"(\d+)of(\d+)\.(\d+)(?:\.(\d+))?\.[0-9a-f]{32}$")
         """Names of earlier releases tell no attempt."""
 
@@ -56,20 +81,15 @@ class HiddenFiles:
         return left
 
     def remove_orphans(self, base_path: Path) -> None:
-        """Remove what former attempts began behind the checkpoint that the task goes on from.
-
-        Files of other subtasks are left alone, for they may be in use; but when the parallelism has changed, all former
-        attempts are given up.
-        """
+        """Remove what former attempts began behind the checkpoint that the task goes on from."""
         context = self._context
         if context.attempt == 0:
             return
         for folder, _, names in os.walk(base_path):
             for name in names:
                 match = self._name.search(name) if name.startswith(".") else None
-                if match is None or int(match[3]) < context.checkpoint_id:
+                if match is None:
                     continue
-                if match[4] is not None and int(match[4]) >= context.attempt:
-                    continue
-                if int(match[2]) != context.parallelism or int(match[1]) == context.subtask_index:
+                began = (int(match[1]), int(match[2]), int(match[3]))
+                if is_orphan(context, *began, None if match[4] is None else int(match[4])):
                     Path(folder, name).unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from firesteel.connectors.file_streams import BLOCK_BYTES, compression_of, damage, open_file, unreadable
+from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.functions.source import Split, Wait
@@ -40,6 +41,7 @@ class LineBlocks:
         split: of the file.
         malformed: is told of what can't be read.
         mark: the byte-order mark in the file's encoding; None = it has none.
+        files: where the file is opened; None = it is a local one.
 
     Attributes:
         path: of the file.
@@ -48,7 +50,14 @@ class LineBlocks:
         skip: lines of the first block that were given out before the split was continued.
     """
 
-    def __init__(self, split: Split, malformed: MalformedRecords, mark: bytes | None = codecs.BOM_UTF8) -> None:
+    def __init__(
+        self,
+        split: Split,
+        malformed: MalformedRecords,
+        mark: bytes | None = codecs.BOM_UTF8,
+        files: FileSystems | None = None,
+    ) -> None:
+        self._system = (FileSystems() if files is None else files).of(str(split.data["path"]))
         self.path, self._mark = str(split.data["path"]), mark
         start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
         self.malformed = malformed
@@ -62,7 +71,7 @@ class LineBlocks:
         self.block = self.next = start
         reason = unreadable(self.path)
         compression = None if reason is not None else compression_of(self.path)
-        self._stream = open_file(self.path, compression)
+        self._stream = open_file(self.path, compression, self._system)
         if compression is not None:
             self._end = -1  # to the end of the stream
         try:
@@ -154,7 +163,7 @@ class LineBlocks:
         """Number of the line that begins at this byte, from 1; None if it is too far into the file."""
         if offset > _LINES_COUNTED:
             return None
-        stream = open_file(self.path, compression_of(self.path))
+        stream = open_file(self.path, compression_of(self.path), self._system)
         try:
             count, left = 1, offset
             while left > 0:

@@ -2,79 +2,42 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory, Encoder
-from firesteel.core.errors import StateRestoreError
-from firesteel.core.files import sync_directory
+from firesteel.connectors.filesystems.file_system import MakeDurable, PartOutput, Persisted
 
 _BULK_AT_ONCE: Final = 1000
 """After so many records of a bulk format its size is looked at."""
-_COPIED: Final = 1 << 20
-
-
-MakeDurable = Callable[[Callable[[], None]], None]
-"""See ``WriterContext.make_durable``."""
 
 
 def _at_once(work: Callable[[], None]) -> None:
     work()
 
 
-def _sync(descriptor: int, path: str) -> None:
-    """Sync by a descriptor of its own, since the file may be closed by now."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: what was written may be lost", path) from error
-    finally:
-        os.close(descriptor)
-
-
-def sync_folders(folders: Iterable[Path]) -> None:
-    """Make names in these folders durable; of those that are there and may be read."""
-    for folder in folders:
-        try:
-            sync_directory(folder)
-        except (FileNotFoundError, PermissionError):
-            continue
-        except OSError as error:
-            raise OSError(error.errno, f"{error.strerror}: names in it may be lost", str(folder)) from error
-
-
-class Former(NamedTuple):
-    """What a checkpoint has of a part that was open: so many bytes of a file."""
-
-    path: Path
-    size: int
-
-
 class Part(ABC):
     """A part file that is being written.
 
+    Args:
+        output: takes its bytes; it may begin with those of another part.
+        now: seconds of the clock.
+
     Attributes:
-        hidden, visible: its path until and after the commit.
+        output: see above.
         begun, written: when it was made, and written to last; seconds of the clock.
-        kept: a checkpoint may need it: it is not removed here any more.
-        replaces: paths of files that are of no use when this one is visible.
     """
 
     resumable = False
-    """It can be cut at a position where it was synced, and goes on from there."""
+    """It can be cut at a position where it was persisted, and goes on from there."""
 
-    def __init__(self, hidden: Path, visible: Path, now: float) -> None:
-        self.hidden, self.visible = hidden, visible
-        self.stream: BinaryIO = open(hidden, "xb")  # noqa: SIM115 - closed by close() or abort()
+    def __init__(self, output: PartOutput, now: float) -> None:
+        self.output, self.stream = output, output.stream
         self.begun = self.written = now
-        self.kept = False
-        self.replaces: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -93,47 +56,32 @@ class Part(ABC):
     def finish(self) -> None:
         """Write the end of the format."""
 
-    def sync(self, make_durable: MakeDurable = _at_once) -> None:
-        """What was written is durable, or will be when the work is done that is handed over."""
-        self.stream.flush()
-        make_durable(partial(_sync, os.dup(self.stream.fileno()), str(self.hidden)))
+    def persist(self, make_durable: MakeDurable) -> Persisted:
+        """What a checkpoint has to know to go on with it."""
+        return self.output.persist(make_durable)
 
     def close(self, make_durable: MakeDurable = _at_once) -> None:
-        """Finish, sync and close the file."""
+        """Finish it; no record comes any more."""
         self.finish()
-        self.sync(make_durable)
-        self.stream.close()
+        self.output.close(make_durable)
 
     def discard(self) -> None:
-        """Close the file without an end of the format; it stays hidden."""
-        self.stream.close()
+        """Release it without an end of the format; nobody sees it."""
+        self.output.discard()
 
     def abort(self) -> None:
-        """Close and remove the file."""
+        """Remove it."""
         self.discard()
-        self.hidden.unlink(missing_ok=True)
+        self.output.abort()
 
 
 class _RowPart(Part):
     resumable = True
-    _size = 0
 
-    def __init__(self, encoder: Encoder, hidden: Path, visible: Path, now: float, former: Former | None) -> None:
-        super().__init__(hidden, visible, now)
+    def __init__(self, encoder: Encoder, output: PartOutput, now: float) -> None:
+        super().__init__(output, now)
         self._encode, self._encoder = encoder.encode, encoder
-        try:
-            if former is not None:
-                self._copy(former)
-        except BaseException:
-            self.abort()
-            raise
-
-    def _copy(self, former: Former) -> None:
-        with open(former.path, "rb") as stream:
-            while self._size < former.size and (data := stream.read(min(former.size - self._size, _COPIED))):
-                self._size += self.stream.write(data)
-        if self._size < former.size:
-            raise StateRestoreError(f"file sink: {former.path} is shorter than {former.size} bytes")
+        self._size = self.stream.tell()
 
     @property
     def size(self) -> int:
@@ -172,8 +120,8 @@ class _RowPart(Part):
 
 
 class _BulkPart(Part):
-    def __init__(self, factory: BulkWriterFactory, hidden: Path, visible: Path, now: float) -> None:
-        super().__init__(hidden, visible, now)
+    def __init__(self, factory: BulkWriterFactory, output: PartOutput, now: float) -> None:
+        super().__init__(output, now)
         self._writer: BulkWriter | None = None
         try:
             self._writer = factory.create(self.stream)
@@ -214,25 +162,12 @@ class _BulkPart(Part):
         self._writer.finish()
 
 
-MakePart = Callable[[Path, Path, float, Former | None], Part]
-"""Of hidden path, visible path, time; what the part goes on from, None for a new one."""
+MakePart = Callable[[PartOutput, float], Part]
+"""Of where its bytes go, and the time."""
 
 
 def part_maker(file_format: Encoder | BulkWriterFactory) -> MakePart:
-    """How parts of a format are made.
-
-    Parts of bulk formats can't go on from others: what is made then raises a ``StateRestoreError``.
-    """
+    """How parts of a format are made. Those of bulk formats begin with nothing."""
     if isinstance(file_format, BulkWriterFactory):
-        return partial(_bulk_part, file_format)
+        return partial(_BulkPart, file_format)
     return partial(_RowPart, file_format)
-
-
-def _bulk_part(factory: BulkWriterFactory, hidden: Path, visible: Path, now: float, former: Former | None) -> Part:
-    if former is not None:
-        raise StateRestoreError(
-            f"file sink: the checkpoint has an open part of rows, {former.path}, and the sink writes a bulk format now "
-            f"({type(factory).__name__}), which can't go on with it: start with the format of the checkpoint, or give "
-            "the sink another uid"
-        )
-    return _BulkPart(factory, hidden, visible, now)

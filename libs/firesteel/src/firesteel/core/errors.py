@@ -124,6 +124,10 @@ class SuppressRestartsError(FiresteelError):
     """Raised by a function, or as the cause of what it raises: the job fails at once, whatever its restart strategy."""
 
 
+class FileSystemError(FiresteelError):
+    """Files of sources or sinks can't be read, listed or written for now; the message says where and why."""
+
+
 class MalformedDataError(FiresteelError, ValueError):
     """Input of a connector can't be read.
 

@@ -21,6 +21,12 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "local": "firesteel.client.embedded:EmbeddedExecutor",
         "remote": "firesteel.client.remote:RemoteExecutor",
     },
+    "firesteel.file_systems": {
+        "file": "firesteel.connectors.filesystems.local:LocalFileSystem",
+        "s3": "firesteel.connectors.filesystems.s3:S3FileSystem",
+        "s3a": "firesteel.connectors.filesystems.s3:S3FileSystem",
+        "s3p": "firesteel.connectors.filesystems.s3:S3FileSystem",
+    },
     "firesteel.high_availability": {
         "NONE": "firesteel.ha.directory:without_high_availability",
         "directory": "firesteel.ha.directory:DirectoryServices",

@@ -33,7 +33,7 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
 
     def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
         self._sink = sink
-        self.commits_quickly = sink.commits_quickly  # type: ignore[misc]
+        self.commits_quickly = sink.commits_quickly
 
     def check(self) -> None:
         """That of the user's."""

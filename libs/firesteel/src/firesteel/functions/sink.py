@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.functions.metrics import MetricGroup
@@ -97,7 +97,7 @@ class WriterContext(SubtaskContext):
 class SinkWriter(ABC, Generic[T]):
     """Writes the records of one subtask."""
 
-    blocking: ClassVar[bool] = False
+    blocking: bool = False
     """``write`` may wait for long: the chain gets a thread of its own."""
 
     takes_columns: bool = False

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
@@ -194,7 +194,7 @@ class ReaderBase(ABC, Generic[T]):
 class SourceReader(ReaderBase[T]):
     """Reads splits; polled from the task loop (or, if ``blocking``, from a thread of its own)."""
 
-    blocking: ClassVar[bool] = False
+    blocking: bool = False
 
     @abstractmethod
     def poll(self, max_records: int) -> Polled[T]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from firesteel.config import Settings
 from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.splits import Split
 
@@ -103,6 +104,11 @@ class SplitEnumeratorContext(ABC):
     @abstractmethod
     def run_in_coordinator_thread(self, runnable: Callable[[], None]) -> None:
         """Have something done by the enumerator's thread; from any thread. What it raises fails the task."""
+
+    @property
+    def settings(self) -> Settings:
+        """Options of the job that slots read, as those of object stores; the defaults where no task runs."""
+        return Settings()
 
     def runtime_context(self) -> RuntimeContext | None:
         """What functions are opened with: metrics, job parameters; None where there is no task, as in tests."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from firesteel.config import Settings
+
 
 class SubtaskContext(ABC):
     """Which subtask it is."""
@@ -17,3 +19,8 @@ class SubtaskContext(ABC):
     @abstractmethod
     def parallelism(self) -> int:
         """Number of subtasks of the operator."""
+
+    @property
+    def settings(self) -> Settings:
+        """Options of the job that slots read, as those of object stores; the defaults where no task runs."""
+        return Settings()

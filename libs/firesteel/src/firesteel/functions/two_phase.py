@@ -183,7 +183,7 @@ class TwoPhaseCommitSink(Sink[T]):
     needs_all_states: ClassVar[bool] = False
     """``restore_state`` gets the states of all former subtasks in each; else each state goes to one of today's."""
 
-    commits_quickly: ClassVar[bool] = False
+    commits_quickly: bool = False
     """Its committer waits for nobody for long: what it does takes no longer than a write. Else the task has a thread of
     its own, and a commit that waits (for a network, a lock) holds up no other task of the slot."""
 

@@ -36,7 +36,8 @@ from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTOR
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, read_document, write_document
-from firesteel.ha.job_directory import JobStore
+from firesteel.ha.job_directory import DirectoryJobStore
+from firesteel.ha.jobs import JobStore
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import Attempts, ConfiguredLeaders, LeaderRetrieval, Listener, PolledWatches
 from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
@@ -244,7 +245,7 @@ class DirectoryServices(HighAvailabilityServices):
 
     def job_store(self, leadership: Leadership) -> JobStore:
         """See ``HighAvailabilityServices``."""
-        return JobStore(self._jobs, self._disk, lambda: self.led(leadership.component, leadership.epoch))
+        return DirectoryJobStore(self._jobs, self._disk, lambda: self.led(leadership.component, leadership.epoch))
 
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
         """See ``HighAvailabilityServices``."""

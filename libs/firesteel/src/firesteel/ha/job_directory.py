@@ -9,6 +9,7 @@ Layout of the directory (all of mode 0700)::
                  /jobmaster.json  where its JobMaster is
                  /cancel.json     it was cancelled
     ended/<job id>.json           how a job ended
+    application.json              the program of a cluster in application mode, and how it ended
     set-aside/…                   entries that could not be read
 """
 
@@ -20,7 +21,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, read_document, write_document
+from firesteel.ha.jobs import Contents, JobStore, StoredEnd, StoredJob
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,65 +37,13 @@ _JOB: Final = "job"
 _JOBMASTER: Final = "jobmaster"
 _CANCEL: Final = "cancel"
 _END: Final = "ended"
+_APPLICATION: Final = "application"
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """What is missing, or something else, stays so; any other error of the disk may pass."""
 
 
-@dataclass(frozen=True)
-class StoredJob:
-    """A job that has not ended.
-
-    Attributes:
-        graph: of the job.
-        fingerprint: of the graph.
-        submitted_ms: epoch.
-        jobmaster: address and token of its JobMaster, once there was one.
-        cancel_wanted: somebody cancelled it.
-    """
-
-    graph: JobGraph
-    fingerprint: str
-    submitted_ms: int
-    jobmaster: tuple[str, str] | None = None
-    cancel_wanted: bool = False
-
-
-@dataclass(frozen=True)
-class StoredEnd:
-    """A job that has ended.
-
-    Attributes:
-        job_id, name: of the job.
-        fingerprint: of its graph.
-        ended_ms: epoch.
-        archive: how it ended.
-        config: its settings, for whoever cleans up behind it.
-    """
-
-    job_id: str
-    name: str
-    fingerprint: str
-    ended_ms: int
-    archive: Mapping[str, Any]
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What was found. Jobs in the order of submission, ends in the order in which they came."""
-
-    jobs: tuple[StoredJob, ...]
-    ends: tuple[StoredEnd, ...]
-    set_aside: tuple[str, ...]
-    term: int = 0
-    """Larger than that of every Dispatcher that used this directory before."""
-
-
-class JobStore:
-    """Keeps jobs in a directory. Its methods block; not safe for several threads at once, but for ``blob``.
-
-    Whatever changes something raises ``FencedError`` where the Dispatcher leads no more, and ``OSError`` when the disk
-    does not take it. Of a submission nothing is left then; anything else may have happened or not, and can be repeated.
+class DirectoryJobStore(JobStore):
+    """Keeps jobs in a directory; see ``JobStore``.
 
     Args:
         directory: private to this store.
@@ -108,6 +57,7 @@ class JobStore:
         self, directory: Path, disk: Disk, guard: Callable[[], AbstractContextManager[Path | None]] = nullcontext
     ) -> None:
         self.directory, self._disk, self._guard = directory, disk, guard
+        self.where = str(directory)
         self._jobs, self._ended = directory / "jobs", directory / "ended"
         self._incoming, self._set_aside = directory / "incoming", directory / "set-aside"
         self._serial, self._id = itertools.count(), secrets.token_hex(4)
@@ -116,7 +66,7 @@ class JobStore:
     # -- life
 
     def open(self, now_ms: int = 0) -> Contents:
-        """Take the directory and read it; damaged entries are set aside.
+        """See ``JobStore``; takes the directory.
 
         Args:
             now_ms: epoch; the term is at least that, for the case that the directory was lost.
@@ -169,7 +119,9 @@ class JobStore:
                 self._blobs.add(path / "blobs")
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
-        return Contents(tuple(jobs), tuple(ends), tuple(bad), term)
+        path = self.directory / f"{_APPLICATION}.json"
+        application = self._read(path, _read_application, bad, drafts) if path.exists() else None
+        return Contents(tuple(jobs), tuple(ends), tuple(bad), term, application)
 
     def _next_term(self, now_ms: int, drafts: Path) -> int:
         path, part = self.directory / "term", drafts / "term"
@@ -276,6 +228,11 @@ class JobStore:
             if folder.is_dir():  # else it has ended meanwhile, or is led without having been stored
                 write_document(self._disk, folder / f"{kind}.json", kind, value, drafts)
 
+    def set_application(self, value: Mapping[str, Any]) -> None:
+        """See ``JobStore``."""
+        with self._fenced() as drafts:
+            write_document(self._disk, self.directory / f"{_APPLICATION}.json", _APPLICATION, value, drafts)
+
     def blob(self, name: str) -> Path | None:
         """Where a blob of a job that has not ended lies; None = there is none of this name.
 
@@ -361,6 +318,10 @@ def _read_job(path: Path) -> StoredJob:
         (str(jobmaster["address"]), str(jobmaster["token"])) if jobmaster else None,
         _note_in(path, _CANCEL) is not None,
     )
+
+
+def _read_application(path: Path) -> dict[str, Any]:
+    return read_document(path, _APPLICATION)
 
 
 def _note_in(path: Path, kind: str) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ from firesteel.config import Settings, addresses
 from firesteel.config.recovery_options import HA_TYPE
 from firesteel.core.errors import FencedError
 from firesteel.core.plugins import load
-from firesteel.ha.job_directory import JobStore
+from firesteel.ha.jobs import JobStore
 from firesteel.ha.retrieval import (
     DISPATCHER,
     JOBMASTER_HOST,

@@ -19,6 +19,11 @@ _OF_THE_CLUSTER: Final = (
 """What a job says about these has no effect on the cluster that runs it."""
 
 
+def is_for_jobs(key: str) -> bool:
+    """Whether an option may be one of a job, not only of the cluster that runs it."""
+    return not key.startswith((*_OF_THE_CLUSTER, "firesteel.application."))
+
+
 def set_for_job(cluster: Settings, graph: JobGraph) -> dict[str, dict[str, str]]:
     """All that somebody set and that holds for a job: key -> ``value`` and ``origin``; secrets are stars.
 

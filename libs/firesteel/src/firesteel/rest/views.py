@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.config import Settings
+from firesteel.config import Settings, options
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
@@ -19,6 +19,7 @@ from firesteel.rest.subtask_views import aggregated
 
 Archive = Mapping[str, Any]
 _APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
+_APPLICATION = options.APPLICATION_ID.key
 _TASK_STATES = (
     "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
     "RECONCILING",
@@ -58,6 +59,11 @@ def job_overview(archive: Archive) -> dict[str, Any]:
     }
 
 
+def application_id(archive: Archive) -> str:
+    """The application that a job belongs to; one that was submitted by itself is its own."""
+    return str(archive.get("firesteel-settings", {}).get(_APPLICATION, {}).get("value") or archive["jid"])
+
+
 def job_details(archive: Archive) -> dict[str, Any]:
     """/jobs/:jobid, without what has a path of its own: clients ask for this again and again."""
     shown = {key: value for key, value in archive.items() if key not in _NOT_IN_DETAILS}
@@ -67,7 +73,7 @@ def job_details(archive: Archive) -> dict[str, Any]:
     ]
     return {
         **shown,
-        "application-id": archive["jid"],
+        "application-id": application_id(archive),
         "schedulerType": "Default",
         "vertices": vertices,
         "pending-operators": 0,
@@ -145,7 +151,7 @@ def execution_result(archive: Archive) -> dict[str, Any]:
     result: dict[str, Any] = {
         "id": archive["jid"],
         "name": archive["name"],
-        "application-id": archive["jid"],
+        "application-id": application_id(archive),
         "application-status": _APPLICATION_STATUS.get(archive["state"], "UNKNOWN"),
         "accumulator-results": {},
         "net-runtime": archive.get("net-runtime", 0),

@@ -46,6 +46,8 @@ class Service:
         self.background = BackgroundTasks(name, self._background_failed)
         self.failure: BaseException | None = None
         """The first exception that ended a background task; a service's own process ends non-zero with it."""
+        self.exit_code = 0
+        """Of its own process, when it stops in order."""
         self.process_use = ProcessUse()
         self._drain_seconds = drain_seconds
         self._listeners: list[Listener] = []

@@ -104,6 +104,8 @@ class Candidate:
         self._leadership: Leadership | None = None
         self.is_standby = False
         """It waits while another process leads."""
+        self.has_stood_by = False
+        """It has waited before it led."""
 
     async def lead(self) -> Leadership:
         """Lead, as soon as nobody else does. Where no stand-by is expected, a leader that stays is a mistake.
@@ -121,7 +123,7 @@ class Candidate:
                 )
             if not self.is_standby and self._services.has_standbys:
                 logger.info("another process leads %s: this one waits for its turn", self._component)
-                self.is_standby = True
+                self.is_standby = self.has_stood_by = True
             await asyncio.sleep(CAMPAIGN_SECONDS)
             waited += CAMPAIGN_SECONDS
         self.is_standby, self._leadership = False, leadership

@@ -295,7 +295,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None, cluster
         logger.error("%s failed: %s: %s", name, type(service.failure).__name__, service.failure)
         return _refuse(name, f"{type(service.failure).__name__}: {service.failure}", EXIT_FAILED)
     logger.info("%s stopped", name)
-    return EXIT_IN_ORDER
+    return service.exit_code
 
 
 async def _start(name: str, plan: ServicePlan, stop: asyncio.Event, pid_file: PidFile | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firesteel.testing.cells_conformance import check_cells
 from firesteel.testing.checkpoint_storage_conformance import check_checkpoint_storage
 from firesteel.testing.checkpoint_store_conformance import check_checkpoint_store
 from firesteel.testing.clock import ManualClock
@@ -13,6 +14,7 @@ from firesteel.testing.two_phase_conformance import check_two_phase_sink
 
 __all__ = [
     "ManualClock",
+    "check_cells",
     "check_checkpoint_storage",
     "check_checkpoint_store",
     "check_high_availability",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError, FencedError
-from firesteel.ha.job_directory import StoredEnd
+from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
+from firesteel.ha.jobs import JobStore, StoredEnd, StoredJob
 from firesteel.ha.retrieval import DISPATCHER, RESOURCEMANAGER, Attempts, Leader, of_job
 from firesteel.ha.services import HighAvailabilityServices, Leadership
 
 _JOB = "0123456789abcdef" * 2
 _OTHER = "fedcba9876543210" * 2
+_FIRST, _LATER, _GONE = "1" * 32, "2" * 32, "3" * 32
+_BLOB = b"a blob"
+_BLOB_NAME = hashlib.sha256(_BLOB).hexdigest()
 _COMPONENT = of_job(_JOB)
 _PATIENCE = 20.0
 """Seconds in which a change of leaders has to be told."""
@@ -192,6 +197,21 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     received = store.receive()
     assert received.is_dir(), "there is no directory for what is received"
     store.drop(received)
+    assert not received.exists(), "what was received and is not wanted stays"
+    for job_id, submitted_ms in ((_LATER, 7), (_FIRST, 6), (_GONE, 5)):
+        _submit(store, job_id, submitted_ms)
+    store.set_jobmaster(_FIRST, "http://jobmaster:1", "token-1")
+    store.set_cancelled(_LATER)
+    store.set_cancelled(_JOB)
+    store.remove_job(_GONE)
+    store.remove_job(_GONE)
+    assert first.application is None, "a new store knows an application"
+    for state in ("RUNNING", "FINISHED"):
+        store.set_application({"id": "a", "state": state})
+    blob = store.blob(_BLOB_NAME)
+    assert blob is not None, "a blob of jobs that have not ended is missing"
+    assert blob.read_bytes() == _BLOB, "a blob has changed"
+    assert store.blob("0" * 64) is None, "there is a blob that nobody has stored"
     store.end(StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}))
     one.depose(DISPATCHER)
     _refused(lambda: store.set_cancelled(_JOB), "writes about a job")
@@ -199,24 +219,67 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     _refused(lambda: store.end(StoredEnd(_JOB, "stale", "", 9, {"state": "FAILED"})), "stores the end of a job")
     _refused(lambda: store.remove_job(_JOB), "removes a job")
     _refused(lambda: store.forget(_OTHER), "forgets a job")
+    _refused(lambda: store.set_application({"id": "stale"}), "notes an application")
     _refused(lambda: store.open(2000), "opens the store")
     assert store.archive(_OTHER) == {"state": "FINISHED"}, "a stale leader has changed the store"
     assert store.archive(_JOB) is None, "a stale leader has changed the store"
+    following = _lead(other, DISPATCHER)
+    next_store = other.job_store(following)
+    found = next_store.open(0)
+    assert found.application == {"id": "a", "state": "FINISHED"}, "the application is another one"
+    assert found.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {found.term}"
+    assert not found.set_aside, f"entries are taken for damaged: {found.set_aside}"
+    jobs = [(job.graph.job_id, job.submitted_ms, job.jobmaster, job.cancel_wanted) for job in found.jobs]
+    expected = [(_FIRST, 6, ("http://jobmaster:1", "token-1"), False), (_LATER, 7, None, True)]
+    assert jobs == expected, f"the next leader finds the jobs {jobs}, not {expected}"
+    assert [end.job_id for end in found.ends] == [_OTHER], f"the next leader finds the ends {found.ends}"
+    _refused(lambda: store.set_cancelled(_FIRST), "writes about a job that there is")
+    _refused(lambda: store.remove_job(_FIRST), "removes a job that there is")
+    _refused(lambda: _submit(store, _JOB, 9), "stores a job")
+    ended = StoredEnd(_FIRST, "first", "fingerprint", 8, {"state": "FINISHED", "n": 1}, {"a.key": "value"})
+    next_store.end(ended)
+    next_store.end(ended)
+    next_store.end(StoredEnd(_LATER, "later", "fingerprint", 9, {"state": "CANCELED"}))
+    next_store.forget(_LATER)
+    next_store.forget(_LATER)
+    assert next_store.archive(_FIRST) == {"state": "FINISHED", "n": 1}, "how a job ended is not what was stored"
+    assert next_store.archive(_LATER) is None, "a job that was forgotten has an end"
+    assert next_store.blob(_BLOB_NAME) is None, "a blob is there though all its jobs have ended"
+    again = next_store.open(0)
+    assert not again.jobs, f"jobs that have ended are found: {again.jobs}"
+    assert again.ends == (StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}), ended), (
+        f"other ends are found than were stored: {again.ends}"
+    )
     store.close()
+    next_store.close()
     leadership.release()
+    following.release()
+
+
+def _submit(store: JobStore, job_id: str, submitted_ms: int) -> None:
+    received = store.receive()
+    file = received / "part"
+    file.write_bytes(_BLOB)
+    vertex = JobVertex("1" * 32, "v", 1, 128, "default", _BLOB_NAME, (OperatorInfo("1" * 32, "op", None, "map"),))
+    graph = JobGraph(job_id, "a job", (vertex,), (), blobs={_BLOB_NAME: len(_BLOB)})
+    try:
+        store.put(StoredJob(graph, "fingerprint", submitted_ms), received, {_BLOB_NAME: file})
+    finally:
+        store.drop(received)
 
 
 def _check_later(services: HighAvailabilityServices) -> None:
     leadership = _lead(services, _COMPONENT)
     store = services.completed_checkpoints(_JOB, leadership)
-    assert [one.checkpoint_id for one in store.all()] == [2], "checkpoints did not outlive the services"
+    assert [one.location for one in store.all()] == ["file:///a/chk-2"], "checkpoints did not outlive the services"
     noted = Attempts(3, ("tm-1", "tm-2"))
     assert leadership.attempts == noted, f"attempts did not outlive the services: {leadership.attempts}"
     assert leadership.epoch > 3, f"epochs began anew: {leadership.epoch}"
     leadership.release()
     dispatcher = _lead(services, DISPATCHER)
     jobs = services.job_store(dispatcher)
-    assert [end.job_id for end in jobs.open(3000).ends] == [_OTHER], "results did not outlive the services"
+    ends = [end.job_id for end in jobs.open(3000).ends]
+    assert ends == [_OTHER, _FIRST], f"results did not outlive the services: {ends}"
     jobs.close()
     dispatcher.release()
     assert services.remembers_job(_JOB), "of a job whose leader is gone nothing is known before it was forgotten"

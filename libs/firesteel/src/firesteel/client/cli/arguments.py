@@ -34,6 +34,14 @@ cancels at once); a second Ctrl-C leaves, and the job runs on. A client that die
 Modules that the program imports from its own directory travel with the job; so do the files of -pyfs and
 env.add_python_file(). Installed packages do not: the cluster needs its own.
 """
+_RUN_APPLICATION = """\
+Starts a cluster on this host for one program, runs its main() beside the Dispatcher, and ends the cluster with it.
+TaskManagers are processes of this host, as many as its jobs need (firesteel.resourcemanager.driver says otherwise).
+
+The program is a .py file, a directory or archive (.zip, .pyz) with a __main__.py, a wheel, or with -pym a module.
+Attached, it shows what the program prints, and ends with its exit code: 0 if the application is FINISHED or CANCELED,
+that of the program or 1 if it FAILED. Detached (-d), it prints the application's id and where its REST API is.
+"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,37 +62,41 @@ def parser() -> argparse.ArgumentParser:
         metavar="{local,remote}",
         help="where its jobs run; sets execution.target",
     )
-    run.add_argument(
-        "-s",
-        "--fromSavepoint",
-        dest="restore_path",
-        metavar="PATH",
-        help="go on from this savepoint or checkpoint (<execution.checkpointing.dir>/<job id>/chk-<n>); sets "
-        "execution.state-recovery.path",
-    )
-    run.add_argument(
-        "-claim",
-        "--claimMode",
-        "--restoreMode",
-        "-rm",
-        dest="claim_mode",
-        metavar="MODE",
-        help="CLAIM: what it goes on from belongs to the job, which removes it; NO_CLAIM (the default): it is never "
-        "removed; sets execution.state-recovery.claim-mode",
-    )
-    run.add_argument(
-        "-n",
-        "--allowNonRestoredState",
-        action="store_true",
-        dest="ignore_unclaimed",
-        help="drop state of operators that the program does not have any more",
-    )
+    _restore(run)
     run.add_argument(
         "-sae",
         "--shutdownOnAttachedExit",
         action="store_true",
         dest="shutdown_on_exit",
         help="have the jobs cancelled when this client ends before them, or dies",
+    )
+
+    application = verbs.add_parser(
+        "run-application",
+        help="run a program in a cluster of its own",
+        description=_RUN_APPLICATION,
+    )
+    _common(application)
+    _program(application)
+    application.add_argument("-d", "--detached", action="store_true", help="do not wait for the end of the program")
+    application.add_argument(
+        "-t",
+        "--target",
+        type=_target(("standalone",)),
+        metavar="{standalone}",
+        default="standalone",
+        help="where the cluster is: processes of this host",
+    )
+    application.add_argument(
+        "-jid", "--job-id", dest="job_id", metavar="ID", help="of the application and its first job: 32 hex digits"
+    )
+    _restore(application)
+    application.add_argument(
+        "-sae",
+        "--shutdownOnAttachedExit",
+        action="store_true",
+        dest="shutdown_on_exit",
+        help="end the cluster when this client ends before it, or dies",
     )
 
     info = verbs.add_parser(
@@ -334,6 +346,34 @@ def _target(known: tuple[str, ...]) -> Callable[[str], str]:
         return text
 
     return target
+
+
+def _restore(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "-s",
+        "--fromSavepoint",
+        dest="restore_path",
+        metavar="PATH",
+        help="go on from this savepoint or checkpoint (<execution.checkpointing.dir>/<job id>/chk-<n>); sets "
+        "execution.state-recovery.path",
+    )
+    verb.add_argument(
+        "-claim",
+        "--claimMode",
+        "--restoreMode",
+        "-rm",
+        dest="claim_mode",
+        metavar="MODE",
+        help="CLAIM: what it goes on from belongs to the job, which removes it; NO_CLAIM (the default): it is never "
+        "removed; sets execution.state-recovery.claim-mode",
+    )
+    verb.add_argument(
+        "-n",
+        "--allowNonRestoredState",
+        action="store_true",
+        dest="ignore_unclaimed",
+        help="drop state of operators that the program does not have any more",
+    )
 
 
 def _count(text: str) -> int:

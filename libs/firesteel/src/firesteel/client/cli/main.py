@@ -9,7 +9,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from firesteel.client.cli import completion, doctor, exit_codes, host, jobs, log_levels, logs, programs, savepoints, top
+from firesteel.client.cli import (
+    applications,
+    completion,
+    doctor,
+    exit_codes,
+    host,
+    jobs,
+    log_levels,
+    logs,
+    programs,
+    savepoints,
+    top,
+)
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
 from firesteel.client.cli.refused import VERBS as REFUSED_VERBS
@@ -19,6 +31,7 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 
 _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "run": programs.run,
+    "run-application": applications.run_application,
     "info": programs.info,
     "upgrade": programs.upgrade,
     "list": jobs.list_jobs,

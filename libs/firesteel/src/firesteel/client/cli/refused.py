@@ -11,7 +11,6 @@ _YARN: Final = "clusters on YARN come with a later version; -m HOST:PORT names a
 _JAVA: Final = "Java programs don't run here; name a Python program: `firesteel run program.py`"
 
 VERBS: Final = {
-    "run-application": "application mode comes with a later version; `firesteel run` submits to a session cluster",
     "help": "use `firesteel --help` or `firesteel VERB --help`",
     "modify": "a running job can't be rescaled; stop it with a savepoint, and run it with -s PATH and another -p",
 }

@@ -10,7 +10,8 @@ from firesteel.common.io import InputFormat
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import BulkFormat, FileFormat
-from firesteel.connectors.file_source import FileSource, local_path
+from firesteel.connectors.file_source import FileSource, file_path
+from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.formats.avro_blocks import MARKER_BYTES, Container, find_marker
 from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo, fastavro_module
 from firesteel.connectors.malformed import MalformedRecords
@@ -44,7 +45,7 @@ class AvroFormat(BulkFormat):
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the blocks that belong to the range."""
-        return _AvroCursor(split, self._schema, malformed)
+        return _AvroCursor(split, self._schema, malformed, self.files)
 
     def produced_type(self) -> TypeInformation | None:
         """Records of the schema, if one was given."""
@@ -68,7 +69,7 @@ class AvroInputFormat(InputFormat):
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: AvroSchema) -> None:
-        self._path = local_path(path, "AvroInputFormat", "reads")
+        self._path = file_path(path, "AvroInputFormat")
         self._schema = schema
 
     def get_produced_type(self) -> GenericRecordAvroTypeInfo:
@@ -90,11 +91,13 @@ class _AvroCursor(SplitCursor[Any]):
     The position is ``[byte at which a block begins, records of it that were given out]``.
     """
 
-    def __init__(self, split: Split, schema: AvroSchema | None, malformed: MalformedRecords) -> None:
+    def __init__(
+        self, split: Split, schema: AvroSchema | None, malformed: MalformedRecords, files: FileSystems
+    ) -> None:
         self._path = str(split.data["path"])
         self._start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
         self._schema, self._malformed = schema, malformed
-        self._stream: IO[bytes] = open(self._path, "rb")  # noqa: SIM115 - closed by close()
+        self._stream: IO[bytes] = files.of(self._path).open(self._path)
         self._file: Container | None = None
         self._records: list[Any] = []
         self._given = 0

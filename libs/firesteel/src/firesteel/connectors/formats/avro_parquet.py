@@ -108,7 +108,7 @@ class AvroParquetReaders(StreamFormat):
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""
-        return ParquetCursor(split, malformed, _RecordColumns(self._schema), BATCH_ROWS)
+        return ParquetCursor(split, malformed, _RecordColumns(self._schema), BATCH_ROWS, self.files)
 
     def produced_type(self) -> TypeInformation:
         """Records of the schema."""

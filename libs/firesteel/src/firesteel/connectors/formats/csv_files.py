@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
 from typing import IO, Any, Final
 
@@ -13,6 +12,7 @@ from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import StreamFormat
+from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
@@ -67,7 +67,7 @@ class CsvReaderFormat(StreamFormat):
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the rows that begin in the range."""
         columnar = malformed.policy is not MalformedPolicy.EMIT and CsvColumns.reads(self._schema)
-        cursor = _CsvCursor(split, self._schema, malformed, self._one_line, columnar=columnar)
+        cursor = _CsvCursor(split, self._schema, malformed, self._one_line, columnar=columnar, files=self.files)
         return cursor if self._wanted is None else _Narrowed(cursor, self._wanted)
 
     def produced_type(self) -> TypeInformation:
@@ -167,8 +167,16 @@ class _CsvCursor(SplitCursor[Any]):
     """The position is ``[byte at which the next row begins, 0]``."""
 
     def __init__(
-        self, split: Split, schema: CsvSchema, malformed: MalformedRecords, one_line: bool, *, columnar: bool
+        self,
+        split: Split,
+        schema: CsvSchema,
+        malformed: MalformedRecords,
+        one_line: bool,
+        *,
+        columnar: bool,
+        files: FileSystems,
     ) -> None:
+        self._files = files
         self._path = str(split.data["path"])
         self._dialect = schema.dialect
         self._options = reader_options(schema.dialect)
@@ -179,7 +187,7 @@ class _CsvCursor(SplitCursor[Any]):
         self._data_start = 0
         self._bad_head: str | None = None
         self._malformed = malformed
-        self._blocks = LineBlocks(split, malformed)
+        self._blocks = LineBlocks(split, malformed, files=files)
         if not self._blocks.damaged and (schema.dialect.use_header or schema.dialect.skip_first_row):
             try:
                 self._read_head(schema)
@@ -200,8 +208,8 @@ class _CsvCursor(SplitCursor[Any]):
 
     def _read_head(self, schema: CsvSchema) -> None:
         """Find out where the rows begin, and in which order the columns stand."""
-        whole = Split("", {"path": self._path, "start": 0, "end": os.path.getsize(self._path)})
-        blocks = LineBlocks(whole, MalformedRecords())
+        whole = Split("", {"path": self._path, "start": 0, "end": self._files.of(self._path).size(self._path)})
+        blocks = LineBlocks(whole, MalformedRecords(), files=self._files)
         try:
             feed = _Feed(blocks, comments=self._dialect.allow_comments, one_line=self._one_line)
             rows = csv.reader(feed, **self._options)

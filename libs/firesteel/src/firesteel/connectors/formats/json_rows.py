@@ -204,7 +204,8 @@ class JsonLinesFormat(StreamFormat):
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the lines that begin in the range."""
         parse = json_parser(self._type_info, fail_on_missing_field=self._fail_on_missing)
-        return ParsedLineCursor(LineBlocks(split, malformed), lambda line: parse(line) if line.strip() else NOTHING)
+        blocks = LineBlocks(split, malformed, files=self.files)
+        return ParsedLineCursor(blocks, lambda line: parse(line) if line.strip() else NOTHING)
 
     def produced_type(self) -> TypeInformation | None:
         """The declared type."""

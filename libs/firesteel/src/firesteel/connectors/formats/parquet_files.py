@@ -12,6 +12,7 @@ from firesteel.common.serialization import BulkWriter, RowDataBulkWriterFactory
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import BulkFormat
+from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.formats.arranged import arranged
 from firesteel.connectors.formats.type_texts import digits_of, narrowed, narrowed_digits
 from firesteel.connectors.formats.type_texts import row_type as checked_row_type
@@ -78,7 +79,7 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         """A cursor over the row groups that begin in the range."""
         mixed = malformed.policy is MalformedPolicy.EMIT  # then the source's type is not that of rows
         columns = _RowColumns(self._row_type, self._digits, self._case_sensitive, as_rows=mixed)
-        return ParquetCursor(split, malformed, columns, self._batch_size)
+        return ParquetCursor(split, malformed, columns, self._batch_size, self.files)
 
     def produced_type(self) -> TypeInformation:
         """The row type."""
@@ -161,9 +162,13 @@ class ParquetCursor(SplitCursor[Any]):
         malformed: is told of row groups that can't be read.
         columns: ``chosen(schema of the file)`` names the columns to read; called with a batch it gives the values.
         batch_size: rows that are decoded at once.
+        files: where the file is opened.
     """
 
-    def __init__(self, split: Split, malformed: MalformedRecords, columns: Any, batch_size: int) -> None:
+    def __init__(
+        self, split: Split, malformed: MalformedRecords, columns: Any, batch_size: int, files: FileSystems
+    ) -> None:
+        self._files = files
         self._path = str(split.data["path"])
         self._start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
         self._malformed, self._columns, self._batch_size = malformed, columns, batch_size
@@ -202,11 +207,16 @@ class ParquetCursor(SplitCursor[Any]):
         self._given += len(values)
         return Chunk(values, [self._groups[0], self._given])
 
+    def _source(self) -> Any:
+        """Local files are read by Arrow itself; of others it asks for the bytes of columns that it wants."""
+        system = self._files.of(self._path)
+        return system.open(self._path) if system.remote else self._path
+
     def _begin(self) -> list[Any]:
         """Open the file; what stands for one that can't be read."""
         self._groups = []
         try:
-            self._file = file = pq.ParquetFile(self._path)
+            self._file = file = pq.ParquetFile(self._source())
             self._chosen = self._columns.chosen(file.schema_arrow)
         except (pa.ArrowException, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:

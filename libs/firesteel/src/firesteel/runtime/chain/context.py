@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import (
@@ -94,6 +95,7 @@ class OperatorContext:
         call_later: has something called after so many seconds, on the task's loop; what it raises fails the task.
         checkpointing: the job takes checkpoints.
         make_durable: has something done before a checkpoint is acknowledged; what it raises fails the task.
+        settings: of the job, those that slots read.
     """
 
     info: TaskInfo
@@ -108,6 +110,7 @@ class OperatorContext:
     checkpointing: bool = False
     make_durable: Callable[[Callable[[], None]], None] = lambda work: work()
     metrics: MetricRegistry = None  # type: ignore[assignment] # made below
+    settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         if self.metrics is None:
@@ -286,6 +289,12 @@ class TaskWriterContext(WriterContext):
         self._make_durable = context.make_durable
         self._operator_id, self._checkpointing = operator_id, context.checkpointing
         self._metrics: MetricGroup | None = None
+        self._settings = context.settings
+
+    @property
+    def settings(self) -> Settings:
+        """Of the job."""
+        return self._settings
 
     def opened(self, context: OperatorContext, operator: str = "") -> None:
         """The task has been made: from now on it can call at a time, and have something done by others."""

@@ -188,6 +188,7 @@ class Deployer:
             stdout_writable=services.stdout_writable,
             checkpointing=checkpointing,
             metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
+            settings=self._settings,
         )
         for index, operator in enumerate(plan.operators):
             operator.create(replace(context, stamp=plan.stage_of[index].stamp))
@@ -269,6 +270,7 @@ class Deployer:
             on_readable,
             TaskRuntimeContext(info, operator.name, None, context.metrics),
             finished=finished,
+            settings=context.settings,
         )
 
     def _state_directory(self, descriptor: TaskDescriptor) -> str:
@@ -372,6 +374,7 @@ class Deployer:
                 info.execution_id, group, watermark
             ),
             runtime_context=TaskRuntimeContext(info, head.name, None, context.metrics),
+            settings=context.settings,
             operator=head,
             finished=finished,
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from firesteel.config import Settings
 from firesteel.core.errors import ProgramError, ProtocolError
 from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import ReaderInfo, Split, SplitEnumerator, SplitEnumeratorContext
@@ -60,11 +61,12 @@ class EnumeratorInput(TaskInput):
         runtime_context: RuntimeContext | None = None,
         *,
         finished: bool = False,
+        settings: Settings | None = None,
     ) -> None:
         self._operator, self._token, self._say, self._on_readable = operator, token, say, on_readable
         self._loop: TaskLoop | None = None
         self._guard = Guard()
-        self._context = _Context(self, readers, SplitCodec(operator.name, operator.source), runtime_context)
+        self._context = _Context(self, readers, SplitCodec(operator.name, operator.source), runtime_context, settings)
         self._calls: deque[_Call] = deque()
         self._added = self._handled = 0
         self._barrier_behind: int | None = None
@@ -259,12 +261,22 @@ class _Context(SplitEnumeratorContext):
     """What the enumerator may do."""
 
     def __init__(
-        self, inputs: EnumeratorInput, parallelism: int, codec: SplitCodec, runtime_context: RuntimeContext | None
+        self,
+        inputs: EnumeratorInput,
+        parallelism: int,
+        codec: SplitCodec,
+        runtime_context: RuntimeContext | None,
+        settings: Settings | None,
     ) -> None:
         self._inputs, self._parallelism, self.codec = inputs, parallelism, codec
         self._runtime_context = runtime_context
+        self._settings = Settings() if settings is None else settings
         self.readers: dict[int, ReaderInfo] = {}
         self._told_no_more: set[int] = set()
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
 
     def current_parallelism(self) -> int:
         return self._parallelism

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.schema import uncolumnar
@@ -85,9 +86,20 @@ class TaskReaderContext(ReaderContext):
     """What a reader may ask."""
 
     def __init__(
-        self, info: TaskInfo, clock: Clock, wake_up: Callable[[], None], runtime_context: RuntimeContext | None = None
+        self,
+        info: TaskInfo,
+        clock: Clock,
+        wake_up: Callable[[], None],
+        runtime_context: RuntimeContext | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._info, self._clock, self._wake_up, self._runtime_context = info, clock, wake_up, runtime_context
+        self._settings = Settings() if settings is None else settings
+
+    @property
+    def settings(self) -> Settings:
+        """Of the job."""
+        return self._settings
 
     @property
     def subtask_index(self) -> int:
@@ -179,6 +191,7 @@ class SourceInput(UserCode, TaskInput):
         operator: Operator | None = None,
         finished: bool = False,
         max_columnar_records: int | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.name = name
         self._operator, self._finished = operator, finished
@@ -214,7 +227,7 @@ class SourceInput(UserCode, TaskInput):
         self._ended = False
         self._closed = False
         self._timer: Handle | None = None
-        context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context)
+        context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context, settings)
         self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
         refuse_coroutines(
             f"source {name!r}", self._reader, AWAITED if isinstance(self._reader, AsyncSourceReader) else ()

@@ -1,0 +1,1 @@
+"""Where files are: on local disks, in object stores, and wherever a plug-in reaches."""

@@ -1,0 +1,326 @@
+"""Files of the local disk, or of one that all hosts have mounted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Final
+
+from firesteel.connectors.file_patterns import is_pattern, matches, root_of
+from firesteel.connectors.filesystems.file_system import (
+    FileSystem,
+    MakeDurable,
+    PartCommitter,
+    PartOutput,
+    Persisted,
+    RecoverableWriter,
+    Recovered,
+    Refused,
+)
+from firesteel.connectors.hidden_files import HiddenFiles
+from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.core.files import sync_directory
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, CommitResult
+
+logger = logging.getLogger(__name__)
+
+_COPIED: Final = 1 << 20
+
+
+class LocalFileSystem(FileSystem):
+    """See the module. Paths are absolute."""
+
+    remote = False
+
+    @classmethod
+    def path_of(cls, text: str, what: str) -> str:
+        """The absolute path."""
+        return str(Path(text).absolute())
+
+    # -- reading
+
+    def check(self, path: str, refused: Refused, *, may_match_nothing: bool = False) -> None:
+        """Refuse a path that does not exist on this host, or can't be read.
+
+        The folder in front of the wildcards of a pattern has to be there.
+        """
+        if not is_pattern(path):
+            _check(path)
+            return
+        _check(root_of(path), f" (of {path!r})")
+        if not may_match_nothing and next(matches(path, refused), None) is None:
+            raise ProgramError(f"file source: nothing matches {path!r} on {socket.gethostname()}")
+
+    def find(self, path: str, refused: Refused) -> Iterator[tuple[str, int]]:
+        """Links are followed; each folder below a path is read once, however many links lead to it."""
+        for found in matches(path, refused) if is_pattern(path) else (path,):
+            if os.path.isdir(found):
+                for folder, names in _folders(found, refused):
+                    for name in sorted(names):
+                        if not name.startswith((".", "_")):
+                            yield from _file(os.path.join(folder, name))
+            else:
+                yield from _file(found)
+
+    def size(self, path: str) -> int:
+        """Bytes of a file."""
+        return os.path.getsize(path)
+
+    def open(self, path: str) -> IO[bytes]:
+        """The file."""
+        return open(path, "rb")
+
+    # -- writing
+
+    def writer(self, base_path: str, context: WriterContext) -> RecoverableWriter:
+        """Hidden files beside the visible ones."""
+        return _LocalWriter(Path(base_path), context)
+
+    def committer(self, context: WriterContext) -> PartCommitter:
+        """Renames files."""
+        return LocalCommitter(context)
+
+    def remove_temporary(self, path: str) -> None:
+        """Remove the file."""
+        Path(path).unlink(missing_ok=True)
+
+
+def unreadable_path(path: str) -> ProgramError:
+    """Says that nobody here may read it."""
+    return ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
+
+
+def _check(path: str, of: str = "") -> None:
+    if not os.path.exists(path):
+        raise ProgramError(f"file source: {path!r}{of} does not exist on {socket.gethostname()}")
+    if not os.access(path, os.R_OK):
+        raise unreadable_path(path)
+
+
+def _folders(path: str, refused: Refused) -> Iterator[tuple[str, list[str]]]:
+    """Folders and the names in them: first those that are no links, so that they keep their paths when links appear."""
+    known: set[tuple[int, int]] = set()
+    tops = deque([path])
+    while tops:
+        for folder, folders, names in os.walk(tops.popleft(), onerror=refused):
+            try:
+                found = os.stat(folder)
+            except FileNotFoundError:
+                continue
+            shown = sorted(name for name in folders if not name.startswith((".", "_")))
+            folders.clear()
+            if (found.st_dev, found.st_ino) in known:
+                continue
+            known.add((found.st_dev, found.st_ino))
+            for name in shown:
+                full = os.path.join(folder, name)
+                if os.path.islink(full):
+                    tops.append(full)
+                else:
+                    folders.append(name)
+            yield folder, names
+
+
+def _file(path: str) -> Iterator[tuple[str, int]]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:  # it was removed in the meantime
+        return
+    if stat.S_ISREG(found.st_mode):
+        yield path, found.st_size
+
+
+# -- writing
+
+
+def _sync(descriptor: int, path: str) -> None:
+    """Sync by a descriptor of its own, since the file may be closed by now."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}: what was written may be lost", path) from error
+    finally:
+        os.close(descriptor)
+
+
+def sync_folders(folders: Iterable[Path]) -> None:
+    """Make names in these folders durable; of those that are there and may be read."""
+    for folder in folders:
+        try:
+            sync_directory(folder)
+        except (FileNotFoundError, PermissionError):
+            continue
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}: names in it may be lost", str(folder)) from error
+
+
+class LocalOutput(PartOutput):
+    """A hidden file.
+
+    Args:
+        hidden, visible: its path until and after the commit; the first one does not exist yet.
+        context: None = nobody is told of it.
+        replaces: paths of files that are of no use when this one is visible.
+    """
+
+    def __init__(
+        self, hidden: Path, visible: Path, context: WriterContext | None = None, replaces: tuple[str, ...] = ()
+    ) -> None:
+        self.stream: BinaryIO = open(hidden, "xb")  # noqa: SIM115 - closed by close(), discard() or abort()
+        self.path = str(visible)
+        self._hidden, self._context, self._replaces = hidden, context, replaces
+
+    def copy(self, path: Path, size: int) -> None:
+        """Begin with so many bytes of another file.
+
+        Raises:
+            StateRestoreError: it is shorter.
+        """
+        left = size
+        with open(path, "rb") as stream:
+            while left and (data := stream.read(min(left, _COPIED))):
+                left -= self.stream.write(data)
+        if left:
+            raise StateRestoreError(f"file sink: {path} is shorter than {size} bytes")
+
+    def _sync(self, make_durable: MakeDurable) -> None:
+        self.stream.flush()
+        make_durable(partial(_sync, os.dup(self.stream.fileno()), str(self._hidden)))
+
+    def persist(self, make_durable: MakeDurable) -> Persisted:
+        """Its path and size; it is synced."""
+        self._sync(make_durable)
+        plain = {"hidden": str(self._hidden), "visible": self.path, "size": self.stream.tell()}
+        return Persisted(plain | ({"former": self._replaces} if self._replaces else {}))
+
+    def close(self, make_durable: MakeDurable) -> None:
+        """Sync and close it."""
+        self._sync(make_durable)
+        self.stream.close()
+
+    def committable(self) -> dict[str, Any]:
+        """Both names, and what goes when it is visible."""
+        plain: dict[str, Any] = {"from": str(self._hidden), "to": self.path, "size": self._hidden.stat().st_size}
+        return plain | ({"remove": self._replaces} if self._replaces else {})
+
+    def keep(self) -> None:
+        """It goes with the checkpoints of the job."""
+        if not self.kept and self._context is not None:
+            self._context.keep_temporary_file(str(self._hidden))
+        self.kept = True
+
+    def discard(self) -> None:
+        """Close it; it stays hidden."""
+        self.stream.close()
+
+    def abort(self) -> None:
+        """Close and remove it."""
+        self.stream.close()
+        self._hidden.unlink(missing_ok=True)
+        if self._context is not None:
+            self._context.forget_temporary_file(str(self._hidden))
+
+
+class _LocalWriter(RecoverableWriter):
+    def __init__(self, base_path: Path, context: WriterContext) -> None:
+        self._base_path, self._context = base_path, context
+        self._hidden = HiddenFiles(context)
+        self._begun_in: set[Path] = set()
+        """Folders with new entries, which are not synced."""
+
+    def begin(self, folder: str, name: str) -> PartOutput:
+        return self._begin(self._base_path / folder, name, ())
+
+    def _begin(self, folder: Path, name: str, replaces: tuple[str, ...]) -> LocalOutput:
+        made = LocalOutput(self._hidden.begin(folder, name), folder / name, self._context, replaces)
+        self._begun_in |= {folder, *(parent for parent in folder.parents if parent.is_relative_to(self._base_path))}
+        return made
+
+    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> Recovered:
+        """A part that begins with what the checkpoint has of another one.
+
+        That one is left as it is until this one is visible. Nobody knows whether the attempt before is still alive, and
+        about to write into its file.
+        """
+        kept = persisted.plain
+        hidden, visible, size = Path(kept["hidden"]), Path(kept["visible"]), int(kept["size"])
+        if not hidden.exists() or hidden.stat().st_size < size:
+            raise StateRestoreError(
+                f"file sink: {hidden}, of which the checkpoint needs {size} bytes, is missing or too short"
+            )
+        self._hidden.keep_restored(hidden)
+        left = self._hidden.remove_own(kept.get("former", ()))
+        output = self._begin(visible.parent, visible.name, (str(hidden), *left))
+        try:
+            output.copy(hidden, size)
+        except BaseException:
+            output.abort()
+            raise
+        return Recovered(output)
+
+    def remove_orphans(self) -> None:
+        self._hidden.remove_orphans(self._base_path)
+
+    def prepare(self, make_durable: MakeDurable) -> None:
+        if self._begun_in:
+            make_durable(partial(sync_folders, frozenset(self._begun_in)))
+            self._begun_in.clear()
+
+
+class LocalCommitter(PartCommitter):
+    """Gives parts their names, then removes what they stand for: parts that were joined, or that they go on from.
+
+    A committable is ``from`` and ``to``; ``size``, if it is known; ``remove``, paths. Renaming is done or not done. A
+    file that was in a part is there until the part is visible.
+
+    Args:
+        context: of the subtask.
+    """
+
+    def __init__(self, context: WriterContext) -> None:
+        self._context = context
+
+    def commit(self, committables: Sequence[Mapping[str, Any]], *, again: bool) -> list[CommitResult]:
+        """Rename them."""
+        renamed: set[Path] = set()
+        results = [self._commit(plain, renamed, again=again) for plain in committables]
+        if renamed:
+            self._context.make_durable(partial(sync_folders, renamed))
+        return results
+
+    def _commit(self, plain: Mapping[str, Any], renamed: set[Path], *, again: bool) -> CommitResult:
+        hidden, visible, size = plain["from"], plain["to"], plain.get("size", 0)
+        try:
+            if os.stat(hidden).st_size < size:
+                return CommitResult(CommitOutcome.FAILED, f"part file {hidden} is shorter than {size} bytes")
+            os.replace(hidden, visible)
+        except FileNotFoundError:
+            result = ALREADY_COMMITTED
+            if not os.path.exists(visible):
+                if not again:
+                    return CommitResult(CommitOutcome.FAILED, f"part file {hidden} has vanished")
+                logger.warning(
+                    "part file %s is gone, and %s is hidden no more: it was committed before the restart, and somebody "
+                    "has taken it away",
+                    visible, hidden,
+                )  # fmt: skip
+        except OSError as error:
+            return CommitResult(CommitOutcome.UNKNOWN, f"{hidden} could not be renamed: {error}")
+        else:
+            result = COMMITTED
+        renamed.add(Path(visible).parent)
+        self._context.forget_temporary_file(hidden)
+        try:
+            for path in plain.get("remove", ()):
+                Path(path).unlink(missing_ok=True)
+                self._context.forget_temporary_file(path)
+        except OSError as error:
+            return CommitResult(CommitOutcome.UNKNOWN, f"{error.filename} could not be removed: {error.strerror}")
+        return result

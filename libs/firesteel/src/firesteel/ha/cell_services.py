@@ -1,0 +1,135 @@
+"""High-availability services of any coordination service that offers cells (``firesteel.ha.cells``), with payloads in a
+directory or an object store.
+
+Who leads, and small records, are in the cells: one for each component. The coordination service itself refuses what an
+epoch that is over writes. Payloads need no fence: each has a name of its own, which only a record makes count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from firesteel.checkpoint.store import CompletedCheckpointStore
+from firesteel.ha.cells import Cells, Change, put, settle
+from firesteel.ha.checkpoint_cells import CellCheckpointStore
+from firesteel.ha.documents import decode, encode
+from firesteel.ha.job_cells import CellJobStore
+from firesteel.ha.jobs import JobStore
+from firesteel.ha.payloads import Payloads
+from firesteel.ha.retrieval import Attempts, Listener
+from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
+
+logger = logging.getLogger(__name__)
+_ATTEMPTS = "attempts"
+
+
+class CellServices(HighAvailabilityServices):
+    """See ``HighAvailabilityServices`` and the head of this module.
+
+    Args:
+        cells: of the cluster; closed with this object.
+        payloads: of the cluster; closed with this object.
+    """
+
+    def __init__(self, cells: Cells, payloads: Payloads) -> None:
+        self.cells, self.payloads = cells, payloads
+
+    def campaign(self, component: str) -> Leadership | None:
+        """See ``HighAvailabilityServices``."""
+        epoch = self.cells.campaign(component)
+        if epoch is None:
+            return None
+        try:
+            return CellLeadership(self.cells, component, epoch, attempts_in(self.cells, component))
+        except OSError:
+            self.cells.release(component, epoch)
+            raise
+
+    def leader(self, component: str) -> Leader | None:
+        """See ``HighAvailabilityServices``."""
+        return self.cells.leader(component)
+
+    def watch(self, component: str, listener: Listener) -> Callable[[], None]:
+        """See ``HighAvailabilityServices``."""
+        return self.cells.watch(component, listener)
+
+    def depose(self, component: str) -> None:
+        """See ``HighAvailabilityServices``."""
+        self.cells.depose(component)
+
+    def job_store(self, leadership: Leadership) -> JobStore:
+        """See ``HighAvailabilityServices``."""
+        return CellJobStore(self.cells, self.payloads, leadership.component, leadership.epoch)
+
+    def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
+        """See ``HighAvailabilityServices``."""
+        return CellCheckpointStore(
+            self.cells, self.payloads, of_job(job_id), leadership.epoch, self._metadata_of(job_id)
+        )
+
+    def forget_job(self, job_id: str) -> None:
+        """See ``HighAvailabilityServices``."""
+        for payload in self.payloads.names(self._metadata_of(job_id)):
+            self.payloads.remove(payload)
+        self.cells.forget(of_job(job_id))
+
+    def remembers_job(self, job_id: str) -> bool:
+        """See ``HighAvailabilityServices``."""
+        return self.cells.exists(of_job(job_id))
+
+    def close(self) -> None:
+        """See ``HighAvailabilityServices``."""
+        self.cells.close()
+        self.payloads.close()
+
+    @staticmethod
+    def _metadata_of(job_id: str) -> str:
+        return f"checkpoints/{job_id}"
+
+
+class CellLeadership(Leadership):
+    """See ``Leadership``.
+
+    Args:
+        cells: where it was won.
+        component: what is led.
+        epoch: see ``Leadership``.
+        attempts: see ``Leadership``.
+    """
+
+    def __init__(self, cells: Cells, component: str, epoch: int, attempts: Attempts) -> None:
+        self._cells, self.component, self.epoch, self.attempts = cells, component, epoch, attempts
+
+    def announce(self, address: str, token: str) -> None:
+        """See ``Leadership``."""
+        self._cells.announce(self.component, Leader(self.epoch, address, token))
+
+    def note_attempts(self, attempts: Attempts) -> None:
+        """See ``Leadership``."""
+
+        def plan() -> Sequence[Change] | None:
+            there = self._cells.read(self.component, _ATTEMPTS)
+            value = encode(_ATTEMPTS, attempts.behind(attempts_in(self._cells, self.component)).to_plain())
+            return None if there is not None and there.value == value else [put(_ATTEMPTS, value, there)]
+
+        settle(self._cells, self.component, self.epoch, plan)
+
+    def check(self) -> None:
+        """See ``Leadership``."""
+        self._cells.check(self.component, self.epoch)
+
+    def release(self) -> None:
+        """See ``Leadership``."""
+        self._cells.release(self.component, self.epoch)
+
+
+def attempts_in(cells: Cells, component: str) -> Attempts:
+    """What the leaders of a component have noted; see ``Leadership``.
+
+    Raises:
+        OSError: it can't be read for now.
+        DamagedEntryError: it is not what was written.
+    """
+    there = cells.read(component, _ATTEMPTS)
+    return Attempts() if there is None else Attempts.from_plain(decode(_ATTEMPTS, there.value))

@@ -1,0 +1,323 @@
+"""What is too large for a record of a cell: graphs and blobs of jobs, archives, metadata. Its name is in a record.
+
+A payload is a *document* (bytes) or a *folder* (files). Each has a name of its own, which is never used again: it is
+written once, read, and removed. So nobody has to be kept from writing: what a leader of the past writes is in no
+record, and whoever leads removes it one day.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from firesteel.checkpoint.places import S3Place, is_s3, s3_place
+from firesteel.config import Settings
+from firesteel.config.recovery_options import HA_STORAGE_DIRECTORY
+from firesteel.core.errors import CheckpointStorageError
+from firesteel.ha.disk import Disk
+
+if TYPE_CHECKING:
+    from firesteel.checkpoint.s3_client import S3Client
+
+_INCOMING: Final = ".incoming"
+
+
+class Payloads(ABC):
+    """See the head of this module.
+
+    Names are parts with slashes between them. Whatever can't be done raises ``OSError``; what is not there
+    ``FileNotFoundError``. Methods may block, and be called on several threads at once.
+    """
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """Where payloads are, for people."""
+
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """A new document; safe when this returns."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """The content of a document."""
+
+    @abstractmethod
+    def receive(self) -> Path:
+        """A new folder of this host, for parts of a payload; ``store`` or ``drop`` takes it away."""
+
+    @abstractmethod
+    def store(self, received: Path, name: str) -> Path:
+        """Make a folder from ``receive`` a payload; safe when this returns: where its files can be read on this host.
+
+        Only the folder and its sub-folders of one level hold files.
+        """
+
+    @abstractmethod
+    def fetch(self, name: str) -> Path:
+        """Where the files of a folder can be read on this host."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a payload; nothing there is fine."""
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """Names of payloads right below a name, sorted."""
+
+    @abstractmethod
+    def drop(self, received: Path) -> None:
+        """Delete what was received and is not wanted; nothing there is fine."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """This process is the one that receives: what others have received and not stored goes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held on this host. Idempotent."""
+
+
+class DirectoryPayloads(Payloads):
+    """Files of a directory, which all hosts see that have to.
+
+    Args:
+        directory: private to the cluster; made when it is needed. None: one for temporary files, for as long as this
+            object is used.
+        disk: how files are written.
+    """
+
+    def __init__(self, directory: Path | None, disk: Disk | None = None) -> None:
+        self._given, self._disk = directory, disk or Disk()
+        self._made: Path | None = None
+        self._making = threading.Lock()
+
+    @property
+    def directory(self) -> Path:
+        """Where payloads are."""
+        if self._given is not None:
+            return self._given
+        with self._making:
+            self._made = self._made or Path(tempfile.mkdtemp(prefix="firesteel-jobs-"))
+            return self._made
+
+    @property
+    def where(self) -> str:
+        """See ``Payloads``."""
+        return str(self.directory)
+
+    def write(self, name: str, content: bytes) -> None:
+        """See ``Payloads``."""
+        path, disk = self.directory / name, self._disk
+        disk.make_directory(path.parent)
+        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            disk.write(part, content)
+            disk.sync(part)
+            disk.rename(part, path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+        disk.sync(path.parent)
+
+    def read(self, name: str) -> bytes:
+        """See ``Payloads``."""
+        return (self.directory / name).read_bytes()
+
+    def receive(self) -> Path:
+        """See ``Payloads``."""
+        path = self.directory / _INCOMING / uuid.uuid4().hex
+        self._disk.make_directory(path)
+        return path
+
+    def store(self, received: Path, name: str) -> Path:
+        """See ``Payloads``."""
+        path, disk = self.directory / name, self._disk
+        for inner in (*received.glob("*/*"), *received.iterdir(), received):
+            disk.sync(inner)
+        disk.make_directory(path.parent)
+        disk.rename(received, path)
+        disk.sync(path.parent)
+        return path
+
+    def fetch(self, name: str) -> Path:
+        """See ``Payloads``."""
+        path = self.directory / name
+        path.stat()
+        return path
+
+    def remove(self, name: str) -> None:
+        """See ``Payloads``."""
+        path = self.directory / name
+        gone = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with suppress(FileNotFoundError):
+            self._disk.rename(path, gone)  # at once out of sight: half a payload is never seen
+            self._disk.remove_tree(gone)
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Payloads``."""
+        path = self.directory / folder
+        found = path.iterdir() if path.is_dir() else ()
+        return sorted(f"{folder}/{one.name}" for one in found if not one.name.startswith("."))
+
+    def drop(self, received: Path) -> None:
+        """See ``Payloads``."""
+        self._disk.remove_tree(received)
+
+    def begin(self) -> None:
+        """See ``Payloads``."""
+        self._disk.make_directory(self.directory)
+        self._disk.remove_tree(self.directory / _INCOMING)
+
+    def close(self) -> None:
+        """See ``Payloads``."""
+        directory, self._made = self._given or self._made, None
+        if directory is not None and not self._disk.durable:
+            self._disk.remove_tree(directory)
+
+
+class S3Payloads(Payloads):
+    """Objects of an object store; files that are to be read are brought to this host.
+
+    Args:
+        client: of the store.
+        place: private to the cluster.
+        local: a directory of this host for what is received or brought here; None: one for temporary files.
+    """
+
+    def __init__(self, client: S3Client, place: S3Place, local: Path | None = None) -> None:
+        self._client, self._place = client, place
+        self._given = local
+        self._made: Path | None = None
+        self._making = threading.Lock()
+
+    @property
+    def where(self) -> str:
+        """See ``Payloads``."""
+        return str(self._place)
+
+    def write(self, name: str, content: bytes) -> None:
+        """See ``Payloads``."""
+        try:
+            self._client.put(self._place / name, content)
+        except CheckpointStorageError as error:
+            raise OSError(str(error)) from error
+
+    def read(self, name: str) -> bytes:
+        """See ``Payloads``."""
+        return self._get(self._place / name)
+
+    def _get(self, place: S3Place) -> bytes:
+        from firesteel.checkpoint.s3_client import NoSuchObjectError
+
+        try:
+            return self._client.get(place)[0]
+        except NoSuchObjectError as error:
+            raise FileNotFoundError(f"{place}: there is no such object") from error
+        except CheckpointStorageError as error:
+            raise OSError(str(error)) from error
+
+    @property
+    def _local(self) -> Path:
+        with self._making:
+            if self._made is None:
+                self._made = Path(
+                    tempfile.mkdtemp(prefix="firesteel-payloads-") if self._given is None else self._given / "payloads"
+                )
+            return self._made
+
+    def receive(self) -> Path:
+        """See ``Payloads``."""
+        path = self._local / _INCOMING / uuid.uuid4().hex
+        path.mkdir(mode=0o700, parents=True)
+        return path
+
+    def store(self, received: Path, name: str) -> Path:
+        """See ``Payloads``."""
+        for file in sorted(path for path in (*received.glob("*/*"), *received.iterdir()) if path.is_file()):
+            self.write(f"{name}/{file.relative_to(received).as_posix()}", file.read_bytes())
+        path = self._local / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        received.rename(path)
+        return path
+
+    def fetch(self, name: str) -> Path:
+        """See ``Payloads``."""
+        path = self._local / name
+        if path.is_dir():
+            return path
+        keys = self._keys(self._place / name / "")
+        if not keys:
+            raise FileNotFoundError(f"{self._place / name}: there is no such payload")
+        received = self.receive()
+        try:
+            for key in keys:
+                file = received / key.removeprefix(f"{(self._place / name).key}/")
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file.write_bytes(self._get(S3Place(self._place.bucket, key)))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            received.rename(path)
+        finally:
+            self.drop(received)
+        return path
+
+    def remove(self, name: str) -> None:
+        """See ``Payloads``."""
+        if self._made is not None:
+            self.drop(self._made / name)
+        place = self._place / name
+        try:
+            self._client.delete(place.bucket, [*self._keys(place / ""), place.key])
+        except CheckpointStorageError as error:
+            raise OSError(str(error)) from error
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Payloads``."""
+        place = self._place / folder / ""
+        parts = {key.removeprefix(place.key).partition("/")[0] for key in self._keys(place, "/")}
+        return sorted(f"{folder}/{part}" for part in parts if part)
+
+    def _keys(self, place: S3Place, delimiter: str = "") -> list[str]:
+        try:
+            return [one.key for one in self._client.find(place, delimiter)]
+        except CheckpointStorageError as error:
+            raise OSError(str(error)) from error
+
+    def drop(self, received: Path) -> None:
+        """See ``Payloads``."""
+        shutil.rmtree(received, ignore_errors=True)
+
+    def begin(self) -> None:
+        """See ``Payloads``."""
+        shutil.rmtree(self._local, ignore_errors=True)
+
+    def close(self) -> None:
+        """See ``Payloads``."""
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+
+
+def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | None) -> Payloads:
+    """Those of a cluster.
+
+    Args:
+        storage: a directory, or a URI of an object store.
+        cluster: its name there.
+        settings: of the cluster.
+        local: a directory of this host and cluster.
+
+    Raises:
+        ConfigurationError: they can't be used.
+    """
+    if not is_s3(storage):
+        return DirectoryPayloads(Path(storage.removeprefix("file://")).expanduser() / cluster / "payloads")
+    from firesteel.checkpoint.s3_client import S3Client
+
+    place = s3_place(storage, HA_STORAGE_DIRECTORY.key) / cluster / "payloads"
+    return S3Payloads(S3Client(settings), place, local)

@@ -1,0 +1,200 @@
+"""Keeps the services of a JobManager alive, as one process group: each may die alone, and is started again.
+
+No event loop and no threads: whoever starts this process sees one process that ends when the cluster does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+from firesteel.core.process import die_with_parent
+from firesteel.service.process import EXIT_CONFIGURATION
+
+logger = logging.getLogger(__name__)
+SERVICES: Final = ("resourcemanager", "jobmaster", "dispatcher")
+"""In the order of their start; they are stopped in the other one."""
+MOST_DEATHS: Final = 6
+DEATH_WINDOW: Final = 120.0
+"""A service that ends more often within so many seconds does not get up any more: the supervisor gives up."""
+_PAUSE: Final = 1.0
+_LOOK: Final = 0.2
+STOP_SECONDS: Final = 40.0
+"""A service that was told to stop is killed after this time."""
+
+
+@dataclass
+class _Child:
+    name: str
+    command: Sequence[str]
+    out: Path | None
+    process: subprocess.Popen[bytes] | None = None
+    deaths: deque[float] = field(default_factory=deque)
+    start_at: float = 0.0
+    starts: int = 0
+
+
+class Supervisor:
+    """Runs the services until the cluster ends, or a signal comes.
+
+    Args:
+        commands: service -> command line.
+        out: service -> file of what it prints; none: where this process prints.
+        is_over: whether the cluster has ended by itself: what has ended then is not started again.
+        started: called in each look, until it says that all is up.
+        while_open: the services are stopped at its end of file, as by a signal; None = nobody holds it.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        out: Mapping[str, Path],
+        is_over: Callable[[], bool],
+        started: Callable[[], bool] = lambda: True,
+        while_open: IO[Any] | None = None,
+    ) -> None:
+        self._while_open = while_open
+        self._children = [_Child(name, command, out.get(name)) for name, command in commands.items()]
+        self._is_over, self._started = is_over, started
+        self._signals = 0
+
+    def run(self) -> str:
+        """Returns why it ended: ``OVER`` (the cluster has), ``STOPPED`` (by a signal), or what it has given up."""
+        with self._woken():
+            reason, is_up = "", False
+            try:
+                while not reason:
+                    reason = STOPPED if self._signals or self._is_left() else self._look()
+                    is_up = is_up or self._started()
+                    if not reason:
+                        self._pause()
+            finally:
+                self._end(reason == OVER)
+        return reason
+
+    @contextmanager
+    def _woken(self) -> Iterator[None]:
+        """Within this block signals wake ``_pause``: those for this process, and the death of a child."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        os.set_blocking(read, False)
+        handlers = {signal.SIGTERM: self._signalled, signal.SIGINT: self._signalled, signal.SIGCHLD: lambda *_: None}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        try:
+            self._woken_by = read
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(read)
+            os.close(write)
+
+    def _pause(self) -> None:
+        """Until a signal has come, or for the time between two looks."""
+        if select.select([self._woken_by], [], [], _LOOK)[0]:
+            os.read(self._woken_by, 1 << 16)
+
+    def _is_left(self) -> bool:
+        held = self._while_open
+        return held is not None and bool(select.select([held], [], [], 0)[0]) and not os.read(held.fileno(), 1)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            logger.warning("a second signal: the services are killed")
+            for child in self._children:
+                if child.process is not None and child.process.poll() is None:
+                    child.process.kill()
+
+    def _look(self) -> str:
+        now = time.monotonic()
+        for child in self._children:
+            process = child.process
+            if process is None:
+                if now >= child.start_at:
+                    self._start(child)
+                continue
+            code = process.poll()
+            if code is None:
+                continue
+            if self._is_over():
+                return OVER
+            child.process = None
+            child.deaths.append(now)
+            while now - child.deaths[0] > DEATH_WINDOW:
+                child.deaths.popleft()
+            if code == EXIT_CONFIGURATION and child.starts == 1:
+                return f"the {child.name} {REFUSED}"
+            if len(child.deaths) > MOST_DEATHS:
+                return f"the {child.name} has ended {len(child.deaths)} times within {DEATH_WINDOW:g} s"
+            child.start_at = now + _PAUSE * (len(child.deaths) - 1)
+            logger.warning("the %s has ended (%s); it is started again", child.name, _how(code))
+        return ""
+
+    def _start(self, child: _Child) -> None:
+        child.starts += 1
+        parent = os.getpid()
+        out = None if child.out is None else child.out.open("ab")
+        try:
+            child.process = subprocess.Popen(
+                list(child.command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=None if out is None else subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: die_with_parent(parent),  # single-threaded: nothing can be held here
+            )
+        finally:
+            if out is not None:
+                out.close()
+        logger.info("the %s is process %d", child.name, child.process.pid)
+
+    def _end(self, over: bool) -> None:
+        """Children end: by themselves, if the cluster is over, else each when it is told to, the Dispatcher first."""
+        if over:
+            self._wait(self._children, STOP_SECONDS)
+        for child in reversed(self._children):
+            if child.process is not None and child.process.poll() is None:
+                child.process.terminate()
+                self._wait([child], STOP_SECONDS)
+        for child in self._children:
+            if child.process is not None and child.process.poll() is None:
+                logger.error("the %s did not end in time, and is killed", child.name)
+                child.process.kill()
+                child.process.wait()
+
+    def _wait(self, children: Sequence[_Child], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for child in children:
+            while child.process is not None and child.process.poll() is None and time.monotonic() < deadline:
+                self._pause()
+
+
+OVER: Final = "OVER"
+REFUSED: Final = "refuses its configuration"
+STOPPED: Final = "STOPPED"
+
+
+def service_command(service: str, config_directory: Path | None, definitions: Sequence[str]) -> list[str]:
+    """The command line of a service."""
+    folder = [] if config_directory is None else ["--config-dir", str(config_directory)]
+    given = [word for one in definitions for word in ("-D", one)]
+    return [sys.executable, "-P", "-m", f"firesteel_{service}", *folder, *given]
+
+
+def _how(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

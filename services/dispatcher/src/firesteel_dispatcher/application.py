@@ -1,0 +1,237 @@
+"""One application: a program and the jobs that it submits, from its beginning to its end. Pure: events in, orders out.
+
+An application's way::
+
+                              a job failed, or main() raised
+    CREATED ---> RUNNING ----------------------------------> FAILING ---> FAILED
+                   |   \\
+                   |    `-----------------------------------> CANCELING --> CANCELED
+                   |          somebody cancelled it, or one of its jobs
+                   `---> FINISHED     main() has returned, and all jobs have ended
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from firesteel.core.errors import IllegalTransitionError, JobCancelledError
+from firesteel.core.ids import JobId
+
+NO_JOB: Final = "firesteel.core.errors.ProgramError"
+NO_JOB_TEXT: Final = "The application contains no execute() calls."
+_CANCELLED: Final = f"{JobCancelledError.__module__}.{JobCancelledError.__qualname__}"
+ENDED_JOBS: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
+
+
+class State(StrEnum):
+    """Of an application, with Flink's names."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    FAILING = "FAILING"
+    FAILED = "FAILED"
+    CANCELING = "CANCELING"
+    CANCELED = "CANCELED"
+    FINISHED = "FINISHED"
+
+
+ENDED: Final = frozenset({State.FAILED, State.CANCELED, State.FINISHED})
+MOVES: Final[Mapping[State, frozenset[State]]] = {
+    State.CREATED: frozenset({State.RUNNING, State.FAILING, State.CANCELING}),
+    State.RUNNING: frozenset({State.FINISHED, State.FAILING, State.CANCELING}),
+    State.FAILING: frozenset({State.FAILED}),
+    State.CANCELING: frozenset({State.CANCELED}),
+    State.FAILED: frozenset(),
+    State.CANCELED: frozenset(),
+    State.FINISHED: frozenset(),
+}
+"""Any other move is a bug."""
+
+
+class Order(StrEnum):
+    """What is to be done now."""
+
+    END_MAIN = "END_MAIN"
+    CANCEL_JOBS = "CANCEL_JOBS"
+    """All that have not ended."""
+
+
+@dataclass(frozen=True)
+class MainEnd:
+    """How ``main()`` ended.
+
+    Attributes:
+        exit_code: of its process; a signal that killed it is negative.
+        error: traceback, or what it said last; empty: none.
+        error_class: with its module; empty: none.
+    """
+
+    exit_code: int
+    error: str = ""
+    error_class: str = ""
+
+
+def class_of(error: BaseException) -> str:
+    """The class of an exception with its module, as it is shown."""
+    module = type(error).__module__
+    return type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"
+
+
+def job_ids(application_id: str) -> Iterator[JobId]:
+    """Ids of the jobs of an application, in the order in which it submits them: the first one has its own."""
+    number = 0
+    while True:
+        yield derived_id(application_id, number)
+        number += 1
+
+
+def derived_id(text: str, number: int) -> JobId:
+    """An id that follows from a text; number 0 of an id is that id."""
+    if number == 0 and len(text) == 32 and not text.strip("0123456789abcdef"):
+        return JobId(text)
+    return JobId(hashlib.sha256(f"{text}/{number}".encode()).hexdigest()[:32])
+
+
+@dataclass
+class Application:
+    """A program that runs, or ran.
+
+    Attributes:
+        id: 32 hex digits.
+        name: for people.
+        state: of now.
+        timestamps: state -> epoch ms at which it was entered.
+        exceptions: in the shape of ``/applications/:applicationid/exceptions``, the oldest first.
+        exit_code: of the command that waits for it, once it has ended.
+        jobs: that were seen, with their last states: ended ones may be forgotten elsewhere.
+        terminate_on_any_job: one job that fails or is cancelled ends it.
+    """
+
+    id: str
+    name: str
+    terminate_on_any_job: bool = True
+    state: State = State.CREATED
+    timestamps: dict[str, int] = field(default_factory=dict)
+    exceptions: list[dict[str, Any]] = field(default_factory=list)
+    exit_code: int | None = None
+    jobs: dict[str, str] = field(default_factory=dict)
+    _main_seen: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.state in ENDED
+
+    def move(self, to: State, now_ms: int) -> None:
+        """Enter a state.
+
+        Raises:
+            IllegalTransitionError: the table has no such move.
+        """
+        if to not in MOVES[self.state]:
+            raise IllegalTransitionError(f"application {self.id}: no move {self.state} -> {to}")
+        self.state = to
+        self.timestamps[to.value] = now_ms
+
+    def cancel(self, now_ms: int) -> None:
+        """Somebody cancels it; one that ends already stays as it is."""
+        if self.state in (State.CREATED, State.RUNNING):
+            self.move(State.CANCELING, now_ms)
+
+    def failed_to_start(self, text: str, error_class: str, now_ms: int) -> None:
+        """There is no process of it."""
+        self._note(error_class, text, now_ms)
+        if self.state not in (State.FAILING, State.CANCELING):
+            self.move(State.FAILING, now_ms)
+        self.move(State.FAILED if self.state is State.FAILING else State.CANCELED, now_ms)
+        self.exit_code = 1
+
+    def look(self, main: MainEnd | None, jobs: Mapping[str, str], now_ms: int) -> list[Order]:
+        """Decide what follows from how things are.
+
+        Args:
+            main: how ``main()`` ended; None = it runs.
+            jobs: its jobs: id -> state.
+            now_ms: epoch.
+        """
+        if self.ended:
+            return []
+        self.jobs.update(jobs)
+        jobs = self.jobs
+        bad = {job: state for job, state in jobs.items() if state in ("FAILED", "CANCELED")}
+        if main is not None and not self._main_seen:
+            self._main_seen = True
+            self._main_ended(main, jobs, bad, now_ms)
+        if self.state is State.RUNNING and bad and self.terminate_on_any_job:
+            self.move(State.FAILING if "FAILED" in bad.values() else State.CANCELING, now_ms)
+        running = [job for job, state in jobs.items() if state not in ENDED_JOBS]
+        if self.state is State.RUNNING:
+            if main is not None and not running:
+                self._end(State.FINISHED, 0, now_ms)
+            return []
+        orders = []
+        if main is None:
+            orders.append(Order.END_MAIN)
+        if running:
+            orders.append(Order.CANCEL_JOBS)
+        if not orders:
+            failed = self.state is State.FAILING
+            code = main.exit_code if main is not None and main.exit_code > 0 else 1
+            self._end(State.FAILED if failed else State.CANCELED, code if failed else 0, now_ms)
+        return orders
+
+    def _main_ended(self, main: MainEnd, jobs: Mapping[str, str], bad: Mapping[str, str], now_ms: int) -> None:
+        if main.exit_code == 0:
+            if not jobs and self.state is State.RUNNING:
+                self._note(NO_JOB, NO_JOB_TEXT, now_ms)
+                self.move(State.FAILING, now_ms)
+            return
+        if self.state is State.CANCELING:  # it was told to end
+            return
+        self._note(main.error_class or "SystemExit", main.error, now_ms)
+        if self.state is State.RUNNING:
+            cancelled = main.error_class == _CANCELLED and bad and "FAILED" not in bad.values()
+            self.move(State.CANCELING if cancelled else State.FAILING, now_ms)
+
+    def job_failed(self, job_id: str, error_class: str, stacktrace: str, now_ms: int) -> None:
+        """The failure that ended one of its jobs; a repeat changes nothing."""
+        if all(entry.get("jobId") != job_id for entry in self.exceptions):
+            self._note(error_class, stacktrace, now_ms, job_id)
+
+    def _note(self, error_class: str, text: str, now_ms: int, job_id: str | None = None) -> None:
+        self.exceptions.append({"exceptionName": error_class, "stacktrace": text, "timestamp": now_ms, "jobId": job_id})
+
+    def _end(self, state: State, exit_code: int, now_ms: int) -> None:
+        self.move(state, now_ms)
+        self.exit_code = exit_code
+
+    def to_plain(self) -> dict[str, Any]:
+        """What is stored of it."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "state": self.state.value,
+            "timestamps": dict(self.timestamps),
+            "exceptions": list(self.exceptions),
+            "exit-code": self.exit_code,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Application:
+        """One that was stored.
+
+        Raises:
+            KeyError, ValueError: it was not.
+        """
+        return cls(
+            id=str(plain["id"]),
+            name=str(plain["name"]),
+            state=State(plain["state"]),
+            timestamps=dict(plain["timestamps"]),
+            exceptions=list(plain["exceptions"]),
+            exit_code=plain["exit-code"],
+        )

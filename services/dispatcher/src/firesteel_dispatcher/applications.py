@@ -1,0 +1,190 @@
+"""Runs applications: starts their programs, follows their jobs, and ends both when one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from firesteel.config import options
+from firesteel.core.errors import FiresteelError
+from firesteel.core.ids import new_job_id
+from firesteel_dispatcher.application import ENDED_JOBS, Application, MainEnd, Order, State, class_of
+from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.job import JobEndedError, UnknownJobError
+from firesteel_dispatcher.programs import Main, Programs
+from firesteel_dispatcher.programs import Order as ProgramOrder
+
+logger = logging.getLogger(__name__)
+_LOOK: Final = 0.2
+"""Seconds between two looks at the jobs of an application."""
+_OWN_END: Final = 5.0
+"""A program one of whose jobs has failed gets so many seconds to say so, before it is told to end."""
+KEPT_ENDED: Final = 100
+"""Ended applications of a session that are shown with their exceptions."""
+
+
+class Applications:
+    """All applications of a cluster whose programs it runs, or ran.
+
+    Args:
+        programs: starts processes.
+        core: knows the jobs.
+        cancel: cancels a job.
+        failure_of: class and stack trace of what ended a job, by its id.
+        spawn: runs work in the background.
+        now_ms: epoch.
+        terminate_on_any_job: what holds where an application says nothing.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        core: DispatcherCore,
+        cancel: Callable[[str], Awaitable[None]],
+        failure_of: Callable[[str], Awaitable[tuple[str, str] | None]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None] | None],
+        now_ms: Callable[[], int],
+        terminate_on_any_job: bool,
+    ) -> None:
+        self._programs, self._core, self._cancel_job, self._failure_of = programs, core, cancel, failure_of
+        self._spawn, self._now_ms, self._terminate_on_any_job = spawn, now_ms, terminate_on_any_job
+        self._jobs: dict[str, str] = {}
+        self.known: dict[str, Application] = {}
+        """By id, the oldest first."""
+
+    # -- jobs
+
+    def submitted(self, job_id: str, config: Mapping[str, str]) -> None:
+        """A job with these settings is known."""
+        application_id = config.get(options.APPLICATION_ID.key)
+        if application_id:
+            self._jobs[job_id] = application_id
+
+    def of_job(self, job_id: str) -> str:
+        """The application of a job; one that was submitted from elsewhere is its own."""
+        return self._jobs.get(job_id, job_id)
+
+    def holds(self, job_id: str) -> bool:
+        """Whether a job must not be forgotten: its application has not ended, and may ask for it again."""
+        application = self.known.get(self._jobs.get(job_id, ""))
+        return application is not None and not application.ended
+
+    def jobs_of(self, application_id: str) -> list[str]:
+        """Ids of its jobs that are known, in the order of submission."""
+        self._jobs = {job: of for job, of in self._jobs.items() if job in self._core.jobs}
+        found = [job for job, of in self._jobs.items() if of == application_id]
+        own = application_id in self._core.jobs and self.of_job(application_id) == application_id
+        return found if application_id in found or not own else [application_id, *found]
+
+    # -- applications
+
+    def begin(self, order: ProgramOrder, rest_address: str, *, own: bool = False) -> Application:
+        """Run a program, and do not wait.
+
+        Args:
+            order: what; its ``job_id`` is the application's id.
+            rest_address: where its jobs go.
+            own: the program of a cluster in application mode, which may submit jobs that are known already.
+
+        Raises:
+            UnknownProgramError, BusyError, ConfigurationError: as they say.
+        """
+        named = replace(order, job_id=order.job_id or str(new_job_id()))
+        assert named.job_id is not None
+        self._programs.check(named)
+        name = named.path.name if named.path is not None else named.program.partition("_")[2]
+        terminate = (named.settings or {}).get(options.TERMINATE_APPLICATION_ON_ANY_JOB.key)
+        application = Application(
+            named.job_id, name, self._terminate_on_any_job if terminate is None else terminate.lower() != "false"
+        )
+        application.timestamps[State.CREATED.value] = self._now_ms()
+        self.keep(application)
+        main = self._programs.main(named, rest_address, own=own)
+        self._spawn(self._run(application, main), f"application {application.id}")
+        return application
+
+    def keep(self, application: Application) -> None:
+        """Show it from now on."""
+        self.known.pop(application.id, None)
+        self.known[application.id] = application
+        ended = [one for one in self.known.values() if one.ended]
+        for old in ended[:-KEPT_ENDED]:
+            del self.known[old.id]
+
+    async def cancel(self, application_id: str) -> None:
+        """Cancel an application with its jobs.
+
+        Raises:
+            UnknownJobError: there is none.
+            JobEndedError: it has ended.
+        """
+        application = self.known.get(application_id)
+        if application is not None:
+            if application.ended:
+                raise JobEndedError(f"Application {application_id} has already ended as {application.state}")
+            logger.info("application %s (%s) is cancelled", application.id, application.name)
+            application.cancel(self._now_ms())
+            return
+        jobs = self.jobs_of(application_id)
+        if not jobs:
+            raise UnknownJobError(f"Application {application_id} not found")
+        running = [job for job in jobs if not self._core.jobs[job].ended]
+        if not running:
+            raise JobEndedError(f"Application {application_id} has already ended")
+        await self._cancel_jobs(running)
+
+    async def _cancel_jobs(self, jobs: list[str]) -> None:
+        for job in jobs:
+            try:
+                await self._cancel_job(job)
+            except (JobEndedError, UnknownJobError):
+                continue
+
+    async def _run(self, application: Application, main: Main) -> None:
+        try:
+            await main.start()
+        except (FiresteelError, OSError) as error:
+            logger.error("application %s (%s) can't be run: %s", application.id, application.name, error)
+            application.failed_to_start(str(error), class_of(error), self._now_ms())
+            return
+        try:
+            if application.state is State.CREATED:
+                application.move(State.RUNNING, self._now_ms())
+            logger.info("application %s (%s) runs as process %d", application.id, application.name, main.pid)
+            await self._follow(application, main)
+        finally:
+            await main.end()
+        log = logger.info if application.state is State.FINISHED else logger.warning
+        log("application %s (%s) is %s", application.id, application.name, application.state)
+
+    async def _follow(self, application: Application, main: Main) -> None:
+        ending_since: float | None = None
+        cancelled = set[str]()
+        end: MainEnd | None = None
+        while not application.ended:
+            if end is None and (end := main.ended()) is not None and end.exit_code != 0 and end.error:
+                logger.error("main() of application %s (%s) failed:\n%s", application.id, application.name, end.error)
+            jobs = {job: self._core.jobs[job].state for job in self.jobs_of(application.id)}
+            await self._note_failures(application, jobs)
+            for order in application.look(end, jobs, self._now_ms()):
+                if order is Order.CANCEL_JOBS:
+                    running = [job for job, state in jobs.items() if state not in ENDED_JOBS and job not in cancelled]
+                    cancelled.update(running)
+                    await self._cancel_jobs(running)
+                elif ending_since is None:
+                    ending_since = time.monotonic()
+                elif application.state is State.CANCELING or time.monotonic() - ending_since > _OWN_END:
+                    await main.tell_to_end()
+            if not application.ended:
+                await main.wait(_LOOK)
+
+    async def _note_failures(self, application: Application, jobs: Mapping[str, str]) -> None:
+        for job, state in jobs.items():
+            if state == "FAILED" and all(one.get("jobId") != job for one in application.exceptions):
+                failure = await self._failure_of(job)
+                if failure is not None:
+                    application.job_failed(job, *failure, self._now_ms())

@@ -1,0 +1,298 @@
+"""``firesteel-standalone-job``: a JobManager in application mode, as Flink's ``standalone-job.sh`` starts it.
+
+It runs Dispatcher, ResourceManager and JobMaster host as processes of their own and starts those again that die. The
+Dispatcher runs the program. The process ends with it: 0 where the application is FINISHED or CANCELED, the exit code of
+the program or 1 where it FAILED, 143 where a signal has ended the cluster before (the next start goes on), 2 where
+something is wrong with command line or configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from firesteel import __version__
+from firesteel.config import options
+from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
+from firesteel.config.settings import Settings
+from firesteel.core.environment import SECRET_VARIABLE, take
+from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError
+from firesteel.core.ids import parse_job_id
+from firesteel.service.logs import setup_logging
+from firesteel.service.pid_file import AlreadyRunningError, PidFile
+from firesteel.service.process import cluster_directory
+from firesteel.service.remains import end_remains
+from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
+from firesteel_dispatcher.application_mode import ApplicationSettings
+from firesteel_dispatcher.programs import check_program
+
+logger = logging.getLogger(__name__)
+NAME: Final = "standalone-job"
+EXIT_FAILED: Final = 1
+EXIT_WRONG: Final = 2
+EXIT_TERMINATED: Final = 143
+_PYTHON: Final = {
+    "python_files": options.PYTHON_FILES,
+    "python_requirements": options.PYTHON_REQUIREMENTS,
+    "python_archives": options.PYTHON_ARCHIVES,
+    "python_executable": options.PYTHON_EXECUTABLE,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    found = argparse.ArgumentParser(
+        prog="standalone-job.sh start|start-foreground",
+        description="Starts a JobManager that runs one program, and ends with it.",
+        allow_abbrev=False,
+    )
+    found.add_argument("--version", action="version", version=f"firesteel {__version__}")
+    found.add_argument("-c", "--config-dir", "--configDir", type=Path, metavar="DIR", help="directory of config.yaml")
+    found.add_argument("-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option")
+    found.add_argument("--log-file", type=Path, metavar="FILE", help="log there; logs of the services come beside it")
+    found.add_argument("--pid-file", type=Path, metavar="FILE", help="says which process this is, while it runs")
+    found.add_argument("--host", help="name of this host for the others; sets jobmanager.rpc.address")
+    found.add_argument("-r", "--webui-port", dest="rest_port", metavar="PORT", help="sets rest.port")
+    found.add_argument(
+        "-py", "--python", dest="program", metavar="FILE",
+        help="the program: a .py file, a directory or archive with a __main__.py, or a wheel",
+    )  # fmt: skip
+    found.add_argument(
+        "-pym", "--pyModule", dest="module", metavar="MODULE",
+        help="what of a directory, an archive or -pyfs is run: a module, or module:function",
+    )  # fmt: skip
+    found.add_argument("-pyfs", "--pyFiles", dest="python_files", metavar="FILES", help="sets python.files")
+    found.add_argument(
+        "-pyreq", "--pyRequirements", dest="python_requirements", metavar="FILE", help="sets python.requirements"
+    )
+    found.add_argument("-pyarch", "--pyArchives", dest="python_archives", metavar="FILES", help="sets python.archives")
+    found.add_argument(
+        "-pyexec", "--pyExecutable", dest="python_executable", metavar="PYTHON", help="sets python.executable"
+    )
+    found.add_argument("-jid", "--job-id", metavar="ID", help="of the application and its first job: 32 hex digits")
+    found.add_argument("-s", "--fromSavepoint", dest="restore_path", metavar="PATH", help="its jobs go on from it")
+    found.add_argument(
+        "-n", "--allowNonRestoredState", dest="ignore_unclaimed", action="store_true",
+        help="drop state of operators that the program does not have any more",
+    )  # fmt: skip
+    found.add_argument("--own-directory", type=Path, help=argparse.SUPPRESS)  # of `firesteel run-application`
+    found.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # stop at its end
+    for spellings, instead in _REFUSED:
+        found.add_argument(*spellings, action=_Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
+    found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
+    return found
+
+
+_REFUSED: Final = (
+    (("-j", "--job-classname"), "Java programs don't run here; name a Python program with --python FILE"),
+    (("--jars",), "no JVM runs the program: what it needs comes with --pyFiles, --pyRequirements and --pyArchives"),
+)
+
+
+class _Refused(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, instead: str = "", **keywords: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, **keywords)
+        self.instead = instead
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> NoReturn:
+        parser.error(f"{option} is not supported: {self.instead}")
+
+
+def definitions_of(parsed: argparse.Namespace) -> list[str]:
+    """``key=value`` for what the command line says.
+
+    Raises:
+        ConfigurationError: it names no program, or a bad id.
+    """
+    found: list[str] = []
+    if parsed.host is not None:
+        found.append(f"{options.JOBMANAGER_RPC_ADDRESS.key}={parsed.host}")
+    if parsed.rest_port is not None:
+        found.append(f"{options.REST_PORT.key}={parsed.rest_port}")
+    for name, option in _PYTHON.items():
+        value = getattr(parsed, name)
+        if value is not None:
+            found.append(f"{option.key}={value}")
+    program, entry = parsed.program, parsed.module
+    if program is None and entry is not None:  # a module of one of the files that travel along, as in PyFlink
+        named = [one for one in (parsed.python_files or "").split(",") if one.strip()]
+        program = _holder_of(entry, named)
+    if program is None:
+        raise ConfigurationError("no program is named: --python FILE, or --pyModule MODULE with --pyFiles FILES")
+    found.append(f"{options.APPLICATION_PROGRAM.key}={local_program(program)}")
+    if entry is not None:
+        found.append(f"{options.APPLICATION_ENTRY.key}={entry}")
+    if parsed.arguments:
+        words = parsed.arguments[1:] if parsed.arguments[0] == "--" else parsed.arguments
+        found.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
+    if parsed.job_id is not None:
+        found.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
+    if parsed.restore_path is not None:
+        path = parsed.restore_path
+        path = path if ":/" in path else str(Path(path).absolute())
+        found.append(f"{options.STATE_RECOVERY_PATH.key}={path}")
+    if parsed.ignore_unclaimed:
+        found.append(f"{options.STATE_RECOVERY_IGNORE_UNCLAIMED.key}=true")
+    return [*found, *parsed.definitions]
+
+
+def local_program(text: str) -> Path:
+    """The path of a program.
+
+    Raises:
+        ConfigurationError: it is in a file system that this version does not read programs from.
+    """
+    scheme, colon, rest = text.partition("://")
+    if colon and scheme != "file":
+        raise ConfigurationError(
+            f"{text}: programs are read from local files in this version; copy it to this host, or into the "
+            "image, and name its path"
+        )
+    return Path(rest if colon else text).expanduser().absolute()
+
+
+def _holder_of(entry: str, files: Sequence[str]) -> str | None:
+    name = entry.partition(":")[0]
+    for text in files:
+        path = Path(text.strip()).expanduser().absolute()
+        if path.suffix == ".py" and path.stem == name:
+            return str(path)
+        module = path / name.replace(".", "/")
+        if module.with_name(f"{module.name}.py").is_file() or (module / "__init__.py").is_file():
+            return str(path)
+    archives = [text.strip() for text in files if text.strip().endswith((".zip", ".whl", ".egg"))]
+    return archives[0] if archives else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it; returns the exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    parsed = parser().parse_args(argv)
+    folder: Path | None = parsed.config_dir
+    if folder is None and os.environ.get(CONF_DIR_VARIABLE):
+        folder = Path(os.environ[CONF_DIR_VARIABLE])
+    folder = None if folder is None else folder.absolute()
+    try:
+        definitions = definitions_of(parsed)
+        settings = load_settings(config_file=None if folder is None else folder / CONFIG_FILE, definitions=definitions)
+        settings.check()
+        application = ApplicationSettings.from_settings(settings)
+        assert application is not None
+        path = Path(application.program)
+        check_program(path, None if path.suffix == ".py" else application.entry)
+        if path.suffix == ".py":  # one module is run as it is
+            definitions = [one for one in definitions if not one.startswith(f"{options.APPLICATION_ENTRY.key}=")]
+        directory = cluster_directory(settings, folder)
+        with contextlib.ExitStack() as stack:
+            setup_logging(file=parsed.log_file)
+            pid_file = stack.enter_context(PidFile(parsed.pid_file)) if parsed.pid_file else None
+            return _run(definitions, settings, folder, directory, parsed, pid_file)
+    except (ConfigurationError, RunDirectoryError) as error:
+        return _refuse(str(error), EXIT_WRONG)
+    except (AlreadyRunningError, OSError, FiresteelError) as error:
+        return _refuse(str(error), EXIT_FAILED)
+
+
+def _run(
+    definitions: Sequence[str],
+    settings: Settings,
+    folder: Path | None,
+    directory: Path,
+    parsed: argparse.Namespace,
+    pid_file: PidFile | None,
+) -> int:
+    log_file: Path | None = parsed.log_file
+    start = secrets.token_hex(8)
+    status_file = directory / f"application-{start}.json"
+    secret = take(SECRET_VARIABLE, os.environ)
+    secret_file = directory / f"secret-{start}"
+    if secret is not None:  # slots could see it in the environment of this process, and of those that it starts
+        write_private(secret_file, secret)
+        definitions = [*definitions, f"{options.SECRET_FILE.key}={secret_file}"]
+    own = [
+        f"{options.APPLICATION_START_ID.key}={start}",
+        f"{options.APPLICATION_STATUS_FILE.key}={status_file}",
+    ]
+    commands = {name: service_command(name, folder, [*definitions, *own]) for name in SERVICES}
+    out: dict[str, Path] = {}
+    if log_file is not None:
+        log_file = log_file.absolute()
+        for name in SERVICES:
+            log = log_file.with_name(log_file.name.replace(NAME, name)) if NAME in log_file.name else None
+            log = log or log_file.with_name(f"{name}-{log_file.name}")
+            commands[name] += ["--log-file", str(log)]
+            out[name] = log.with_suffix(".out")
+
+    def is_over() -> bool:
+        return _status(status_file).get("exit-code") is not None and settings.get(
+            options.SHUTDOWN_ON_APPLICATION_FINISH
+        )
+
+    def started() -> bool:
+        status = _status(status_file)
+        if not status:
+            return False
+        print(f"application {status['id']} ({status['name']}): {status['rest']}", flush=True)
+        if pid_file is not None:
+            pid_file.listens_on(status["rest"])
+        return True
+
+    reason = Supervisor(commands, out, is_over, started, sys.stdin if parsed.while_stdin else None).run()
+    status = _status(status_file)
+    try:
+        for file in (status_file, secret_file):
+            file.unlink(missing_ok=True)
+        for sentence in end_remains(directory):
+            logger.info("%s", sentence)
+        if parsed.own_directory is not None:  # logs stay
+            for name in ("cluster", "conf"):
+                shutil.rmtree(parsed.own_directory / name, ignore_errors=True)
+    except OSError as error:
+        logger.warning("not all was removed: %s", error)
+    if reason == OVER:
+        for entry in status["exceptions"]:
+            print(f"firesteel-{NAME}: {entry['exceptionName']}: {entry['stacktrace']}", file=sys.stderr)
+        print(f"application {status['id']} ({status['name']}) is {status['state']}", flush=True)
+        return int(status["exit-code"])
+    if reason == STOPPED:
+        logger.info("stopped by a signal; the next start goes on with the application")
+        return EXIT_TERMINATED
+    code = EXIT_WRONG if reason.endswith(REFUSED) else EXIT_FAILED
+    return _refuse(f"gives up: {reason}; see the logs of the services", code)
+
+
+def write_private(path: Path, text: str) -> None:
+    """A file that only this user can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _status(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _refuse(sentence: str, code: int) -> int:
+    if logging.getLogger().handlers:
+        logger.error("%s", sentence)
+    print(f"firesteel-{NAME}: {sentence}", file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

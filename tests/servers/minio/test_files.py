@@ -1,0 +1,119 @@
+"""Files in a real MinIO: the sink shows each record once, whoever dies in an upload or a commit, and leaves no uploads;
+the source reads what it has written."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.recovery import steps
+from tests.integration.recovery.places import JOBMASTER, SLOT, TASKMANAGER, Embedded, Processes, embedded, processes
+from tests.integration.recovery.stepped_storage import plugin
+from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
+from tests.servers.minio.server import BUCKET, MinioServer
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A cluster of processes."""
+    with plugin(tmp_path_factory.mktemp("plugin")) as path, processes(path) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """The embedded cluster; its slots are processes, too."""
+    with plugin(tmp_path_factory.mktemp("plugin")), embedded() as place:
+        yield place
+
+
+@pytest.fixture
+def bucket(minio: MinioServer, request: pytest.FixtureRequest) -> str:
+    """A folder of the test's own."""
+    return f"{request.node.name.partition('[')[0]}-{random.randrange(1 << 32):x}"
+
+
+def settings_of(minio: MinioServer) -> dict[str, str]:
+    """Of jobs whose files are there."""
+    return {key: value for key, value in minio.settings().items() if key.startswith("s3.")}
+
+
+def texts(minio: MinioServer, prefix: str) -> Counter[str]:
+    """Lines of all objects that a reader sees."""
+    client = minio.client()
+    found: Counter[str] = Counter()
+    for one in client.list_objects(BUCKET, f"{prefix}/", recursive=True):
+        assert one.object_name is not None
+        if "/_" not in one.object_name:
+            answer = client.get_object(BUCKET, one.object_name)
+            found.update(answer.data.decode().splitlines())
+            answer.close()
+            answer.release_conn()
+    return found
+
+
+def uploads(minio: MinioServer) -> list[str]:
+    """Uploads that were begun and not ended, as they are on the server's disk."""
+    below = minio.data / ".minio.sys" / "multipart"
+    return sorted(str(path.parent.name) for path in below.rglob("xl.meta")) if below.exists() else []
+
+
+def unfinished(minio: MinioServer, prefix: str) -> list[str]:
+    """Records of uploads, and uploads."""
+    found = [str(one.object_name) for one in minio.client().list_objects(BUCKET, f"{prefix}/", recursive=True)]
+    return [name for name in found if "/_inprogress/" in name] + uploads(minio)
+
+
+@dataclass
+class FilesTrial(Trial):
+    """A trial whose results are in MinIO."""
+
+    minio: MinioServer = None  # type: ignore[assignment] # behind arguments with defaults
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.out = f"s3://{BUCKET}/{self.prefix}"
+        self.settings = {**self.settings, **settings_of(self.minio)}
+
+    def written(self, name: str) -> Counter[str]:
+        wait_until(lambda: not unfinished(self.minio, self.prefix), lambda: str(unfinished(self.minio, self.prefix)))
+        return texts(self.minio, f"{self.prefix}/{name}")
+
+
+def test_deaths_in_uploads_and_commits(here: Embedded, minio: MinioServer, bucket: str, tmp_path: Path) -> None:
+    trial = FilesTrial(here, tmp_path, ["chain", "keyed"], rate=1000, minio=minio, prefix=bucket)
+    mine = (steps.BEFORE_COMMIT, steps.WITHIN_COMMIT, steps.AFTER_COMMIT, steps.SYNC)
+    trial.run([*(Death(step) for step in mine), Death(ANY_MOMENT, SLOT)], at_the_end=Death(steps.WITHIN_COMMIT))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_deaths_of_all_and_outages_of_the_server(
+    seed: int, place: Processes, minio: MinioServer, bucket: str, tmp_path: Path
+) -> None:
+    trial = FilesTrial(place, tmp_path, ["chain", "keyed", "timers"], rate=1000, minio=minio, prefix=bucket, seed=seed)
+    chance = random.Random(seed)
+    deaths = [Death(step, chance.choice((steps.MYSELF, SLOT))) for step in steps.STEPS if step != steps.REMOVING]
+    deaths += [Death(ANY_MOMENT, victim) for victim in (SLOT, TASKMANAGER, JOBMASTER, SLOT)]
+    chance.shuffle(deaths)
+
+    def outages() -> None:
+        for _ in range(2):
+            with minio.away():
+                time.sleep(chance.uniform(0.0, 3.0))
+            trial._progress()
+        with minio.stopped():
+            place.kill(SLOT, tmp_path, chance)
+        trial._progress()
+
+    trial.run(deaths, at_the_end=Death(steps.WITHIN_COMMIT), then=outages)

@@ -1,0 +1,192 @@
+"""Applications: what follows from the end of main() and from the states of jobs; which run is which."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.errors import ConfigurationError, IllegalTransitionError, JobCancelledError
+from firesteel_dispatcher.application import (
+    NO_JOB_TEXT,
+    Application,
+    MainEnd,
+    Order,
+    State,
+    class_of,
+    derived_id,
+    job_ids,
+)
+from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
+from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
+
+ID = "ab" * 16
+WELL = MainEnd(0)
+RAISED = MainEnd(1, "Traceback: boom", "ValueError")
+
+
+def running(**fields: Any) -> Application:
+    made = Application(ID, "p.py", **fields)
+    made.timestamps["CREATED"] = 1
+    made.move(State.RUNNING, 2)
+    return made
+
+
+def test_it_is_finished_when_main_and_all_jobs_have_ended() -> None:
+    one = running()
+    assert one.look(None, {}, 3) == []
+    assert one.look(WELL, {"a": "FINISHED", "b": "RUNNING"}, 4) == []
+    assert one.state is State.RUNNING  # a job of execute_async() runs on
+    assert one.look(WELL, {"a": "FINISHED", "b": "FINISHED"}, 5) == []
+    assert (one.state, one.exit_code, one.timestamps["FINISHED"]) == (State.FINISHED, 0, 5)
+
+
+def test_a_job_that_was_forgotten_has_been_there() -> None:
+    one = running()
+    one.look(None, {"a": "FINISHED"}, 3)
+    one.look(WELL, {}, 4)
+    assert one.state is State.FINISHED
+
+
+def test_a_program_without_a_job_fails() -> None:
+    one = running()
+    assert one.look(WELL, {}, 3) == []
+    assert (one.state, one.exit_code) == (State.FAILED, 1)
+    assert one.exceptions[0]["stacktrace"] == NO_JOB_TEXT
+
+
+def test_an_exception_of_main_cancels_the_jobs_and_is_told() -> None:
+    one = running()
+    assert one.look(RAISED, {"a": "RUNNING", "b": "FINISHED"}, 3) == [Order.CANCEL_JOBS]
+    assert one.state is State.FAILING
+    assert one.look(RAISED, {"a": "CANCELED", "b": "FINISHED"}, 4) == []
+    assert (one.state, one.exit_code) == (State.FAILED, 1)
+    (entry,) = one.exceptions
+    assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("ValueError", "Traceback: boom", 3)
+
+
+@pytest.mark.parametrize(("code", "shown"), [(3, 3), (-9, 1)])
+def test_the_exit_code_is_the_programs_if_it_has_one(code: int, shown: int) -> None:
+    one = running()
+    one.look(MainEnd(code, "", "SystemExit"), {"a": "FINISHED"}, 3)
+    assert (one.state, one.exit_code) == (State.FAILED, shown)
+
+
+@pytest.mark.parametrize(("state", "end"), [("FAILED", State.FAILED), ("CANCELED", State.CANCELED)])
+def test_a_job_that_ends_badly_ends_all(state: str, end: State) -> None:
+    one = running()
+    assert one.look(None, {"a": state, "b": "RUNNING"}, 3) == [Order.END_MAIN, Order.CANCEL_JOBS]
+    assert one.look(MainEnd(143, "", "SystemExit"), {"a": state, "b": "CANCELED"}, 4) == []
+    assert one.state is end
+    assert one.exit_code == (143 if end is State.FAILED else 0)
+
+
+def test_a_job_that_ends_badly_ends_nothing_where_that_was_said() -> None:
+    one = running(terminate_on_any_job=False)
+    assert one.look(None, {"a": "FAILED"}, 3) == []
+    one.look(WELL, {"a": "FAILED"}, 4)
+    assert one.state is State.FINISHED
+
+
+def test_main_that_dies_of_a_cancelled_job_is_cancelled() -> None:
+    one = running(terminate_on_any_job=False)
+    one.look(MainEnd(1, "cancelled", class_of(JobCancelledError("x"))), {"a": "CANCELED"}, 3)
+    assert one.state is State.CANCELED
+
+
+def test_a_cancelled_application_ends_main_and_its_jobs_and_is_no_failure() -> None:
+    one = running()
+    one.cancel(3)
+    assert one.look(None, {"a": "RUNNING"}, 4) == [Order.END_MAIN, Order.CANCEL_JOBS]
+    one.look(MainEnd(143, "the program ended with 143", "SystemExit"), {"a": "CANCELED"}, 5)
+    assert (one.state, one.exit_code, one.exceptions) == (State.CANCELED, 0, [])
+    one.cancel(6)
+    assert one.state is State.CANCELED
+
+
+def test_no_other_moves() -> None:
+    with pytest.raises(IllegalTransitionError):
+        running().move(State.CANCELED, 3)
+
+
+def test_ids_of_jobs_follow_from_that_of_the_application() -> None:
+    first, second, third = islice(job_ids(ID), 3)
+    assert first == ID
+    assert len({first, second, third}) == 3
+    assert list(islice(job_ids(ID), 3)) == [first, second, third]
+    assert derived_id("cluster", 0) != derived_id("cluster", 1) != derived_id("other", 1)
+
+
+def ended(state: State = State.FINISHED) -> Application:
+    return Application(resume(SETTINGS, None, False).id, "p", state=state, exit_code=0)
+
+
+SETTINGS = ApplicationSettings("p.py", cluster_id="c", start_id="s1")
+
+
+def test_what_was_not_ended_goes_on_under_its_ids() -> None:
+    first = resume(SETTINGS, None, False)
+    assert (first.run, first.ended, first.is_new) == (0, None, True)
+    going = Application(first.id, "p", state=State.RUNNING)
+    again = resume(ApplicationSettings("p.py", cluster_id="c", start_id="s2"), record_of(SETTINGS, 0, going), False)
+    assert (again.id, again.run, again.ended, again.is_new) == (first.id, 0, None, False)
+
+
+def test_what_has_ended_is_not_run_again_by_a_restart_nor_by_who_stood_by() -> None:
+    record = record_of(SETTINGS, 0, ended())
+    for settings, stood_by in (
+        (SETTINGS, False),
+        (ApplicationSettings("p.py", start_id="s2"), True),
+        (ApplicationSettings("p.py", start_id="s2", runs_again=False), False),
+    ):
+        found = resume(settings, record, stood_by)
+        assert found.ended is not None
+        assert found.ended.state is State.FINISHED
+
+
+def test_another_start_is_another_run_with_other_ids() -> None:
+    other = ApplicationSettings("p.py", cluster_id="c", start_id="s2")
+    found = resume(other, record_of(SETTINGS, 0, ended()), False)
+    assert (found.run, found.ended) == (1, None)
+    assert found.id != resume(SETTINGS, None, False).id
+    fixed = ApplicationSettings("p.py", job_id=ID, start_id="s2")
+    assert resume(fixed, record_of(SETTINGS, 4, ended()), False).id == ID
+
+
+def test_settings() -> None:
+    assert ApplicationSettings.from_settings(Settings({})) is None
+    found = ApplicationSettings.from_settings(
+        Settings({"firesteel.application.program": "/p.py", "firesteel.application.arguments": '["a", "b c"]'})
+    )
+    assert found is not None
+    assert (found.program, found.arguments, found.cluster_id) == ("/p.py", ("a", "b c"), "default")
+    for wrong in ("a", "{}", "[1]"):
+        with pytest.raises(ConfigurationError, match="JSON array"):
+            read_arguments(wrong)
+    with pytest.raises(ConfigurationError, match="job id"):
+        ApplicationSettings.from_settings(
+            Settings({"firesteel.application.program": "/p.py", "firesteel.application.job-id": "x"})
+        )
+
+
+def test_views_of_a_program_and_its_jobs() -> None:
+    one = running()
+    jobs = [{"jid": ID, "name": "j", "state": "FINISHED", "start-time": 3, "end-time": 4}]
+    row = application_row(ID, one, jobs, 10)
+    assert (row["name"], row["status"], row["end-time"], row["duration"]) == ("p.py", "RUNNING", -1, 9)
+    assert row["jobs"] == {"FINISHED": 1}
+    one.look(RAISED, {ID: "FINISHED"}, 11)
+    details = application_details(ID, one, jobs, [], 12)
+    assert (details["status"], details["end-time"], details["timestamps"]["FAILED"]) == ("FAILED", 11, 11)
+    assert application_exceptions(one, [])["exceptionHistory"]["entries"][0]["exceptionName"] == "ValueError"
+
+
+def test_jobs_whose_program_is_unknown_make_one_application() -> None:
+    jobs = [
+        {"jid": ID, "name": "j", "state": "FINISHED", "start-time": 3, "end-time": 4},
+        {"jid": "cd" * 16, "name": "k", "state": "RUNNING", "start-time": 5, "end-time": -1},
+    ]
+    row = application_row(ID, None, jobs, 10)
+    assert (row["status"], row["start-time"], row["end-time"]) == ("RUNNING", 3, -1)
