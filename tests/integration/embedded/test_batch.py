@@ -15,6 +15,7 @@ from firesteel.datastream import DataStream, KeyedProcessFunction, RuntimeContex
 from firesteel.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
+from firesteel.expressions import col
 from tests.integration.embedded.programs import ended, new_environment, rest_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -38,7 +39,7 @@ def pairs(env: StreamExecutionEnvironment) -> DataStream:
     return env.from_collection(RECORDS, PAIR)
 
 
-class Summing(KeyedProcessFunction):
+class Summing(KeyedProcessFunction[Any, Any, Any]):
     def open(self, runtime_context: RuntimeContext) -> None:
         self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))
 
@@ -74,7 +75,13 @@ def columns(env: StreamExecutionEnvironment) -> DataStream:
     row = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
     rows = env.from_collection([Row(k=k, n=n) for k, n in RECORDS], row).assign_timestamps_and_watermarks(TIMED)
     windowed = rows.key_by("k").window(TumblingEventTimeWindows.of(Time.seconds(100)))
-    return windowed.sum("n").map(lambda r: (r[0], r[-1]), PAIR)
+    return windowed.aggregate(col("n").sum.alias("n")).map(lambda r: (r[0], r[-1]), PAIR)
+
+
+def running(env: StreamExecutionEnvironment) -> DataStream:
+    row = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
+    rows = env.from_collection([Row(k=k, n=n) for k, n in RECORDS], row)
+    return rows.key_by("k").aggregate(col("n").sum.alias("n")).map(lambda r: (r[0], r[-1]), PAIR)
 
 
 LONG = pytest.mark.long
@@ -159,6 +166,9 @@ def test_nothing_is_visible_of_a_job_that_fails_and_its_author_is_told(tmp_path:
 def test_columns_go_through_sparks_shuffle() -> None:
     found = {mode: sorted(columns(environment(mode)).execute_and_collect()) for mode in ("BATCH", "STREAMING")}
     assert found["BATCH"] == found["STREAMING"]
+    assert found["BATCH"]
+    sums = {key: sum(n for k, n in RECORDS if k == key) for key, _ in RECORDS}
+    assert dict(running(environment("BATCH")).execute_and_collect()) == sums
 
 
 @LONG

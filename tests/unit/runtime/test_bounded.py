@@ -165,7 +165,7 @@ def test_sums_of_columns_give_the_last_row_of_each_key_only() -> None:
     assert sorted((one["k"], one["n"]) for one in results(by_columns)) == sorted(SUMS.items())
 
 
-class Summing(KeyedProcessFunction):
+class Summing(KeyedProcessFunction[Any, Any, Any]):
     """Counts with state; gives the sum by a timer of event time, and the times that it saw by one of the clock."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -187,7 +187,7 @@ class Summing(KeyedProcessFunction):
         ctx.timer_service().register_processing_time_timer(10**15)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
-        total = self.sum.value()
+        total = self.sum.value() or 0
         yield ctx.get_current_key(), total if timestamp == 10**12 else -total
         self.sum.clear()
         self.sum.update(total)
@@ -220,7 +220,7 @@ def test_windows_fire_at_the_end_and_nothing_is_late() -> None:
         assert results(counts, groups) == sorted([(key, 1) for key in SUMS] * 2)
 
 
-class Both(KeyedCoProcessFunction):
+class Both(KeyedCoProcessFunction[Any, Any, Any, Any]):
     def open(self, runtime_context: RuntimeContext) -> None:
         self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.STRING()))
 
@@ -246,7 +246,7 @@ def test_two_inputs_with_keys_come_merged_by_time() -> None:
         assert results(program, groups) == [("x", "aba"), ("y", "ba")]
 
 
-class Joined(ProcessJoinFunction):
+class Joined(ProcessJoinFunction[Any, Any, Any]):
     def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
         yield left[0], left[1] * 100 + right[1]
 
@@ -267,7 +267,7 @@ def test_interval_joins() -> None:
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 
 
-class Ruled(BroadcastProcessFunction):
+class Ruled(BroadcastProcessFunction[Any, Any, Any]):
     def process_element(self, value: Any, ctx: Any) -> Any:
         yield value[0], value[1] * ctx.get_broadcast_state(RULES).get(value[0])
 
@@ -287,7 +287,7 @@ def test_the_broadcast_side_comes_first() -> None:
 LARGE = OutputTag("large", PAIR)
 
 
-class Sorting(KeyedProcessFunction):
+class Sorting(KeyedProcessFunction[Any, Any, Any]):
     def process_element(self, value: Any, ctx: Any) -> Any:
         yield (LARGE, value) if value[1] >= 50 else value
 
@@ -301,7 +301,7 @@ def test_side_outputs_unions_and_partitioners() -> None:
     assert results(program) == sorted((key, -n if n >= 50 else n) for key, n in RECORDS)
 
 
-class Doubling(AsyncFunction):
+class Doubling(AsyncFunction[Any, Any]):
     async def async_invoke(self, value: Any) -> list[Any]:
         return [(value[0], value[1] * 2)]
 
@@ -339,7 +339,7 @@ def test_what_is_printed_is_kept_until_the_end() -> None:
     assert Spark(None, env).run().printed == "1\n2\n3\n"
 
 
-class Failing(MapFunction):
+class Failing(MapFunction[Any, Any]):
     closed = 0
 
     def map(self, value: Any) -> Any:

@@ -78,7 +78,8 @@ class StageRuns:
                 self._results[run_id] = await self._fleet.stage_results(run_id)
             except FleetError as error:
                 raise _unavailable(error) from error
-        found, size = [], 0
+        found: list[str] = []
+        size = 0
         everything = self._results[run_id]
         for one in everything[offset:]:
             if found and size + len(one) > _ANSWER_BYTES:

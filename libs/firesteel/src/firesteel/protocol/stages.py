@@ -66,7 +66,7 @@ class Stage:
     def from_plain(cls, plain: Mapping[str, Any]) -> Stage:
         """Read what ``to_plain`` gave."""
         tasks = tuple(
-            StageTaskInput(t["own"], tuple(map(tuple, t["plain"])), tuple(map(tuple, t["keyed"])))  # type: ignore[arg-type]
+            StageTaskInput(t["own"], tuple(map(tuple, t["plain"])), tuple(map(tuple, t["keyed"])))
             for t in plain["tasks"]
         )
         return cls(plain["id"], plain["name"], tuple(plain["reads"]), tasks, plain["partitions"], plain["task"])

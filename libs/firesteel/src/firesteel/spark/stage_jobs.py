@@ -7,7 +7,7 @@ import pickle
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from firesteel.core.errors import FleetError
 from firesteel.protocol.stages import RunLook, StageRun, StageTaskInput
@@ -19,6 +19,7 @@ from firesteel.spark.slot_jobs import ANSWER_SECONDS
 BUCKET_BYTES: Final = 8 << 20
 """Of records with keys that a task holds at once, as they are in the shuffle; a key group is never divided."""
 START_SECONDS: Final = 60.0
+T = TypeVar("T")
 StageMain = Callable[[Mapping[str, Any], Mapping[str, bytes], int, int, Iterator[bytes]], Iterator[bytes]]
 """What a task does: of a stage's ``task``, the blobs, its number, its attempt, what it reads."""
 
@@ -115,7 +116,7 @@ class StageJobs:
         except (FleetError, TimeoutError):
             return
 
-    def _call(self, what: Callable[[OwnContext], Any], seconds: float = ANSWER_SECONDS) -> Any:
+    def _call(self, what: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
         with self._guard:
             link = self._link
         if link is None:
@@ -135,7 +136,7 @@ class StageJobs:
         stages.begin(spark._jsc, run.id)
         for stage in run.stages:
             read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(_spec(stage.tasks)))
-            function = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
+            function: Any = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
             pairs: Any = RDD(read, spark, NoOpSerializer()).mapPartitionsWithIndex(function, True)
             pairs._bypass_serializer = True
             stages.output(run.id, stage.id, pairs._jrdd, stage.partitions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +102,7 @@ class BoundedTask:
         rng = random.Random(f"{self._info.execution_id.rsplit('_', 1)[0]}")  # the same at each attempt
         for spec in self._plan.spec.outputs:
             edge, kind = edges[spec.edge], spec.partitioner
+            targets: Sequence[int]
             if kind is PartitionerKind.HASH:
                 targets = range(edge["count"])
             elif kind in (PartitionerKind.BROADCAST, PartitionerKind.GLOBAL):

@@ -64,10 +64,11 @@ class Bucket:
         selectors = self._selectors
         for batch, index in batches:
             rows = to_rows(batch)
-            values: list[Any] = rows.values  # type: ignore[assignment] # they are rows now
+            values: list[Any] = rows.values
             count = len(values)
-            stamps, kinds = to_list(rows.timestamps) or [None] * count, to_list(rows.kinds) or [None] * count
-            keys = [None] * count if selectors is None else keys_of(selectors[index])(values)
+            nothing: list[Any] = [None] * count
+            stamps, kinds = to_list(rows.timestamps) or nothing, to_list(rows.kinds) or nothing
+            keys = nothing if selectors is None else keys_of(selectors[index])(values)
             for key, value, stamp, kind in zip(keys, values, stamps, kinds, strict=True):
                 time = MIN_WATERMARK if stamp is None else stamp
                 places.setdefault(key, []).append((time, index, value, stamp, kind))
