@@ -15,7 +15,7 @@ from firesteel.datastream import DataStream, KeyedProcessFunction, RuntimeContex
 from firesteel.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
-from firesteel.expressions import col
+from firesteel.expressions import sum_
 from tests.integration.embedded.programs import ended, new_environment, rest_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -75,13 +75,13 @@ def columns(env: StreamExecutionEnvironment) -> DataStream:
     row = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
     rows = env.from_collection([Row(k=k, n=n) for k, n in RECORDS], row).assign_timestamps_and_watermarks(TIMED)
     windowed = rows.key_by("k").window(TumblingEventTimeWindows.of(Time.seconds(100)))
-    return windowed.aggregate(col("n").sum.alias("n")).map(lambda r: (r[0], r[-1]), PAIR)
+    return windowed.aggregate(sum_("n")).map(lambda r: (r[0], r[-1]), PAIR)
 
 
 def running(env: StreamExecutionEnvironment) -> DataStream:
     row = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
     rows = env.from_collection([Row(k=k, n=n) for k, n in RECORDS], row)
-    return rows.key_by("k").aggregate(col("n").sum.alias("n")).map(lambda r: (r[0], r[-1]), PAIR)
+    return rows.key_by("k").aggregate(sum_("n")).map(lambda r: (r[0], r[-1]), PAIR)
 
 
 LONG = pytest.mark.long

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from firesteel.core.errors import FleetError
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.protocol.stages import RunLook, StageRun
 
@@ -33,6 +34,25 @@ class SlotOutcome(Enum):
     """It came to its end before its TaskManager had accepted it; the message says why."""
     LOST = "LOST"
     """It raised, was cancelled, or went down with its executor or driver."""
+
+
+class WithoutStages:
+    """The part of a ``Fleet`` that has slots only."""
+
+    def start_stages(self, run: StageRun) -> None:
+        """See ``Fleet``."""
+        raise FleetError("this fleet runs no bounded stages")
+
+    def look_at_stages(self, run_id: str) -> RunLook:
+        """See ``Fleet``."""
+        return RunLook("unknown")
+
+    def stage_results(self, run_id: str) -> list[bytes]:
+        """See ``Fleet``."""
+        raise FleetError("this fleet runs no bounded stages")
+
+    def drop_stages(self, run_id: str) -> None:
+        """See ``Fleet``."""
 
 
 class Fleet(Protocol):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from firesteel import __version__
 from firesteel.core.errors import FleetError
 from firesteel.core.secret import derive, spark_secret
-from firesteel.protocol.fleet import SlotLaunch
+from firesteel.protocol.fleet import SlotLaunch, WithoutStages
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import background
 from firesteel.spark.archive import start_from_archive
@@ -32,7 +32,6 @@ from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
 from firesteel.spark.slot_task import SlotMain
 from firesteel.spark.spark_settings import common_settings, encryption, heartbeats, small_stage
-from firesteel.spark.stage_jobs import StageJobs, StagesFleet
 from firesteel.spark.workers import PYTHON
 
 logger = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 
 
-class HostedFleet(StagesFleet):
+class HostedFleet(WithoutStages):
     """Slots on executors of TaskManagers; implements `firesteel.protocol.fleet.Fleet`.
 
     Args:
@@ -85,8 +84,6 @@ class HostedFleet(StagesFleet):
         if spare_cores < 0 or orphan_timeout <= 0 or heartbeat_timeout <= 0:
             raise ValueError("spare_cores must be at least 0, and both timeouts more than 0")
         self._jobs, self._secret = SlotJobs(slot_main, outlive=True), secret
-        self._stages = StageJobs(None)  # the client refuses BATCH here
-        self._stages = StageJobs(None)
         self._bind_host, self._host = bind_host, advertised_host or bind_host
         self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
         self._java_home, self._archive, self._recording = java_home, archive, recording
