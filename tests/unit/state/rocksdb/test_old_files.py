@@ -1,7 +1,8 @@
 """Files of RocksDB that earlier versions have written are read by all later ones.
 
 When this fails after a change of what entries or timers look like, the format has changed: give it another number
-(``firesteel.state.rocksdb.backend.FORMAT_WITH_TIMERS``, ``key_bytes.VERSION``), read both, and add a fixture beside the old::
+(``firesteel.state.rocksdb.backend.FORMAT_WITH_TIMERS``, ``key_bytes.VERSION``), read both, and add a fixture beside the
+old::
 
     python -m tests.unit.state.rocksdb.test_old_files NAME
 """
