@@ -32,4 +32,5 @@ RUN ln -s /opt/firesteel/venv/lib/python3*/site-packages/firesteel/service/probe
 ENV PATH=/opt/firesteel/venv/bin:$PATH FIRESTEEL_CONF_DIR=/opt/firesteel/conf PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /home/firesteel
+ENTRYPOINT ["/opt/firesteel/compose/with-settings"]
 CMD ["firesteel", "--help"]

@@ -148,6 +148,8 @@ TOGETHER = {
     "servers/network": 1,
     "servers/minio": 1,
     "servers/kafka": 1,
+    "servers/zookeeper": 1,
+    "servers/postgresql": 1,
     "servers/browser": 1,
     "servers": 1,  # what has a Docker engine
     "integration/embedded": 2,

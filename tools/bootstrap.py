@@ -138,7 +138,11 @@ def lock(packages: list[str]) -> None:
     upgrade = [part for package in packages for part in ("--upgrade-package", package)] or ["--upgrade"]
     options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "-q"]
     options += ["--no-emit-index-url", "--no-emit-find-links", *upgrade]
-    extras = (part for extra in ("cli", "kafka", "otel", "rocksdb", "s3", "zookeeper") for part in ("--extra", extra))
+    extras = (
+        part
+        for extra in ("adbc", "cli", "duckdb", "kafka", "otel", "rocksdb", "s3", "zookeeper")
+        for part in ("--extra", extra)
+    )
     runtime = ["libs/firesteel/pyproject.toml", *extras]
     jobs = {
         "installer": ["requirements/installer.in"],

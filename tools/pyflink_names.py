@@ -34,7 +34,6 @@ ABSENT: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("pyflink.datastream.connectors.kafka", "", LATER, "Kafka comes with exactly-once sinks"),
     ("pyflink.datastream.connectors.dynamic_kafka", "", REFUSED, "a Java connector without counterpart"),
     ("pyflink.datastream.connectors.elasticsearch", "", REFUSED, "a Java connector without counterpart"),
-    ("pyflink.datastream.connectors.jdbc", "", REFUSED, "JDBC is Java's; write a Sink in Python"),
     ("pyflink.datastream.connectors.pulsar", "", REFUSED, "a Java connector without counterpart"),
     ("pyflink.datastream.connectors.rabbitmq", "", REFUSED, "a Java connector without counterpart"),
     ("pyflink.datastream.connectors.kinesis", "", REFUSED, "a Java connector without counterpart"),

@@ -13,10 +13,11 @@ import sys
 
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i, *map(int, sys.argv[1:]))
+count = int(sys.argv[1]) if sys.argv[1:] else None
+source = DataGeneratorSource(lambda i: i, count, RateLimiterStrategy.per_second(10_000))
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.key_by(lambda i: i % 100).filter(lambda i: i < 0).print()
 env.execute("numbers")
@@ -24,7 +25,7 @@ env.execute("numbers")
 
 
 class Endless:
-    """The job, at full speed in all slots of the only TaskManager.
+    """The job, in all slots of the only TaskManager.
 
     Attributes:
         cluster: where it runs.
@@ -39,7 +40,7 @@ class Endless:
         done = _run(cluster, "-d")
         assert done.returncode == 0, done.stdout + done.stderr
         (self.job,) = [job["jid"] for job in cluster.ask("/jobs/overview")["jobs"] if job["end-time"] < 0]
-        until(lambda: self.tasks_running() == 4 and self.records(), "the job runs at full speed")
+        until(lambda: self.tasks_running() == 4 and self.records(), "the job runs")
         self.slots = self.taskmanager.slots()
         assert len(self.slots) == 2
 

@@ -1,4 +1,4 @@
-"""Containers that crash, stand still or are cut off while a job runs at full speed in both slots."""
+"""Containers that crash, stand still or are cut off while a job runs in both slots."""
 
 from __future__ import annotations
 

@@ -21,12 +21,13 @@ HEAD = """
 import sys
 from firesteel.common import Configuration, WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 env = StreamExecutionEnvironment.get_execution_environment()
 """
 ENDLESS = """
-numbers = env.from_source(DataGeneratorSource(lambda i: i), WatermarkStrategy.no_watermarks(), "numbers")
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.filter(lambda i: i < 0).print()
 env.execute("endless")
 """

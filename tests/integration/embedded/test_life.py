@@ -22,13 +22,14 @@ HEAD = """
 import os, signal, sys, time
 from firesteel.common import Configuration, WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({settings}))
 env.set_parallelism(2)
 """.replace("{settings}", repr(SETTINGS))
 ENDLESS = """
-numbers = env.from_source(DataGeneratorSource(lambda i: i), WatermarkStrategy.no_watermarks(), "numbers")
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.rebalance().filter(lambda i: i == 1000).print()
 """
 FAILING = """

@@ -133,6 +133,7 @@ class Cluster:
 
     Attributes:
         client_prefix: words in front of the command ``firesteel``.
+        other_directories: cluster directories of further hosts.
     """
 
     client_prefix: Sequence[str] = ()
@@ -149,6 +150,7 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="c"))
         self.config_dir = self.folder / "conf"
         self.cluster_directory = self.folder / "cluster"
+        self.other_directories: list[Path] = []
         self.run_root = self.folder / "r"
         self.secret = secrets.token_hex(32)
         self.services: list[ServiceProcess] = []
@@ -275,8 +277,9 @@ class Cluster:
         """End the cluster as ``stop-cluster.sh`` does: the coordinators hand over, and what they have left is ended."""
         for name in COORDINATORS:
             self._stop(name)
-        if self.cluster_directory.exists():
-            end_remains(self.cluster_directory)
+        for directory in (self.cluster_directory, *self.other_directories):
+            if directory.exists():
+                end_remains(directory)
         self._stop("taskmanager")
 
     def _stop(self, name: str) -> None:

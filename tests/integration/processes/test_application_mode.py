@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from firesteel.core.process import identify, kill, wait_gone
 from tests.integration.processes.cluster import BIN, PATIENCE, free_ports, rest_call, wait_until
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.timeout(600)
 SECRET = "0123456789abcdef" * 2
 TWO_JOBS = """
@@ -80,6 +82,7 @@ class Home:
         self.program("two_jobs.py", TWO_JOBS)
         self.program("endless.py", ENDLESS)
         self.output = self.folder / "output"
+        self.own: list[Path] = []
 
     def program(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -126,13 +129,20 @@ class Home:
                 found.append(identity)
         return found
 
+    def logs_of(self, said: str) -> Path:
+        """Where ``run-application`` says that its logs are."""
+        path = Path(said.partition("Its logs are in ")[2].partition(";")[0])
+        self.own.append(path.parent)
+        return path
+
     def close(self) -> None:
         left = wait_gone(self.processes(), 15)
         for process in self.processes():
             kill(process)
         wait_gone(self.processes(), 10)
         said = self.said()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in [self.folder, *self.own]:
+            shutil.rmtree(folder, ignore_errors=True)
         assert not left, f"{len(left)} processes were left\n{said}"
 
 
@@ -156,6 +166,10 @@ def test_the_cluster_ends_with_the_program_and_has_its_exit_code(home: Home) -> 
     assert "ended " in done.stdout
     assert "(two_jobs.py) is FAILED" in done.stdout
     assert "the program ended with 7" in done.stderr
+    logs = home.logs_of(done.stderr)
+    assert {path.name for path in logs.iterdir()} >= {"dispatcher.log", "jobmaster.log", "standalone-job.log"}
+    assert "10\n20\n30\n" in "".join(path.read_text() for path in logs.glob("workers/*.out")), "what print() has shown"
+    assert not (logs.parent / "conf").exists(), "the secret is gone"
 
 
 @pytest.mark.long
@@ -185,7 +199,7 @@ def test_a_killed_dispatcher_runs_main_again_but_no_job_that_has_ended(home: Hom
     process = home.start("--python", "endless.py")
     wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "the second job runs", PATIENCE * 4)
     before = {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]}
-    (main,) = home.processes(command="firesteel_dispatcher.program")
+    (main,) = home.processes(command="firesteel.client.program_process")
     (dispatcher,) = home.processes(command="firesteel_dispatcher")
     kill(dispatcher)
     assert not wait_gone([main], PATIENCE), "main() dies with its Dispatcher"
@@ -205,15 +219,92 @@ def test_a_killed_dispatcher_runs_main_again_but_no_job_that_has_ended(home: Hom
 
 
 @pytest.mark.long
+def test_a_killed_main_runs_again_and_the_end_of_the_cluster_cancels_it(home: Home) -> None:
+    process = home.start("--python", "endless.py")
+    wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "the second job runs", PATIENCE * 4)
+    before = {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]}
+    (main,) = home.processes(command="firesteel.client.program_process")
+    kill(main)
+    wait_until(lambda: home.said().count("was submitted before") == 2, "main() runs again", PATIENCE * 4)
+    assert {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]} == before
+    (resourcemanager,) = home.processes(command="firesteel_resourcemanager")
+    kill(resourcemanager)
+    wait_until(lambda: "resourcemanager has ended (killed by signal 9)" in home.said(), "it is started again", PATIENCE)
+    assert rest_call(f"http://127.0.0.1:{home.port}", "DELETE", "/cluster", secret=SECRET)[0] == 200
+    assert process.wait(PATIENCE * 4) == 0, home.said()
+    assert "(endless.py) is CANCELED" in home.said()
+
+
+@pytest.mark.long
+def test_main_has_the_packages_of_its_jobs(home: Home) -> None:
+    packages = home.folder / "packages"
+    packages.mkdir()
+    with zipfile.ZipFile(packages / "ninefold-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("ninefold.py", "def times(i):\n    return i * 9\n")
+        wheel.writestr("ninefold-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ninefold\nVersion: 1.0\n")
+        wheel.writestr("ninefold-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("ninefold-1.0.dist-info/RECORD", "")
+    (home.folder / "requirements.txt").write_text("ninefold==1.0\n")
+    folder = home.folder / "program"
+    folder.mkdir()
+    (folder / "__main__.py").write_text(
+        "import sys\n"
+        "from ninefold import times\n"
+        "from firesteel.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "with env.from_collection([1, 2, 3]).map(times).execute_and_collect() as results:\n"
+        "    print('results', sorted(results), sys.argv[1:], flush=True)\n"
+    )
+    command = [str(BIN / "firesteel"), "run-application", "-pyreq", "requirements.txt#packages", "program", "one"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE * 6, env=home.environment(), cwd=home.folder,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results [9, 18, 27] ['one']" in done.stdout
+    home.logs_of(done.stderr)
+
+
+@pytest.mark.long
+def test_the_script_starts_and_stops_an_application(home: Home) -> None:
+    bin = home.folder / "bin"
+    shutil.copytree(ROOT / "deploy" / "standalone" / "bin", bin)
+
+    def script(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(bin / "standalone-job.sh"), *words], capture_output=True, text=True, timeout=PATIENCE * 4,
+            env=home.environment() | {"FIRESTEEL_PYTHON": sys.executable, "FIRESTEEL_START_SECONDS": "600"},
+            cwd=home.folder, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    assert "There is no application to stop" in script("stop").stdout
+    wrong = script("start", "--python", "nothing.py")
+    assert wrong.returncode == 1
+    assert "is not there" in wrong.stderr
+    started = script("start", "--python", "endless.py")
+    assert started.returncode == 0, started.stdout + started.stderr
+    assert f"(endless.py): http://127.0.0.1:{home.port}" in started.stdout
+    again = script("start", "--python", "endless.py")
+    assert again.returncode == 1
+    assert "an application runs already" in again.stderr
+    wait_until(lambda: home.jobs().get("first") == "FINISHED", "the first job ends", PATIENCE * 4)
+    assert list((home.folder / "log").glob("firesteel-*-dispatcher-0-*.log")), "each service has a log of its own"
+    stopped = script("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert not wait_gone(home.processes(), PATIENCE)
+
+
+@pytest.mark.long
 def test_a_client_that_dies_takes_its_cluster_along_where_that_was_said(home: Home) -> None:
     command = [str(BIN / "firesteel"), "run-application", "-sae", "endless.py"]
     with home.output.open("wb") as out:
         client = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=home.environment(), cwd=home.folder
         )
-    wait_until(lambda: "first" in home.said(), "the first job runs", PATIENCE * 4)
+    wait_until(lambda: "has been submitted" in home.said(), "the first job is submitted", PATIENCE * 4)
     client.kill()
     client.wait()
+    home.logs_of(home.said())
     assert not wait_gone(home.processes(), PATIENCE)
 
 
@@ -221,7 +312,7 @@ def test_a_client_that_dies_takes_its_cluster_along_where_that_was_said(home: Ho
     ("words", "said"),
     [
         (["--python", "nothing.py"], "is not there"),
-        (["--python", "s3://bucket/program.py"], "local files"),
+        (["--python", "hdfs://name/program.py"], "no file system for hdfs"),
         (["--python", "conf"], "no __main__.py"),
         (["--python", "two_jobs.py", "--job-id", "x"], "not a job id"),
         ([], "no program is named"),

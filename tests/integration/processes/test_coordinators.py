@@ -107,7 +107,7 @@ def test_coordinators_die_one_after_the_other_and_the_job_goes_on(running: Runni
     wait_until(lambda: not running.slots_now(), "its slots end")
     wait_until(lambda: len(cluster.executors()) == 1, "the older executor leaves with its last slot")
     short = cluster.folder / "short.py"
-    short.write_text(ENDLESS.replace("DataGeneratorSource(lambda i: i)", "DataGeneratorSource(lambda i: i, 1000)"))
+    short.write_text(ENDLESS.replace("lambda i: i, None", "lambda i: i, 1000"))
     done = cluster.firesteel("run", "-p", "2", str(short))
     assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
 
@@ -145,7 +145,7 @@ def test_coordinators_and_an_executor_that_stood_still_take_no_slot_along(runnin
     wait_until(lambda: not running.slots_now(), "its slots end")
     wait_until(lambda: executor not in cluster.executors(), "the older executor leaves with its last slot")
     short = cluster.folder / "short.py"
-    short.write_text(ENDLESS.replace("DataGeneratorSource(lambda i: i)", "DataGeneratorSource(lambda i: i, 1000)"))
+    short.write_text(ENDLESS.replace("lambda i: i, None", "lambda i: i, 1000"))
     done = cluster.firesteel("run", "-p", "2", str(short))
     assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
 

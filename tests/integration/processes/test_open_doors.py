@@ -17,10 +17,11 @@ pytestmark = pytest.mark.timeout(400)
 ENDLESS = """
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 env = StreamExecutionEnvironment.get_execution_environment()
-numbers = env.from_source(DataGeneratorSource(lambda i: i), WatermarkStrategy.no_watermarks(), "numbers")
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.key_by(lambda i: i % 100).filter(lambda i: i < 0).print()
 env.execute("endless")
 """
@@ -120,6 +121,6 @@ def doors_are_open_to_friends(cluster: Cluster, doors: list[Door]) -> None:
     assert cluster.rest("PATCH", f"/jobs/{job['jid']}")[0] == 202
     wait_until(lambda: cluster.rest("GET", f"/jobs/{job['jid']}")[1]["state"] == "CANCELED", "the job is cancelled")
     program = cluster.folder / "short.py"
-    program.write_text(ENDLESS.replace("DataGeneratorSource(lambda i: i)", "DataGeneratorSource(lambda i: i, 1000)"))
+    program.write_text(ENDLESS.replace("lambda i: i, None", "lambda i: i, 1000"))
     done = cluster.firesteel("run", "-p", "2", str(program))
     assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()

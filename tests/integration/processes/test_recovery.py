@@ -21,7 +21,7 @@ PROGRAM = """
 import os
 from firesteel.common import Types, WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 TRAP = {trap!r}
 
@@ -35,7 +35,7 @@ def step(value):
     return value
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i)
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
 stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 stream.map(step, output_type=Types.LONG()).key_by(lambda value: value % 7).map(lambda value: value).filter(
     lambda value: False

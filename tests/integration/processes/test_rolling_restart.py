@@ -173,7 +173,9 @@ OPTIONS = {"restart-strategy.type": "none"}
 
 @pytest.mark.exact
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("stand_bys", [False, True], ids=["alone", "stand-bys"])
+@pytest.mark.parametrize(
+    "stand_bys", [pytest.param(False, id="alone", marks=pytest.mark.long), pytest.param(True, id="stand-bys")]
+)
 def test_coordinators_are_restarted_one_after_the_other_and_the_job_does_not_notice(stand_bys: bool) -> None:
     with running_cluster(options=OPTIONS, ha=stand_bys) as cluster:
         Rolling(cluster, stand_bys=stand_bys).roll(1)

@@ -362,6 +362,7 @@ def third_lines(home: Home) -> dict[str, str]:
     return {file.stem.split("-")[-2]: file.read_text().splitlines()[2] for file in home.pids.glob("*.pid")}
 
 
+@pytest.mark.long  # as test_standby.py, by the scripts
 def test_a_jobmanager_stands_by_and_takes_over(home: Home, second: Home) -> None:
     shared = ["-D", "high-availability.type=directory", "-D", f"high-availability.storageDir={home.folder / 'ha'}"]
     code, said = home.run("jobmanager.sh", "start", *shared)

@@ -24,6 +24,9 @@ GAP, TUMBLE, SIZE, SLIDE = 300, 200, 300, 100
 """Of windows, in milliseconds."""
 NEAR = 15
 
+Out = str | Callable[[DataStream, str], None] | None
+"""See ``World``."""
+
 
 class World:
     """What programs are made of: sources by name, each once, and sinks.
@@ -32,13 +35,14 @@ class World:
         env: of the program.
         folder: of the orders.
         rate: records a second of each reader.
-        out: path of the files of sinks; None = a folder beside the orders.
+        out: path of the files of sinks, or what writes a stream of texts of this name elsewhere; None = a folder beside
+            the orders.
 
     Attributes:
         splits: of all sources.
     """
 
-    def __init__(self, env: StreamExecutionEnvironment, folder: Path, rate: int = 2000, out: str | None = None) -> None:
+    def __init__(self, env: StreamExecutionEnvironment, folder: Path, rate: int = 2000, out: Out = None) -> None:
         self.env, self.folder, self.rate, self._out = env, folder, rate, out
         self.splits = 0
         self._sources: dict[str, DataStream] = {}
@@ -66,9 +70,11 @@ class World:
 
     def sink(self, stream: DataStream, name: str) -> None:
         """Write texts."""
-        stream.map(f.Watched(self.folder), Types.STRING()).sink_to(
-            SteppedSink(self.folder, name, parts_go_on=len(name) % 2 == 0, out=self._out)
-        )
+        texts = stream.map(f.Watched(self.folder), Types.STRING())
+        if callable(self._out):
+            self._out(texts, name)
+        else:
+            texts.sink_to(SteppedSink(self.folder, name, parts_go_on=len(name) % 2 == 0, out=self._out))
 
 
 Read = Callable[[str], Iterable[Record]]

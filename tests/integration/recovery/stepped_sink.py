@@ -15,7 +15,29 @@ from firesteel.functions.two_phase import CommitResult, Committable, Committer, 
 from tests.integration.recovery import steps
 
 
-class SteppedSink(TwoPhaseCommitSink[Any]):
+class Stepped(TwoPhaseCommitSink[Any]):
+    """A sink with the steps.
+
+    Args:
+        folder: of the orders.
+        sink: that writes.
+    """
+
+    def __init__(self, folder: Path, sink: TwoPhaseCommitSink[Any]) -> None:
+        self._folder, self._sink = folder, sink
+        self.commits_quickly = sink.commits_quickly
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        return self._sink.create_writer(context)
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        return _SteppedCommitter(self._sink.create_committer(context), self._folder)
+
+    def check(self) -> None:
+        self._sink.check()
+
+
+class SteppedSink(Stepped):
     """Writes lines of text.
 
     Args:
@@ -26,26 +48,12 @@ class SteppedSink(TwoPhaseCommitSink[Any]):
     """
 
     def __init__(self, folder: Path, name: str, parts_go_on: bool = False, out: str | None = None) -> None:
-        self._folder = folder
         builder = FileSink.for_row_format(f"{out or folder / 'out'}/{name}", Encoder.simple_string_encoder())
         rolling = RollingPolicy.on_checkpoint_rolling_policy()
         if parts_go_on:
             rolling = RollingPolicy.default_rolling_policy(part_size=10_000)
-        self._sink = (
-            builder.with_rolling_policy(rolling)
-            .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
-            .build()
-        )
-        self.commits_quickly = self._sink.commits_quickly
-
-    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
-        return self._sink.create_writer(context)
-
-    def create_committer(self, context: WriterContext) -> Committer:
-        return _SteppedCommitter(self._sink.create_committer(context), self._folder)
-
-    def check(self) -> None:
-        self._sink.check()
+        buckets = BucketAssigner.base_path_bucket_assigner()
+        super().__init__(folder, builder.with_rolling_policy(rolling).with_bucket_assigner(buckets).build())
 
 
 class _SteppedCommitter(Committer):

@@ -19,7 +19,6 @@ def test_rows(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.BEFORE_METADATA, JOBMASTER),
         Death(steps.SYNC, TASKMANAGER),
-        Death(steps.AFTER_METADATA, JOBMASTER),
         Death(steps.WRITTEN, EXECUTOR),
         Death(steps.WITHIN_COMMIT, JOBMASTER),
     ]
@@ -31,9 +30,7 @@ def test_two_inputs_and_columns(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.ACKNOWLEDGED, JOBMASTER),
         Death(steps.ASYNC, SLOT),
-        Death(steps.AFTER_METADATA, TASKMANAGER),
         Death(steps.REMOVING, JOBMASTER),
-        Death(ANY_MOMENT, EXECUTOR),
     ]
     programs = ["joins", "connected", "broadcast", "aggregates", "column-windows"]
     trial = Trial(there, folder, programs, backend="filesystem")

@@ -22,6 +22,7 @@ def test_rocksdb(here: Embedded, folder: Path) -> None:
     trial.rescale(PARALLELISMS, [ALIGNED, SAVEPOINT, ALIGNED, SAVEPOINT])
 
 
+@pytest.mark.long  # of state in memory, unit/state/test_rescaling.py is the proof
 def test_hashmap(here: Embedded, folder: Path) -> None:
     trial = Trial(here, folder, [*ROWS, *COLUMNS], "hashmap", rate=500)
     trial.rescale(PARALLELISMS, [UNALIGNED, ALIGNED, UNALIGNED, SAVEPOINT])

@@ -19,7 +19,7 @@ from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery import steps
 from tests.integration.recovery.functions import Watched
 from tests.integration.recovery.places import PARALLELISM, Place
-from tests.integration.recovery.programs import PROGRAMS, World, expected
+from tests.integration.recovery.programs import PROGRAMS, Out, World, expected
 from tests.integration.recovery.records import STOP
 from tests.integration.recovery.stepped_sink import SteppedSink, written
 from tests.integration.recovery.stepped_storage import FOLDER, NAME
@@ -73,8 +73,8 @@ class Trial:
     settings: Mapping[str, str] = field(default_factory=dict)
     kills: int = 0
     job: Any = None
-    out: str | None = None
-    """Path of the files of sinks; None = a folder in that of the trial."""
+    out: Out = None
+    """Where the sinks write, as of ``World``."""
     _log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
+from firesteel.graph.job_archive import at_once
 from firesteel.runtime.task import task as task_module
 from firesteel_jobmaster.checkpoints.pending import Savepoint
 from tests.unit.checkpoint_faults.whole_job import KEYS, OPEN, WholeJob
@@ -42,7 +43,7 @@ def ask(job: WholeJob, stop: str = "", trigger_id: str = TRIGGER, target: str = 
 
 def result(job: WholeJob, trigger_id: str = TRIGGER) -> dict[str, Any]:
     """What became of it; empty = nobody knows."""
-    checkpoints = job.core.checkpoints.to_plain() or {"triggers": {}}
+    checkpoints = at_once(job.core.checkpoints.in_slices()) or {"triggers": {}}
     found: dict[str, Any] = checkpoints["triggers"].get(trigger_id, {})
     return found
 
@@ -79,7 +80,7 @@ def test_a_savepoint_is_whole_and_changes_nothing_for_the_job(tmp_path: Path) ->
     assert files
     for handle in files:
         savepoints.check_file(handle, StateReader(Settings()))
-    statistics = job.core.checkpoints.to_plain()
+    statistics = at_once(job.core.checkpoints.in_slices())
     assert statistics is not None
     assert statistics["latest"]["SAVEPOINT"]["location"] == str(location)
     job.to_end()

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import re
+import zipfile
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firesteel.client.cli.arguments import parser as cli_parser
 from firesteel.config import Settings
-from firesteel.core.errors import ConfigurationError, IllegalTransitionError, JobCancelledError
+from firesteel.core.errors import ConfigurationError, IllegalTransitionError, JobCancelledError, class_name
+from firesteel.core.ids import derived_job_id, derived_job_ids
 from firesteel_dispatcher.application import (
     NO_JOB_TEXT,
     Application,
     MainEnd,
     Order,
     State,
-    class_of,
-    derived_id,
-    job_ids,
 )
 from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
 from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
+from firesteel_dispatcher.programs import Programs, check_program
+from firesteel_dispatcher.standalone_job import definitions_of, parser
 
 ID = "ab" * 16
 WELL = MainEnd(0)
@@ -92,7 +98,7 @@ def test_a_job_that_ends_badly_ends_nothing_where_that_was_said() -> None:
 
 def test_main_that_dies_of_a_cancelled_job_is_cancelled() -> None:
     one = running(terminate_on_any_job=False)
-    one.look(MainEnd(1, "cancelled", class_of(JobCancelledError("x"))), {"a": "CANCELED"}, 3)
+    one.look(MainEnd(1, "cancelled", class_name(JobCancelledError("x"))), {"a": "CANCELED"}, 3)
     assert one.state is State.CANCELED
 
 
@@ -112,11 +118,11 @@ def test_no_other_moves() -> None:
 
 
 def test_ids_of_jobs_follow_from_that_of_the_application() -> None:
-    first, second, third = islice(job_ids(ID), 3)
+    first, second, third = islice(derived_job_ids(ID), 3)
     assert first == ID
     assert len({first, second, third}) == 3
-    assert list(islice(job_ids(ID), 3)) == [first, second, third]
-    assert derived_id("cluster", 0) != derived_id("cluster", 1) != derived_id("other", 1)
+    assert list(islice(derived_job_ids(ID), 3)) == [first, second, third]
+    assert derived_job_id("cluster", 0) != derived_job_id("cluster", 1) != derived_job_id("other", 1)
 
 
 def ended(state: State = State.FINISHED) -> Application:
@@ -190,3 +196,92 @@ def test_jobs_whose_program_is_unknown_make_one_application() -> None:
     ]
     row = application_row(ID, None, jobs, 10)
     assert (row["status"], row["start-time"], row["end-time"]) == ("RUNNING", 3, -1)
+
+
+def test_programs_that_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("print(1)")
+    (tmp_path / "bad.py").write_text("print(")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mod.py").write_text("")
+    wheel, empty = tmp_path / "w-1-py3-none-any.whl", tmp_path / "e.zip"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("w.py", "def go(): pass")
+        archive.writestr("w-1.dist-info/entry_points.txt", "[console_scripts]\nw = w:go\n")
+    with zipfile.ZipFile(empty, "w") as archive:
+        archive.writestr("m.py", "")
+    check_program(tmp_path / "p.py")
+    check_program(wheel)
+    check_program(empty, "m")
+    check_program(tmp_path / "folder", "mod")
+    for path, said in (
+        ("bad.py", "no program of Python"),
+        ("folder", "no __main__.py"),
+        ("e.zip", "neither a __main__.py"),
+        ("nothing.py", "is not there"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            check_program(tmp_path / path)
+
+
+def words(*given: str) -> list[str]:
+    return definitions_of(parser().parse_args(list(given)))
+
+
+def test_the_command_line_of_a_standalone_job(tmp_path: Path) -> None:
+    found = words(
+        "-D", "a=b", "--python", str(tmp_path / "p.py"), "--job-id", ID, "-s", "sp", "-n", "x", "--python", "y"
+    )
+    assert found == [
+        f"firesteel.application.program={tmp_path / 'p.py'}",
+        'firesteel.application.arguments=["x", "--python", "y"]',
+        f"firesteel.application.job-id={ID}",
+        f"execution.state-recovery.path={Path('sp').absolute()}",
+        "execution.state-recovery.ignore-unclaimed-state=true",
+        "a=b",
+    ]
+    (tmp_path / "mod.py").write_text("")
+    found = words("--pyFiles", str(tmp_path), "--pyModule", "mod")
+    assert f"firesteel.application.program={tmp_path}" in found
+    assert "firesteel.application.entry=mod" in found
+    with pytest.raises(ConfigurationError, match="no program is named"):
+        words("--pyModule", "nowhere")
+    assert "firesteel.application.program=s3://bucket/p.py" in words("--python", "s3://bucket/p.py")
+    with pytest.raises(ConfigurationError, match="no file system for hdfs"):
+        words("--python", "hdfs://name/p.py")
+    with pytest.raises(ConfigurationError, match=r"end in one of \.py"):
+        words("--python", "s3://bucket/folder")
+
+
+def test_the_commands_of_the_page_are_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "application-mode.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    ours = [line.partition("run-application ")[2].split() for line in lines if "run-application" in line]
+    theirs = [line.partition(".sh start ")[2].split() for line in lines if "standalone-job.sh start " in line]
+    assert (len(ours), len(theirs)) == (2, 1)
+    for found in ours:
+        assert cli_parser().parse_args(["run-application", *found]).program == "program.py"
+    for found in theirs:
+        assert definitions_of(parser().parse_args(found))[0].endswith("program.py")
+
+
+def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Files:
+        def __init__(self, settings: Settings) -> None:
+            pass
+
+        def of(self, path: str) -> Files:
+            return self
+
+        def open(self, path: str) -> io.BytesIO:
+            if path != "s3://bucket/dir/p.py":
+                raise FileNotFoundError(path)
+            return io.BytesIO(b"print(1)")
+
+    monkeypatch.setattr("firesteel_dispatcher.programs.FileSystems", Files)
+    programs = Programs(tmp_path, "token")
+    found = asyncio.run(programs.fetched("s3://bucket/dir/p.py", Settings()))
+    assert (found.name, found.read_bytes()) == ("p.py", b"print(1)")
+    assert programs.listed() == []  # nobody has uploaded it
+    with pytest.raises(ConfigurationError, match="is not there"):
+        asyncio.run(programs.fetched("s3://bucket/q.py", Settings()))
+    assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")

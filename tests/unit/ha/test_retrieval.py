@@ -51,7 +51,7 @@ def test_hosts_that_share_nothing_do_not_look_into_a_directory(tmp_path: Path) -
     without_type = load_retrieval(Settings({"high-availability.storageDir": str(tmp_path / "shared")}))
     assert isinstance(without_type, DirectoryServices), "leaders announce themselves there"
     with pytest.raises(ConfigurationError, match=r"no firesteel\.high_availability plug-in"):
-        load_retrieval(Settings({"high-availability.type": "zookeeper"}))
+        load_retrieval(Settings({"high-availability.type": "consul"}))
     own = DirectoryServices(Settings({"firesteel.resourcemanager.address": "rm:1"}), tmp_path)
     leadership = own.campaign(RESOURCEMANAGER)
     assert leadership is not None

@@ -155,8 +155,8 @@ def test_the_type_follows_from_the_settings(tmp_path: Path) -> None:
     assert isinstance(made, DirectoryServices), "a Dispatcher that is started again finds its jobs"
     assert (made.directory, made.has_standbys) == (tmp_path / "ha" / "default", False)
     assert isinstance(load_high_availability(Settings({}), tmp_path), DirectoryServices)
-    with pytest.raises(ConfigurationError, match=r"no firesteel\.high_availability plug-in is called 'zookeeper'"):
-        load_high_availability(Settings({"high-availability.type": "zookeeper"}), tmp_path)
+    with pytest.raises(ConfigurationError, match=r"no firesteel\.high_availability plug-in is called 'consul'"):
+        load_high_availability(Settings({"high-availability.type": "consul"}), tmp_path)
 
 
 class StoppedDisk(Disk):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice, pairwise
 
 import pytest
 
+from firesteel.core.state_machine import StateMachine
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.core import CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE
+from firesteel_jobmaster.core import CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE, PLACED_AT_ONCE, SCHEDULED_AT_ONCE
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
 from tests.unit.jobmaster.test_restarts import fire, settings
 
@@ -21,10 +25,16 @@ assert 3 * DEPLOYED_AT_ONCE < SLOTS
 @pytest.fixture
 def offered() -> Driver:
     """A job that has just got its slots."""
-    vertices = (replace(vertex(number, SLOTS), max_parallelism=32768) for number in (1, 2))
-    d = Driver(job(*vertices), settings(delay=0.0))
-    d.start()
+    d = started("REBALANCE", SLOTS)
     d.offer(*range(SLOTS))
+    return d
+
+
+def started(partitioner: str, parallelism: int) -> Driver:
+    """A job that waits for its slots."""
+    vertices = (replace(vertex(number, parallelism), max_parallelism=32768) for number in (1, 2))
+    d = Driver(job(*vertices, partitioner=partitioner), settings(attempts=9, delay=0.0))
+    d.start()
     return d
 
 
@@ -43,6 +53,132 @@ def deployed(d: Driver) -> list[str]:
         cancelled = [i for one in instructions if isinstance(one, do.CancelSlotTasks) for i in one.execution_ids]
         assert len(cancelled) <= CANCELLED_AT_ONCE
     return [id_ for submit in d.seen(do.SubmitSlot) for id_ in tasks_of(submit)]
+
+
+def until_some_are_deployed(d: Driver) -> None:
+    for _ in slices(d):
+        if d.seen(do.SubmitSlot):
+            return
+
+
+def test_placing_and_scheduling_are_no_single_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves: list[ExecutionState] = []
+    move = StateMachine.move
+
+    def counted(machine: StateMachine[ExecutionState], to: ExecutionState, cause: str) -> None:
+        moves.append(to)
+        move(machine, to, cause)
+
+    monkeypatch.setattr(StateMachine, "move", counted)
+    d = started("REBALANCE", SLOTS)
+    moves.clear()
+    d.offer(*range(SLOTS))
+    events = 0
+    placed = [sum(shared.slot is not None for shared in d.core.graph.shared_slots)]
+    for _ in slices(d):
+        assert len(moves) <= max(SCHEDULED_AT_ONCE, 2 * DEPLOYED_AT_ONCE)
+        moves.clear()
+        placed.append(sum(shared.slot is not None for shared in d.core.graph.shared_slots))
+        events += 1
+    assert max(after - before for before, after in pairwise([0, *placed])) == PLACED_AT_ONCE
+    assert events >= TASKS // SCHEDULED_AT_ONCE + SLOTS // DEPLOYED_AT_ONCE
+
+
+FEW = 8
+
+
+@pytest.mark.parametrize("partitioner", ["REBALANCE", "FORWARD"])
+def test_a_slot_may_be_lost_in_any_slice(partitioner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE", "RESTARTED_AT_ONCE"):
+        monkeypatch.setattr(f"firesteel_jobmaster.core.{name}", 3)
+    monkeypatch.setattr("firesteel_jobmaster.core.DEPLOYED_AT_ONCE", 2)
+    moments = len(list(slices(offered_few(partitioner))))
+    assert moments > 2 * FEW // 3 + FEW // 2
+    for moment in range(moments + 1):
+        for lost in (0, 1, 2, 3, FEW - 1):
+            d = offered_few(partitioner)
+            for _ in islice(slices(d), moment):
+                pass
+            before = len(d.seen(do.SubmitSlot))
+            d.did(d.core.fail_slot("tm", f"tm-{lost}", "it was killed"))
+            if lost % 2:
+                d.offer(FEW)  # and what has ended is started again, before all slices are done
+                for _ in slices(d):
+                    d.finish_cancelled()
+                    fire(d, 1.0)
+            _until_rest(d)
+            d.offer(FEW)
+            _until_rest(d)
+            assert {d.state(id_) for id_ in d.ids()} == {"DEPLOYING"}, (moment, lost)
+            assert d.core.state.name == "RUNNING"
+            submits = d.seen(do.SubmitSlot)
+            ids = [id_ for submit in submits for id_ in tasks_of(submit)]
+            assert len(set(ids)) == len(ids)
+            assert set(d.ids()) <= set(ids)
+            assert f"tm-{lost}" not in {submit.allocation_id for submit in submits[before:]}
+            for submit in submits:
+                for id_ in set(tasks_of(submit)) & set(d.ids()):
+                    execution = d.core.graph.execution(id_)
+                    assert execution is not None
+                    assert execution.slot is not None
+                    assert execution.slot.allocation_id == submit.allocation_id
+
+
+def offered_few(partitioner: str) -> Driver:
+    d = started(partitioner, FEW)
+    d.offer(*range(FEW))
+    return d
+
+
+@pytest.mark.parametrize("partitioner", ["REBALANCE", "FORWARD"])
+@pytest.mark.parametrize("event", ["slot lost", "task failed", "all fail", "cancelled", "suspended", "job failed"])
+def test_anything_may_happen_while_a_job_is_started_again(
+    partitioner: str, event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE", "RESTARTED_AT_ONCE", "DEPLOYED_AT_ONCE"):
+        monkeypatch.setattr(f"firesteel_jobmaster.core.{name}", 3)
+    ends = {"cancelled": "CANCELED", "suspended": "SUSPENDED", "job failed": "FAILED"}
+    moment, is_over = 0, False
+    while not is_over:
+        d = offered_few(partitioner)
+        _until_rest(d)
+        d.did(d.core.taskmanager_lost("tm", "it was killed"))
+        d.offer(*range(FEW), tm="other")
+        is_over = len(list(islice(slices(d), moment))) < moment
+        moment += 1
+        if event == "slot lost":
+            d.did(d.core.fail_slot("other", "other-5", "it was killed"))
+        elif event == "task failed":
+            bad = next((id_ for id_ in d.ids() if d.state(id_) == "DEPLOYING"), d.ids()[0])
+            d.report(bad, "FAILED", failure(), tm="other")
+        elif event == "cancelled":
+            d.did(d.core.cancel("enough"))
+        elif event == "suspended":
+            d.did(d.core.suspend("it stops"))
+        else:
+            d.core.fail_job(TaskFailure("user", "E", "no", "no", recoverable=event == "all fail"))
+            d.did(d.core.resourcemanager_connected())
+        _until_rest(d, tm="other")
+        d.offer(FEW, tm="other")
+        _until_rest(d, tm="other")
+        assert d.core.state.name == ends.get(event, "RUNNING"), moment
+        states = {d.state(id_) for id_ in d.ids()}
+        if event in ends:
+            assert states <= {"CANCELED", "FAILED"}, moment
+        else:
+            assert states == {"DEPLOYING"}, moment
+    assert moment > 2 * (2 * FEW // 3)
+
+
+def _until_rest(d: Driver, tm: str = "tm") -> None:
+    """What was cancelled ends, and is started again."""
+    for _ in range(3):
+        for _ in slices(d):
+            pass
+        d.finish_cancelled(tm)
+        fire(d, 1.0)
+    for _ in slices(d):
+        pass
 
 
 def test_a_large_job_is_deployed_cancelled_and_started_again_in_slices(offered: Driver) -> None:
@@ -65,7 +201,7 @@ def test_a_large_job_is_deployed_cancelled_and_started_again_in_slices(offered: 
 
 def test_a_slot_that_is_lost_between_two_slices_is_not_deployed_into(offered: Driver) -> None:
     d = offered
-    next(slices(d))
+    until_some_are_deployed(d)
     begun = {id_ for submit in d.seen(do.SubmitSlot) for id_ in tasks_of(submit)}
     assert 0 < len(begun) < TASKS
     last = f"tm-{SLOTS - 1}"
@@ -84,7 +220,7 @@ def test_a_slot_that_is_lost_between_two_slices_is_not_deployed_into(offered: Dr
 
 def test_a_job_that_is_cancelled_between_two_slices_deploys_nothing_more(offered: Driver) -> None:
     d = offered
-    next(slices(d))
+    until_some_are_deployed(d)
     begun = len(d.seen(do.SubmitSlot))
     d.did(d.core.cancel("enough"))
     deployed(d)

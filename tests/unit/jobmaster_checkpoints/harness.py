@@ -12,6 +12,7 @@ from firesteel.checkpoint.subtask_state import KeyedState, OperatorListState, Op
 from firesteel.core.ids import AllocationId, VertexId
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, Slot
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.job_archive import at_once
 from firesteel.graph.job_graph import JobGraph
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import instructions as do
@@ -290,7 +291,7 @@ class FakeJob:
 
     def counts(self) -> dict[str, int]:
         """What people see."""
-        found: dict[str, int] = self.coordinator.statistics.to_plain()["counts"]
+        found: dict[str, int] = at_once(self.coordinator.statistics.in_slices())["counts"]
         return found
 
 

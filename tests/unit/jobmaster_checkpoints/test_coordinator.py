@@ -9,6 +9,7 @@ import pytest
 from firesteel.checkpoint.closing import Retention
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.job_archive import at_once
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, UNDO_SECONDS
@@ -19,7 +20,7 @@ from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
 
 
 def last_failure(job: FakeJob) -> str:
-    return str(job.coordinator.statistics.to_plain()["latest"]["FAILED"]["message"])
+    return str(at_once(job.coordinator.statistics.in_slices())["latest"]["FAILED"]["message"])
 
 
 def test_one_that_takes_too_long_names_who_has_not_acknowledged() -> None:
@@ -213,7 +214,7 @@ def test_statistics_count_what_was_acknowledged() -> None:
     job = FakeJob(history=1).run()
     job.take()
     job.take()
-    plain: dict[str, Any] = job.coordinator.statistics.to_plain()
+    plain: dict[str, Any] = at_once(job.coordinator.statistics.in_slices())
     (record,) = plain["history"]
     assert record["id"] == 2
     assert record["tasks"][jobs.vertex_id(1)]["subtasks"] == 2

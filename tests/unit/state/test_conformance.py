@@ -14,7 +14,7 @@ from firesteel.testing.state_conformance import check_state_backend
 
 
 def test_hashmap_keeps_the_contract() -> None:
-    check_state_backend(load_state_backend("hashmap"))
+    check_state_backend(load_state_backend("hashmap"), seeds=range(6))
 
 
 def test_an_unknown_backend_names_those_that_are_known() -> None:

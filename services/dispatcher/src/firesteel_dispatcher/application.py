@@ -12,16 +12,14 @@ An application's way::
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from firesteel.core.errors import IllegalTransitionError, JobCancelledError
-from firesteel.core.ids import JobId
+from firesteel.core.errors import IllegalTransitionError, JobCancelledError, ProgramError
 
-NO_JOB: Final = "firesteel.core.errors.ProgramError"
+NO_JOB: Final = f"{ProgramError.__module__}.{ProgramError.__qualname__}"
 NO_JOB_TEXT: Final = "The application contains no execute() calls."
 _CANCELLED: Final = f"{JobCancelledError.__module__}.{JobCancelledError.__qualname__}"
 ENDED_JOBS: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
@@ -73,27 +71,6 @@ class MainEnd:
     exit_code: int
     error: str = ""
     error_class: str = ""
-
-
-def class_of(error: BaseException) -> str:
-    """The class of an exception with its module, as it is shown."""
-    module = type(error).__module__
-    return type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"
-
-
-def job_ids(application_id: str) -> Iterator[JobId]:
-    """Ids of the jobs of an application, in the order in which it submits them: the first one has its own."""
-    number = 0
-    while True:
-        yield derived_id(application_id, number)
-        number += 1
-
-
-def derived_id(text: str, number: int) -> JobId:
-    """An id that follows from a text; number 0 of an id is that id."""
-    if number == 0 and len(text) == 32 and not text.strip("0123456789abcdef"):
-        return JobId(text)
-    return JobId(hashlib.sha256(f"{text}/{number}".encode()).hexdigest()[:32])
 
 
 @dataclass

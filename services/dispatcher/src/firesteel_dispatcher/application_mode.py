@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from firesteel.config import Settings, options
 from firesteel.core.errors import ConfigurationError
-from firesteel.core.ids import parse_job_id
-from firesteel_dispatcher.application import Application, derived_id
+from firesteel.core.ids import derived_job_id, parse_job_id
+from firesteel_dispatcher.application import Application
 
 _RUN: Final = "run"
 _START: Final = "start"
@@ -134,4 +134,4 @@ _KEPT: Final = frozenset({"id", "name", "state", "timestamps", "exceptions", "ex
 
 
 def _id(settings: ApplicationSettings, run: int) -> str:
-    return settings.job_id or str(derived_id(f"application of {settings.cluster_id}", run))
+    return settings.job_id or str(derived_job_id(f"application of {settings.cluster_id}", run))

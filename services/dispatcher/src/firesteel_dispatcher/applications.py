@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from firesteel.config import options
-from firesteel.core.errors import FiresteelError
+from firesteel.core.errors import FiresteelError, class_name
 from firesteel.core.ids import new_job_id
-from firesteel_dispatcher.application import ENDED_JOBS, Application, MainEnd, Order, State, class_of
+from firesteel_dispatcher.application import ENDED_JOBS, Application, MainEnd, Order, State
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.job import JobEndedError, UnknownJobError
 from firesteel_dispatcher.programs import Main, Programs
@@ -23,6 +23,8 @@ _LOOK: Final = 0.2
 """Seconds between two looks at the jobs of an application."""
 _OWN_END: Final = 5.0
 """A program one of whose jobs has failed gets so many seconds to say so, before it is told to end."""
+_MOST_KILLS: Final = 3
+"""The program of a cluster in application mode whose process is killed from outside is run again so often."""
 KEPT_ENDED: Final = 100
 """Ended applications of a session that are shown with their exceptions."""
 
@@ -103,8 +105,8 @@ class Applications:
         )
         application.timestamps[State.CREATED.value] = self._now_ms()
         self.keep(application)
-        main = self._programs.main(named, rest_address, own=own)
-        self._spawn(self._run(application, main), f"application {application.id}")
+        make = lambda: self._programs.main(named, rest_address, own=own)  # noqa: E731
+        self._spawn(self._run(application, make, _MOST_KILLS if own else 0), f"application {application.id}")
         return application
 
     def keep(self, application: Application) -> None:
@@ -144,28 +146,39 @@ class Applications:
             except (JobEndedError, UnknownJobError):
                 continue
 
-    async def _run(self, application: Application, main: Main) -> None:
+    async def _run(self, application: Application, make: Callable[[], Main], kills: int) -> None:
+        while not application.ended:
+            kills -= 1
+            await self._run_once(application, make, kills >= 0)
+        log = logger.info if application.state is State.FINISHED else logger.warning
+        log("application %s (%s) is %s", application.id, application.name, application.state)
+
+    async def _run_once(self, application: Application, make: Callable[[], Main], again: bool) -> None:
+        """Run its program, until the application has ended; or the process was killed, and is to be run ``again``."""
         try:
+            main = make()
             await main.start()
         except (FiresteelError, OSError) as error:
             logger.error("application %s (%s) can't be run: %s", application.id, application.name, error)
-            application.failed_to_start(str(error), class_of(error), self._now_ms())
+            application.failed_to_start(str(error), class_name(error), self._now_ms())
             return
         try:
             if application.state is State.CREATED:
                 application.move(State.RUNNING, self._now_ms())
             logger.info("application %s (%s) runs as process %d", application.id, application.name, main.pid)
-            await self._follow(application, main)
+            await self._follow(application, main, again)
         finally:
             await main.end()
-        log = logger.info if application.state is State.FINISHED else logger.warning
-        log("application %s (%s) is %s", application.id, application.name, application.state)
 
-    async def _follow(self, application: Application, main: Main) -> None:
+    async def _follow(self, application: Application, main: Main, again: bool) -> None:
         ending_since: float | None = None
         cancelled = set[str]()
         end: MainEnd | None = None
         while not application.ended:
+            if again and main.was_killed and application.state is State.RUNNING:
+                text = "main() of application %s (%s) was killed; it is run again, and finds its jobs"
+                logger.warning(text, application.id, application.name)
+                return
             if end is None and (end := main.ended()) is not None and end.exit_code != 0 and end.error:
                 logger.error("main() of application %s (%s) failed:\n%s", application.id, application.name, end.error)
             jobs = {job: self._core.jobs[job].state for job in self.jobs_of(application.id)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -13,14 +14,17 @@ import tempfile
 import time
 import uuid
 import zipfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from firesteel.config import options
+from firesteel.client.python_dependencies import python_environment
+from firesteel.config import Settings, options
+from firesteel.connectors.filesystems.file_system import FileSystems, remote_path
 from firesteel.core.environment import without_secrets
-from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
+from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
 logger = logging.getLogger(__name__)
@@ -187,6 +191,34 @@ class Programs:
             run.let_go()
             return job_id
 
+    async def fetched(self, program: str, settings: Settings) -> Path:
+        """A program that somebody names, on this host: one in a file system is brought here, once.
+
+        Args:
+            program: path, local or of a file system (``s3://bucket/program.py``).
+            settings: of the file system.
+
+        Raises:
+            ConfigurationError: there is no such file system, or no such file.
+            OSError, FileSystemError: it can't be read for now.
+        """
+        path = remote_program(program)
+        if path is None:
+            return local_program(program)
+        folder = self.directory / hashlib.sha256(path.encode()).hexdigest()[:32]
+        target = folder / path.rpartition("/")[2]
+
+        def bring() -> None:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                with FileSystems(settings).of(path).open(path) as source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file)
+            except FileNotFoundError as error:
+                raise ConfigurationError(f"the program {path} is not there") from error
+
+        await asyncio.to_thread(bring)
+        return target
+
     def main(self, order: Order, rest_address: str, *, own: bool) -> Main:
         """The process of an application, not started yet.
 
@@ -227,15 +259,21 @@ class Programs:
         task.add_done_callback(self._tasks.discard)
 
     async def start(
-        self, plain: Mapping[str, Any], output: Any, directory: Path | None, *, is_application: bool
+        self,
+        plain: Mapping[str, Any],
+        output: Any,
+        directory: Path | None,
+        python: Prepared | None = None,
+        *,
+        is_application: bool,
     ) -> asyncio.subprocess.Process:
         """Start the process of an order; it dies with this one."""
         if not is_application and len(self._running) >= MOST_AT_ONCE:
             raise BusyError(f"{MOST_AT_ONCE} programs are being run already: try again when one has submitted its job")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "firesteel_dispatcher.program",
+            sys.executable if python is None else python.python, "-P", "-m", "firesteel.client.program_process",
             stdin=asyncio.subprocess.PIPE, stdout=output, stderr=asyncio.subprocess.STDOUT,
-            env=_environment(), cwd=directory, start_new_session=True,
+            env=_environment(() if python is None else python.path), cwd=directory, start_new_session=True,
         )  # fmt: skip
         (self._applications if is_application else self._running).add(process)
         assert process.stdin is not None
@@ -347,11 +385,32 @@ class _Run:
             }
             with (self._folder / "output").open("wb") as file:
                 output, directory = (None, None) if self._own else (file, self._path.parent)
+                python = await self._python(settings) if self._is_application else None
                 start = self._programs.start
-                self._process = await start(plain, output, directory, is_application=self._is_application)
+                self._process = await start(plain, output, directory, python, is_application=self._is_application)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
+
+    async def _python(self, settings: Mapping[str, str]) -> Prepared | None:
+        """The Python environment of an application: that of its jobs' slots; None = the one of this process."""
+        chosen = Settings(settings)
+        client = chosen.get(options.PYTHON_CLIENT_EXECUTABLE)
+        if client is not None:
+            chosen = Settings({**settings, options.PYTHON_EXECUTABLE.key: client})
+        environment, blobs = await asyncio.to_thread(python_environment, chosen)
+        if not environment:
+            return None
+        for name, content in blobs.items():
+            await asyncio.to_thread((self._folder / name).write_bytes, content)
+
+        async def fetch(_: str, __: str, names: list[str]) -> Mapping[str, str]:
+            return {name: str(self._folder / name) for name in names}
+
+        made = PythonEnvironments(self._folder / "python", fetch, f"the Dispatcher, for main() of {self._path.name}")
+        seconds = chosen.get(options.PYTHON_ENVIRONMENT_TIMEOUT).total_seconds()
+        plain = {**environment.to_plain(), "blob_address": "", "timeout_seconds": seconds}
+        return await made.prepare(str(self._order.job_id), plain)
 
     def _kind(self) -> dict[str, str]:
         """What is different where the program is an application: ``execute()`` waits, and jobs say whose they are."""
@@ -443,6 +502,12 @@ class Main(_Run):
         what = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
         return MainEnd(code, f"the process of the program {what}{f'; it said: {said}' if said else ''}")
 
+    @property
+    def was_killed(self) -> bool:
+        """By a signal that this process has not sent."""
+        process = self._process
+        return process is not None and (process.returncode or 0) < 0 and self._told_at is None
+
     async def wait(self, seconds: float) -> None:
         """Until it has ended, or for so long."""
         process = self._process
@@ -469,9 +534,12 @@ class Main(_Run):
             await self._programs.stop_process(process)
 
 
-def _environment() -> dict[str, str]:
+def _environment(path: Sequence[str]) -> dict[str, str]:
     """Nothing of the cluster's secrets, and none of its configuration: what a program needs of it, its order says."""
-    return {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
+    kept = {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
+    if path:
+        kept["PYTHONPATH"] = os.pathsep.join(path)
+    return kept
 
 
 def _entries(path: Path) -> list[str]:
@@ -479,6 +547,26 @@ def _entries(path: Path) -> list[str]:
         return entries_of(path)
     except (zipfile.BadZipFile, OSError):
         return []
+
+
+def remote_program(text: str) -> str | None:
+    """The path of a program in a file system; None: it is local.
+
+    Raises:
+        ConfigurationError: there is no such file system, or it can't be a program.
+    """
+    try:
+        path = remote_path(text, "program")
+    except ProgramError as error:
+        raise ConfigurationError(str(error)) from error
+    if path is not None and not path.lower().endswith(SUFFIXES):
+        raise ConfigurationError(f"{text} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
+    return path
+
+
+def local_program(text: str) -> Path:
+    """The path of a program on this host, absolute."""
+    return Path(text.removeprefix("file://")).expanduser().absolute()
 
 
 def check_program(path: Path, entry: str | None = None) -> None:

@@ -18,7 +18,15 @@ from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ConfigurationError, GraphError, PeerUnreachableError, RpcError
+from firesteel.core.errors import (
+    ConfigurationError,
+    FileSystemError,
+    GraphError,
+    PeerUnreachableError,
+    ProgramError,
+    RpcError,
+    class_name,
+)
 from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
@@ -50,7 +58,7 @@ from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
 from firesteel_dispatcher import instructions as do
-from firesteel_dispatcher.application import Application, class_of
+from firesteel_dispatcher.application import Application
 from firesteel_dispatcher.application_mode import ApplicationSettings, record_of, resume
 from firesteel_dispatcher.applications import Applications
 from firesteel_dispatcher.archiving import Archiver
@@ -81,6 +89,7 @@ _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
 _LOOK_AT_OWN: Final = 0.1
+_LONGEST_WAIT: Final = 30.0
 _OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|jobmaster)-\d+-.*\.(log|out)")
 """Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
 _STORE_SECONDS: Final = 5.0
@@ -171,6 +180,7 @@ class DispatcherService(Service):
         )
         self.core.is_held = self.applications.holds
         self._own_application: Mapping[str, Any] | None = None
+        self._own_task: asyncio.Task[None] | None = None
         self.logs = ProcessLogs(
             lambda name: _OF_COORDINATORS.match(name) is not None, below={"jobmasters": "jobmaster-"}
         )
@@ -333,7 +343,7 @@ class DispatcherService(Service):
         if self._takes_over:
             self.perform([do.AskHost()])
         if self.settings.application is not None:
-            self.spawn(self._run_own(self.settings.application), "application of the cluster")
+            self._own_task = self.spawn(self._run_own(self.settings.application), "application of the cluster")
 
     def _host_changed(self) -> None:
         if self._takes_over:
@@ -439,14 +449,14 @@ class DispatcherService(Service):
                     if self.applications.of_job(job_id) == found.id:
                         del self.core.jobs[job_id]
                         await self.on_disk(self.store.forget, job_id)
-            order = Order("", settings.entry, settings.arguments, job_id=found.id, path=Path(settings.program))
-            order = replace(order, settings=self._of_own_jobs())
+            order = Order("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
             try:
+                order = replace(order, path=await self._fetched(settings.program))
                 application = self.applications.begin(order, self.rest_address, own=True)
-            except (ConfigurationError, OSError) as error:
+            except (ConfigurationError, ProgramError) as error:
                 logger.error("the program of this cluster can't be run: %s", error)
                 application = Application(found.id, Path(settings.program).name)
-                application.failed_to_start(str(error), class_of(error), self.clock.epoch_ms())
+                application.failed_to_start(str(error), class_name(error), self.clock.epoch_ms())
                 self.applications.keep(application)
             await self._store_own(settings, found.run, application)
             while not application.ended:
@@ -455,6 +465,33 @@ class DispatcherService(Service):
         if settings.ends_cluster:
             self.exit_code = application.exit_code or 0
             self.shut_down_cluster()
+
+    async def _end_applications(self) -> None:
+        """The cluster ends before its programs: these are cancelled, and the end of its own one is stored."""
+        for application in list(self.applications.known.values()):
+            application.cancel(self.clock.epoch_ms())
+        if self._own_task is not None:
+            await asyncio.wait({self._own_task}, timeout=self.settings.shutdown_timeout)
+
+    def _say_over(self, settings: ApplicationSettings) -> None:
+        """Whoever supervises this process need not start it again."""
+        if settings.status_file is None:
+            return
+        path = Path(settings.status_file)
+        try:
+            replace_file(path, json.dumps({**json.loads(path.read_text()), "over": True}).encode())
+        except (OSError, ValueError) as error:
+            logger.error("that the cluster has ended can't be written to %s: %s", path, error)
+
+    async def _fetched(self, program: str) -> Path:
+        """The program on this host; a file system that does not answer is waited for."""
+        for pause in pauses(_FIRST_PAUSE, _LONGEST_WAIT):
+            try:
+                return await self.programs.fetched(program, self.cluster_settings)
+            except (OSError, FileSystemError) as error:
+                logger.error("the program %s can't be read: %s; next try in %g s", program, error, pause)
+                await asyncio.sleep(pause)
+        raise AssertionError  # pauses never end
 
     def _of_own_jobs(self) -> dict[str, str]:
         """What the program of the cluster gets of its settings: what somebody has set for jobs."""
@@ -602,6 +639,8 @@ class DispatcherService(Service):
             self.spawn(self._shut_down(), "shutdown of the cluster")
 
     async def _shut_down(self) -> None:
+        if any(not application.ended for application in self.applications.known.values()):
+            await self._end_applications()
         running = [job for job in self.core.jobs.values() if not job.ended]
         logger.warning("the cluster is being shut down; %d jobs are cancelled", len(running))
         for job in running:
@@ -618,6 +657,8 @@ class DispatcherService(Service):
         await self._tell_to_end("JobMaster host", lambda: self._host.gateway(_SHUTDOWN_CALL).shut_down(), deadline)
         end_resourcemanager = lambda: self._resourcemanager.gateway(_SHUTDOWN_CALL).shut_down()  # noqa: E731
         await self._tell_to_end("ResourceManager", end_resourcemanager, deadline)
+        if self.settings.application is not None:
+            self._say_over(self.settings.application)
         self.request_stop(Leaving.END_CLUSTER)
 
     async def _tell_to_end(self, name: str, shut_down: Callable[[], Awaitable[None]], deadline: float) -> None:

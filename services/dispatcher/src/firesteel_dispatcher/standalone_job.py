@@ -29,12 +29,12 @@ from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError
 from firesteel.core.ids import parse_job_id
 from firesteel.service.logs import setup_logging
-from firesteel.service.pid_file import AlreadyRunningError, PidFile
+from firesteel.service.pid_file import STANDBY, AlreadyRunningError, PidFile
 from firesteel.service.process import cluster_directory
 from firesteel.service.remains import end_remains
 from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
 from firesteel_dispatcher.application_mode import ApplicationSettings
-from firesteel_dispatcher.programs import check_program
+from firesteel_dispatcher.programs import check_program, local_program, remote_program
 
 logger = logging.getLogger(__name__)
 NAME: Final = "standalone-job"
@@ -46,6 +46,7 @@ _PYTHON: Final = {
     "python_requirements": options.PYTHON_REQUIREMENTS,
     "python_archives": options.PYTHON_ARCHIVES,
     "python_executable": options.PYTHON_EXECUTABLE,
+    "client_executable": options.PYTHON_CLIENT_EXECUTABLE,
 }
 
 
@@ -79,6 +80,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "-pyexec", "--pyExecutable", dest="python_executable", metavar="PYTHON", help="sets python.executable"
     )
+    found.add_argument(
+        "-pyclientexec", "--pyClientExecutable", dest="client_executable", metavar="PYTHON",
+        help="the Python that runs main(); sets python.client.executable",
+    )  # fmt: skip
     found.add_argument("-jid", "--job-id", metavar="ID", help="of the application and its first job: 32 hex digits")
     found.add_argument("-s", "--fromSavepoint", dest="restore_path", metavar="PATH", help="its jobs go on from it")
     found.add_argument(
@@ -131,7 +136,8 @@ def definitions_of(parsed: argparse.Namespace) -> list[str]:
         program = _holder_of(entry, named)
     if program is None:
         raise ConfigurationError("no program is named: --python FILE, or --pyModule MODULE with --pyFiles FILES")
-    found.append(f"{options.APPLICATION_PROGRAM.key}={local_program(program)}")
+    where = remote_program(program) or local_program(program)
+    found.append(f"{options.APPLICATION_PROGRAM.key}={where}")
     if entry is not None:
         found.append(f"{options.APPLICATION_ENTRY.key}={entry}")
     if parsed.arguments:
@@ -146,21 +152,6 @@ def definitions_of(parsed: argparse.Namespace) -> list[str]:
     if parsed.ignore_unclaimed:
         found.append(f"{options.STATE_RECOVERY_IGNORE_UNCLAIMED.key}=true")
     return [*found, *parsed.definitions]
-
-
-def local_program(text: str) -> Path:
-    """The path of a program.
-
-    Raises:
-        ConfigurationError: it is in a file system that this version does not read programs from.
-    """
-    scheme, colon, rest = text.partition("://")
-    if colon and scheme != "file":
-        raise ConfigurationError(
-            f"{text}: programs are read from local files in this version; copy it to this host, or into the "
-            "image, and name its path"
-        )
-    return Path(rest if colon else text).expanduser().absolute()
 
 
 def _holder_of(entry: str, files: Sequence[str]) -> str | None:
@@ -191,7 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         application = ApplicationSettings.from_settings(settings)
         assert application is not None
         path = Path(application.program)
-        check_program(path, None if path.suffix == ".py" else application.entry)
+        if remote_program(application.program) is None:
+            check_program(path, None if path.suffix == ".py" else application.entry)
         if path.suffix == ".py":  # one module is run as it is
             definitions = [one for one in definitions if not one.startswith(f"{options.APPLICATION_ENTRY.key}=")]
         directory = cluster_directory(settings, folder)
@@ -226,6 +218,8 @@ def _run(
         f"{options.APPLICATION_STATUS_FILE.key}={status_file}",
     ]
     commands = {name: service_command(name, folder, [*definitions, *own]) for name in SERVICES}
+    dispatcher_pid = directory / f"dispatcher-{start}.pid"
+    commands["dispatcher"] += ["--pid-file", str(dispatcher_pid)]
     out: dict[str, Path] = {}
     if log_file is not None:
         log_file = log_file.absolute()
@@ -236,13 +230,16 @@ def _run(
             out[name] = log.with_suffix(".out")
 
     def is_over() -> bool:
-        return _status(status_file).get("exit-code") is not None and settings.get(
-            options.SHUTDOWN_ON_APPLICATION_FINISH
-        )
+        status = _status(status_file)
+        ended = status.get("exit-code") is not None and settings.get(options.SHUTDOWN_ON_APPLICATION_FINISH)
+        return ended or status.get("over", False)
 
     def started() -> bool:
         status = _status(status_file)
         if not status:
+            lines = dispatcher_pid.read_text().splitlines() if dispatcher_pid.exists() else []
+            if pid_file is not None and lines[2:] == [STANDBY]:
+                pid_file.stands_by()
             return False
         print(f"application {status['id']} ({status['name']}): {status['rest']}", flush=True)
         if pid_file is not None:
@@ -252,11 +249,15 @@ def _run(
     reason = Supervisor(commands, out, is_over, started, sys.stdin if parsed.while_stdin else None).run()
     status = _status(status_file)
     try:
-        for file in (status_file, secret_file):
+        for file in (status_file, secret_file, dispatcher_pid):
             file.unlink(missing_ok=True)
         for sentence in end_remains(directory):
             logger.info("%s", sentence)
         if parsed.own_directory is not None:  # logs stay
+            workers = directory / "workers"
+            if workers.is_dir():
+                leave_out = shutil.ignore_patterns("conf", "*.pid")
+                shutil.copytree(workers, parsed.own_directory / "log" / "workers", ignore=leave_out)
             for name in ("cluster", "conf"):
                 shutil.rmtree(parsed.own_directory / name, ignore_errors=True)
     except OSError as error:
@@ -265,7 +266,7 @@ def _run(
         for entry in status["exceptions"]:
             print(f"firesteel-{NAME}: {entry['exceptionName']}: {entry['stacktrace']}", file=sys.stderr)
         print(f"application {status['id']} ({status['name']}) is {status['state']}", flush=True)
-        return int(status["exit-code"])
+        return int(status["exit-code"] or 0)
     if reason == STOPPED:
         logger.info("stopped by a signal; the next start goes on with the application")
         return EXIT_TERMINATED

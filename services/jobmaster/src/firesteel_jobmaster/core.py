@@ -12,7 +12,15 @@ from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
 from firesteel.core.errors import GraphError, PeerUnreachableError, ProgramError, ProtocolError, RpcError
 from firesteel.core.ids import AllocationId, VertexId, execution_id
-from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, SharedSlot, Slot
+from firesteel.graph.execution_graph import (
+    Execution,
+    ExecutionGraph,
+    ExecutionVertex,
+    FailureEntry,
+    FailureRecord,
+    SharedSlot,
+    Slot,
+)
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import CLEAN_UP, LOGS, archive_in_slices, job_timestamps, restart_times
 from firesteel.graph.job_graph import JobGraph
@@ -46,6 +54,8 @@ REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
 CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
 """Tasks, and slots, in one slice: a large job must not keep others waiting."""
+PLACED_AT_ONCE, SCHEDULED_AT_ONCE, RESTARTED_AT_ONCE = 1000, 1000, 1000
+"""Slots, and tasks, likewise."""
 USED_TIMEOUTS = 3
 """So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
 to be freed is, or the TaskManager is lost to everybody."""
@@ -119,12 +129,28 @@ class JobMasterCore:
 
         self._to_cancel: deque[tuple[Execution, str]] = deque()
         """And why."""
+        self._to_look_at: set[int] = set()
+        """Regions that may have all their slots now."""
+        self._is_placing = False
+        """Slots are left that may get something to hold."""
+        self._ready: deque[Execution] = deque()
+        """Attempts of regions that have all their slots: they are to be SCHEDULED."""
+        self._getting_ready: set[int] = set()
+        """Regions of attempts in ``_ready``, or that were there since it was empty."""
+        self._scheduled: dict[tuple[int, str], tuple[Slot, list[Execution]]] = {}
+        """Attempts of those regions that are SCHEDULED, by numbers of shared slots and their allocations."""
         self._to_deploy: deque[tuple[Slot, list[Execution]]] = deque()
         """SCHEDULED attempts by their slots."""
         self._placements: dict[str, Placement] = {}
         """Of those that are being deployed, by TaskManager."""
         self._to_schedule: set[int] = set()
         """Regions that are started again."""
+        self._to_restart: deque[ExecutionVertex] = deque()
+        """Subtasks whose attempts have ended, and that get new ones."""
+        self._getting_new: set[int] = set()
+        """Their regions."""
+        self._restarted: list[Execution] = []
+        """New attempts of those that stood before them."""
         self._starts_soon = False
         """What is in ``_start_when_settled`` is started by ``go_on``."""
         self._goes_on = False
@@ -155,6 +181,11 @@ class JobMasterCore:
     @property
     def waits_for_slots(self) -> bool:
         """Whether slots are missing to tasks that are to be deployed."""
+        return self._has_new and not (self.pool.is_full and (self._is_placing or self._ready))
+
+    @property
+    def _has_new(self) -> bool:
+        """Whether some tasks are to be deployed for which that was not decided yet."""
         return self.accepts_slots and self.graph.tally.states[ExecutionState.CREATED] > 0
 
     @property
@@ -205,7 +236,7 @@ class JobMasterCore:
         if self._archive is not None:
             return self._archive
         seen = yield from archive_in_slices(self.graph, self._plan, wanted)
-        archive = {**seen, "checkpoints": self.checkpoints.to_plain()}
+        archive = {**seen, "checkpoints": (yield from self.checkpoints.in_slices())}
         if self.is_terminal:
             archive[LOGS] = self.logs
             archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
@@ -244,13 +275,14 @@ class JobMasterCore:
     def cancel_job(self, cause: str) -> None:
         """See ``checkpoints.of_job.Core``."""
         if not self.is_terminal and self.state is not JobStatus.CANCELLING:
-            self._restarts.clear()
+            self._forget_restarts()
             self._move(JobStatus.CANCELLING, cause)
             self._cancel_tasks(cause)
 
     def suspend(self, cause: str) -> list[do.Instruction]:
         """This JobMaster stops: the slots go back at once, whatever runs in them."""
         if not self.is_terminal:
+            self._forget_restarts()
             for execution in self.graph.executions():
                 if not execution.state.is_terminal:
                     execution.machine.move(ExecutionState.CANCELED, cause)
@@ -339,7 +371,11 @@ class JobMasterCore:
     def _needs_slot(self, shared: SharedSlot) -> bool:
         if shared.slot is not None:
             return True
-        return any(not e.state.is_terminal or self.graph.region_of(e) in self._restarts for e in shared.executions)
+        return any(not e.state.is_terminal or self._runs_again(self.graph.region_of(e)) for e in shared.executions)
+
+    def _runs_again(self, region: int) -> bool:
+        """Whether a region is to get new attempts."""
+        return region in self._restarts or region in self._getting_new
 
     def _declare_now(self) -> None:
         self._out.append(do.DeclareSlots(self.pool.needed, tuple(self.pool.returned)))
@@ -462,7 +498,7 @@ class JobMasterCore:
             return
         inside = self.graph.executions_in(slot.allocation_id)
         if not all(
-            e.state is ExecutionState.FINISHED and self.graph.region_of(e) not in self._restarts for e in inside
+            e.state is ExecutionState.FINISHED and not self._runs_again(self.graph.region_of(e)) for e in inside
         ):
             return
         if self.pool.longest_idle is None:
@@ -489,35 +525,72 @@ class JobMasterCore:
         Args:
             regions: that may have all their slots, beside those that get some now.
         """
-        if not self.waits_for_slots or not (self._deployed or self.pool.is_full):
+        self._to_look_at.update(regions)
+        self._is_placing = False
+        if not self._has_new or not (self._deployed or self.pool.is_full):
             return
         if not self.checkpoints.is_settled or self._starts_soon:
             return
-        unused = self.pool.unused()
-        regions = self.graph.place(unused).union(regions)
-        for slot in filter(self.graph.is_placed, unused):
+        placed, touched = self.graph.place(self.pool.unused(), PLACED_AT_ONCE)
+        for slot in placed:
             self.pool.use(slot.allocation_id)
-        ready = [number for number in sorted(regions) if self.graph.is_ready(number)]
+        self._to_look_at |= touched
+        if len(placed) == PLACED_AT_ONCE:
+            self._is_placing = True
+            return
+        found = sorted(self._to_look_at - self._getting_ready)
+        self._to_look_at &= self._getting_ready  # started again before the last of ``_ready`` was looked at
+        ready = [number for number in found if self.graph.is_ready(number) and number not in self._restarts]
         if ready:
-            self._deploy(self.graph.in_regions(ready))
+            self._deploy(ready)
+        else:
+            self._check_slots_timer()
+
+    def _check_slots_timer(self) -> None:
         if not self.waits_for_slots:
             self._out.append(do.ClearTimer(SLOTS_TIMER))
 
-    def _deploy(self, new: Sequence[Execution]) -> None:
+    def _deploy(self, regions: Sequence[int]) -> None:
+        """Deploy these regions, which have all their slots."""
         self._deployed = self._has_begun = True
-        by_slot: dict[int, tuple[Slot, list[Execution]]] = {}
-        for execution in new:
-            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
+        self._getting_ready.update(regions)
+        self._ready.extend(self.graph.in_regions(regions))
+        if len(self._ready) <= SCHEDULED_AT_ONCE:
+            self._schedule_ready()
+
+    def _schedule_ready(self) -> None:
+        """Schedule what stands first among that which has its slots; the last of it has all be submitted."""
+        for _ in range(min(len(self._ready), SCHEDULED_AT_ONCE)):
+            execution = self._ready.popleft()
+            if execution.state is not ExecutionState.CREATED:
+                continue  # it was cancelled, or has failed with its slot
+            if not self.is_active or self.graph.region_of(execution) in self._restarts:
+                continue  # it is about to be cancelled
             shared = self.graph.shared_slot(execution)
-            assert shared.slot is not None, execution.task_name
-            by_slot.setdefault(shared.number, (shared.slot, []))[1].append(execution)
-        self._note(slot.taskmanager_id for slot, _ in by_slot.values())
+            if shared.slot is None:  # given up for what else was in it
+                lost = failures.slot_lost(f"of {execution.task_name}", "it was given up before", execution)
+                execution.machine.move(ExecutionState.FAILED, lost.message)
+                self._fail(lost, execution=execution)
+                continue
+            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
+            key = shared.number, shared.slot.allocation_id
+            self._scheduled.setdefault(key, (shared.slot, []))[1].append(execution)
+        if self._ready:
+            return
+        by_slot, self._scheduled = self._scheduled, {}
+        self._getting_ready.clear()
+        if by_slot:
+            self._note(slot.taskmanager_id for slot, _ in by_slot.values())
         for _, (slot, tasks) in sorted(by_slot.items()):
             self.pool.use(slot.allocation_id)
             self._to_deploy.append((slot, tasks))
         self._placements.clear()
         if len(self._to_deploy) <= DEPLOYED_AT_ONCE:
             self._deploy_some()
+        if self._to_look_at and self._has_new:
+            self._schedule()
+        else:
+            self._check_slots_timer()
 
     def _deploy_some(self) -> None:
         """Submit what stands first among that which is to be deployed."""
@@ -556,11 +629,17 @@ class JobMasterCore:
         if self._to_cancel:
             self._cancel_some()
             self._check_end()
+        elif self._to_restart:
+            self._restart_some()
         elif self._starts_soon:
             self._starts_soon = False
             self._start_settled()
         elif self._to_schedule:
             self._schedule_again()
+        elif self._is_placing:
+            self._schedule()
+        elif self._ready:
+            self._schedule_ready()
         else:
             self._deploy_some()
         return self._take()
@@ -568,7 +647,8 @@ class JobMasterCore:
     @property
     def _is_unfinished(self) -> bool:
         """Whether something is left of long decisions."""
-        return bool(self._to_cancel or self._starts_soon or self._to_schedule or self._to_deploy)
+        waits = self._to_cancel or self._to_restart or self._starts_soon or self._to_schedule or self._is_placing
+        return bool(waits or self._ready or self._to_deploy)
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
         """Tasks are about to run there; they do when it was noted."""
@@ -950,7 +1030,7 @@ class JobMasterCore:
         elif not self._restart_after(record, rank, failed or ([execution] if execution else ())):
             self._ending = self.graph.record_failure(record, rank, self._settings.kept_failures)
             self._reason_is_open = reported and failures.may_be_a_consequence(plain)
-            self._restarts.clear()
+            self._forget_restarts()
             self._move(JobStatus.FAILING, cause)
             self._cancel_tasks(f"the job fails: {cause:.200}")
 
@@ -993,6 +1073,8 @@ class JobMasterCore:
         else:
             logger.info("the job is not restarted: %s", self._restarts.strategy)
             return False
+        while self._to_restart:  # what fails now has new attempts, or is not started again any more
+            self._restart_some()
         cause = f"{record.failure['error_class']}: {record.failure['message']:.200}"
         if self.state is JobStatus.RUNNING:
             self._move(JobStatus.RESTARTING, cause)
@@ -1011,8 +1093,29 @@ class JobMasterCore:
                 self._out.append(do.SetTimer(RESTART_TIMER, max(due, SLACK)))
         if not ready:
             return
-        again = [execution for region in ready for execution in self.graph.restart(region)]
-        many = len(again) > CANCELLED_AT_ONCE
+        self._getting_new.update(ready)
+        self._to_restart.extend(subtask for region in ready for subtask in self.graph.regions[region])
+        if len(self._to_restart) <= RESTARTED_AT_ONCE:
+            self._restart_some()
+        else:
+            self._starts_soon = True
+
+    def _forget_restarts(self) -> None:
+        """Nothing is started again any more."""
+        self._restarts.clear()
+        self._to_restart.clear()
+        self._getting_new.clear()
+        self._restarted.clear()
+
+    def _restart_some(self) -> None:
+        """New attempts of what stands first among that which is started again; all are deployed together."""
+        count = min(len(self._to_restart), RESTARTED_AT_ONCE)
+        self._restarted += self.graph.restart([self._to_restart.popleft() for _ in range(count)])
+        if self._to_restart:
+            return
+        self._getting_new.clear()
+        again, self._restarted = self._restarted, []
+        many = len(again) > RESTARTED_AT_ONCE
         if not self._restarts:
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 
 from firesteel.core.clock import Clock
@@ -28,6 +29,7 @@ from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
 from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.stage_runs import StageRuns
 from firesteel_resourcemanager.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 BUSY_POLL = 0.05
 """Seconds between looks at the fleet while something is on its way there."""
 IDLE_POLL = 0.25
+PERFORMED_AT_ONCE = 200
+"""Instructions of the core that are begun before others have their turn."""
 WORKER_POLL = 0.25
 """Seconds between looks at the workers."""
 _RETRIES = (0.05, 0.2, 1.0, 3.0)
@@ -68,6 +72,12 @@ class ResourceManagerService(Service):
             active=self._workers.is_active,
             slots_outlive_driver=self._fleet.slots_outlive_driver,
         )
+        self._waiting: deque[i.Instruction] = deque()
+        """Instructions that are to be begun."""
+        self._is_performing = False
+        """A task begins them."""
+        self.stages = StageRuns(self._fleet, lambda: self.session, secret, clock)
+        """Runs of bounded stages."""
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, m.SlotGranted] = {}
         """Of each TaskManager, as it said when it granted a slot."""
@@ -127,9 +137,28 @@ class ResourceManagerService(Service):
 
     def perform(self, instructions: Iterable[i.Instruction]) -> None:
         """Carry out instructions, side by side: the core orders what needs an order by waiting for answers."""
-        for instruction in instructions:
+        self._waiting.extend(instructions)
+        if not self._is_performing:
+            self._perform_some()
+            if self._waiting:
+                self._is_performing = self.spawn(self._perform_others(), "instructions") is not None
+            while self._waiting and not self._is_performing:  # the service stops
+                self._perform_some()
+
+    def _perform_some(self) -> None:
+        """Begin with what stands first."""
+        for _ in range(min(len(self._waiting), PERFORMED_AT_ONCE)):
+            instruction = self._waiting.popleft()
             logger.debug("%s", instruction)
             self.spawn(self._do(instruction), type(instruction).__name__)
+
+    async def _perform_others(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)
+                self._perform_some()
+        finally:
+            self._is_performing = False
 
     async def measured(self) -> list[Measured]:
         """Also TaskManagers and slots."""

@@ -28,6 +28,7 @@ from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.measured import TASKMANAGER, Measured, numbers
 from firesteel.service.process_logs import ProcessLogs
+from firesteel.service.python_environments import PythonEnvironments
 from firesteel.service.versions import own_versions
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
@@ -40,7 +41,6 @@ from firesteel_taskmanager.inspection import Inspection
 from firesteel_taskmanager.jobmasters import JobMasterLinks
 from firesteel_taskmanager.measured import of_slots
 from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
-from firesteel_taskmanager.python_environments import PythonEnvironments
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
 from firesteel_taskmanager.settings import TaskManagerSettings, cancellation_of
 from firesteel_taskmanager.slot_messages import SlotMessages

@@ -22,7 +22,7 @@ from tests.unit.state.handles import taken
 
 
 def test_the_contract_is_kept() -> None:
-    check_columnar_state(seeds=range(12))
+    check_columnar_state(seeds=range(6))
 
 
 def test_the_kit_finds_changes_that_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:

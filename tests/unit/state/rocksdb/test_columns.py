@@ -104,19 +104,19 @@ def disk(counts: Counts) -> ColumnsOnDisk:
 
 
 def test_the_contract_is_kept_with_hardly_any_memory() -> None:
-    check_columnar_state(LittleMemory(), seeds=range(12))
+    check_columnar_state(LittleMemory(), seeds=range(6))
 
 
 def test_the_kit_finds_rows_that_change_while_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChangedSlots, "save", lambda self, positions: None)
     with pytest.raises(AssertionError):
-        check_columnar_state(RocksDBStateBackend(), seeds=range(12))
+        check_columnar_state(RocksDBStateBackend(), seeds=range(6))
 
 
 def test_the_kit_finds_keys_that_come_back_from_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ColumnsOnDisk, "_remember_removed", lambda self, slots: None)
     with pytest.raises(AssertionError):
-        check_columnar_state(LittleMemory(), seeds=range(12))
+        check_columnar_state(LittleMemory(), seeds=range(6))
 
 
 def test_more_keys_than_memory_holds(make: Make) -> None:
@@ -294,7 +294,7 @@ def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
     text = later.state.column("text", pa.string())
     later.add(np.arange(90, 30_000))
     wanted = later.all()
-    running = Taking(later.keyed.snapshot(0.0, Purpose(1, canonical=True)), range(GROUPS))
+    running = Taking(later.keyed.snapshot(purpose=Purpose(1, canonical=True)), range(GROUPS))
     steps = 0
     while (taken := running.step()) is None:
         steps += 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from functools import cache
+from typing import Any, Final, TypeVar, overload
 
 from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.metadata import OperatorState
@@ -140,10 +141,33 @@ class TaskRestore:
         )
 
 
+class MadeWhenAsked(Sequence[T]):
+    """So many things, each of which is made when it is asked for.
+
+    Args:
+        make: gives the one of a number.
+        count: of them.
+    """
+
+    def __init__(self, make: Callable[[int], T], count: int) -> None:
+        self._make, self._count = make, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        indices = range(self._count)[index]
+        return [self._make(i) for i in indices] if isinstance(indices, range) else self._make(indices)
+
+
 def assign(
     state: OperatorState, parallelism: int, max_parallelism: int, *, same_program: bool = True
-) -> list[OperatorRestore]:
-    """What each subtask gets of an operator's state.
+) -> Sequence[OperatorRestore]:
+    """What each subtask gets of an operator's state; that of a subtask is put together when it is asked for.
 
     Keyed state goes by ranges of key groups. Split lists, splits and committables stay where they were if the
     parallelism is the same, else they are dealt out in turn; union and broadcast state goes to everybody. So do records
@@ -171,20 +195,25 @@ def assign(
     written = [s.operator for s in former if s is not None and s.operator is not None]
     alone = len(written) == parallelism and not any(UNION in part.kinds() for part in written)
     keys = _keys([s.keys for s in former if s is not None and s.keys is not None], same_program)
-    keyed = _keyed(state, parallelism, max_parallelism)
     in_flight = _in_flight(state, [s.in_flight if s else () for s in former], parallelism)
-    return [
-        OperatorRestore(
-            {name: tuple(parts) for name, parts in keyed[index].items()},
-            (written[index],) if alone else tuple(written),
+    everything = tuple(written)
+
+    @cache
+    def keyed() -> list[dict[str, list[KeyedState]]]:
+        return _keyed(state, parallelism, max_parallelism)
+
+    def of(index: int) -> OperatorRestore:
+        return OperatorRestore(
+            {name: tuple(parts) for name, parts in keyed()[index].items()},
+            (written[index],) if alone else everything,
             splits[index],
             committables[index],
             keys,
             in_flight[index],
             alone,
         )
-        for index in range(parallelism)
-    ]
+
+    return MadeWhenAsked(of, parallelism)
 
 
 def _keyed(state: OperatorState, parallelism: int, max_parallelism: int) -> list[dict[str, list[KeyedState]]]:

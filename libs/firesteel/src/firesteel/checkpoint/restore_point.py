@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from firesteel.checkpoint.assign import RESULTS, OperatorRestore, TaskRestore, assign
+from firesteel.checkpoint.assign import RESULTS, MadeWhenAsked, OperatorRestore, TaskRestore, assign
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
 from firesteel.checkpoint.savepoints import info_of
 from firesteel.core.errors import StateRestoreError
@@ -48,7 +49,8 @@ class RestorePoint:
         self._trusts_keys = same_program or ignore_unclaimed
         self._check_claims(job, ignore_unclaimed)
         self._check_keys()
-        self._tasks: dict[str, list[TaskRestore]] = {vertex.id: self._vertex(vertex) for vertex in job.vertices}
+        self._finished: dict[str, bool] = {}
+        self._tasks: dict[str, Sequence[TaskRestore]] = {vertex.id: self._vertex(vertex) for vertex in job.vertices}
 
     @property
     def checkpoint_id(self) -> int:
@@ -62,6 +64,10 @@ class RestorePoint:
     def subtask(self, vertex_id: str, subtask: int) -> TaskRestore:
         """The same, by vertex and number."""
         return self._tasks[vertex_id][subtask]
+
+    def has_finished(self, vertex_id: str) -> bool:
+        """Whether all tasks of a vertex had come to their end; each of them is told so."""
+        return self._finished[vertex_id]
 
     def enumerator(self, vertex: JobVertex) -> EnumeratorState | None:
         """What the enumerator of a source goes on from; None = from its beginning: the source is new.
@@ -102,7 +108,7 @@ class RestorePoint:
                 f"{KEY_HASH_VERSION}: go on with the version that wrote it"
             )
 
-    def _vertex(self, vertex: JobVertex) -> list[TaskRestore]:
+    def _vertex(self, vertex: JobVertex) -> Sequence[TaskRestore]:
         found = [self._operators[o.id] for o in vertex.operators if o.id in self._operators]
         if self._stopped:
             return self._ends(vertex, found)
@@ -117,38 +123,33 @@ class RestorePoint:
             o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism, same_program=self._trusts_keys)
             for o in found
         }
-        if self._was_stopped:  # the job that was stopped has given its results to its own program
-            by_operator = {id_: [_without_results(part) for part in parts] for id_, parts in by_operator.items()}
-        return [
-            TaskRestore(
-                self.checkpoint_id,
-                bool(finished),
-                {id_: parts[subtask] for id_, parts in by_operator.items() if not parts[subtask].is_empty},
-            )
-            for subtask in range(vertex.parallelism)
-        ]
+        # the job that was stopped has given its results to its own program
+        change = _without_results if self._was_stopped else _as_it_is
+        return self._each(vertex, bool(finished), by_operator, change)
 
-    def _ends(self, vertex: JobVertex, found: list[OperatorState]) -> list[TaskRestore]:
+    def _ends(self, vertex: JobVertex, found: list[OperatorState]) -> Sequence[TaskRestore]:
         """The job was stopped: its tasks have come to their end, but for what is to be committed or given away."""
         by_operator = {o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism) for o in found}
-        left = {
-            id_: [
-                OperatorRestore(
-                    keyed={RESULTS: part.keyed[RESULTS]} if RESULTS in part.keyed else {},
-                    committables=part.committables,
-                )
-                for part in parts
-            ]
-            for id_, parts in by_operator.items()
-        }
-        return [
-            TaskRestore(
-                self.checkpoint_id,
-                True,
-                {id_: parts[subtask] for id_, parts in left.items() if not parts[subtask].is_empty},
+        return self._each(vertex, True, by_operator, _left_at_the_end)
+
+    def _each(
+        self,
+        vertex: JobVertex,
+        finished: bool,
+        by_operator: Mapping[str, Sequence[OperatorRestore]],
+        change: Callable[[OperatorRestore], OperatorRestore],
+    ) -> Sequence[TaskRestore]:
+        """By subtask; each is put together when it is asked for, since a large job has many."""
+
+        self._finished[vertex.id] = finished
+
+        def of(subtask: int) -> TaskRestore:
+            own = {id_: change(parts[subtask]) for id_, parts in by_operator.items()}
+            return TaskRestore(
+                self.checkpoint_id, finished, {id_: part for id_, part in own.items() if not part.is_empty}
             )
-            for subtask in range(vertex.parallelism)
-        ]
+
+        return MadeWhenAsked(of, vertex.parallelism)
 
 
 def unclaimed(metadata: CheckpointMetadata, job: JobGraph) -> list[OperatorState]:
@@ -159,3 +160,12 @@ def unclaimed(metadata: CheckpointMetadata, job: JobGraph) -> list[OperatorState
 
 def _without_results(part: OperatorRestore) -> OperatorRestore:
     return replace(part, keyed={name: parts for name, parts in part.keyed.items() if name != RESULTS})
+
+
+def _left_at_the_end(part: OperatorRestore) -> OperatorRestore:
+    results = {RESULTS: part.keyed[RESULTS]} if RESULTS in part.keyed else {}
+    return OperatorRestore(keyed=results, committables=part.committables)
+
+
+def _as_it_is(part: OperatorRestore) -> OperatorRestore:
+    return part

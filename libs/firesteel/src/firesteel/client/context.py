@@ -20,6 +20,7 @@ class ProgramContext:
         jobs: that a cluster accepted, whose end nobody has seen yet; by id.
         job_ids: those that its next jobs get; when there are no more, they get new ones.
         is_restarted: it may have been run before under the same ids: a job that is known is not submitted again.
+        shows_progress: while it waits for a job.
         submitted: ids of all that a cluster accepted, in their order.
         told_of_print: whether the person knows where ``print()`` writes.
     """
@@ -29,6 +30,7 @@ class ProgramContext:
     jobs: dict[str, JobClient] = field(default_factory=dict)
     job_ids: Iterator[str] = field(default_factory=lambda: iter(()))
     is_restarted: bool = False
+    shows_progress: bool = True
     submitted: list[str] = field(default_factory=list)
     told_of_print: bool = False
 

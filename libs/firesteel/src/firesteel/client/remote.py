@@ -127,7 +127,7 @@ class RemoteJobClient(ClusterJobClient):
             self._graph,
             program.console if program is not None else Console(),
             SystemClock(),
-            show_progress=program is not None,
+            show_progress=program is not None and program.shows_progress,
             cancel_on_exit=self._ends_with_client,
         )
         try:

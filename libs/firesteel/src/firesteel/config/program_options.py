@@ -60,7 +60,8 @@ EXECUTION_RUNTIME_MODE = ConfigOption(
     "execution.runtime-mode",
     enum_of("STREAMING", "BATCH", "AUTOMATIC"),
     "STREAMING",
-    "How bounded input is run. AUTOMATIC runs as STREAMING in this version; BATCH is refused.",
+    "How bounded input is run. BATCH: on Spark's stages (docs/batch.md), all sources have to be bounded. AUTOMATIC: "
+    "BATCH if they are, else STREAMING.",
 )
 EXECUTION_BUFFER_TIMEOUT_ENABLED = ConfigOption(
     "execution.buffer-timeout.enabled", BOOL, True, "If false, a batch is sent only when it is full."
@@ -169,8 +170,8 @@ PYTHON_CLIENT_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
     "python.client.executable",
     STRING,
     None,
-    "Python interpreter that runs the program itself.",
-    instead="the program is run by the interpreter that it was started with",
+    "Python interpreter that runs the program itself where the cluster does, as in application mode; absolute, or "
+    "inside of an unpacked archive. Not set: python.executable. `firesteel run` runs the program by its own.",
 )
 PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
     "firesteel.python.environment-timeout",

@@ -107,22 +107,24 @@ HA_TYPE: ConfigOption[str | None] = ConfigOption(
     STRING,
     None,
     "Where a cluster keeps what has to outlive its processes: who leads, jobs with their graphs, completed "
-    "checkpoints, results, blobs. directory: in high-availability.storageDir; NONE: in memory, and jobs fail when "
-    "their JobMaster dies; or a plug-in by its name. Not set: directory where the cluster runs as processes, else in "
-    "memory.",
+    "checkpoints, results, blobs. directory: in high-availability.storageDir; zookeeper: in ZooKeeper "
+    "(high-availability.zookeeper.quorum), and what is large in high-availability.storageDir; NONE: in memory, and "
+    "jobs fail when their JobMaster dies; or a plug-in by its name. Not set: directory where the cluster runs as "
+    "processes, else in memory.",
 )
 HA_STORAGE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "high-availability.storageDir",
     STRING,
     None,
-    "The directory of high-availability.type: directory; all hosts have to see the same one. Not set: ha in "
-    "firesteel.cluster.directory, which is enough for a cluster on one host.",
+    "A directory that all hosts have to see; with high-availability.type: zookeeper also s3://bucket/path, and only "
+    "the hosts of the JobManager have to see it. Not set, with the type directory: ha in firesteel.cluster.directory, "
+    "which is enough for a cluster on one host.",
 )
 HA_CLUSTER_ID = ConfigOption(
     "high-availability.cluster-id",
     STRING,
     "default",
-    "Tells clusters apart that share a directory.",
+    "Tells clusters apart that share a directory, or ZooKeeper.",
 )
 EXCEPTION_HISTORY_SIZE = ConfigOption(
     "web.exception-history-size",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import secrets
+from collections.abc import Iterator
 from typing import NewType
 
 from firesteel.core.errors import ConfigurationError
@@ -30,6 +32,18 @@ _HEX32 = re.compile(r"[0-9a-f]{32}")
 def new_job_id() -> JobId:
     """A random job id."""
     return JobId(secrets.token_hex(16))
+
+
+def derived_job_id(text: str, number: int) -> JobId:
+    """A job id that follows from a text and a number; number 0 of a job id is that id."""
+    if number == 0 and _HEX32.fullmatch(text):
+        return JobId(text)
+    return JobId(hashlib.sha256(f"{text}/{number}".encode()).hexdigest()[:32])
+
+
+def derived_job_ids(application_id: str) -> Iterator[JobId]:
+    """Ids of the jobs of an application, in the order in which it submits them: the first one has its own."""
+    return (derived_job_id(application_id, number) for number in itertools.count())
 
 
 def new_allocation_id() -> AllocationId:

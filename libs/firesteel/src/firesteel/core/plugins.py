@@ -30,6 +30,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.high_availability": {
         "NONE": "firesteel.ha.directory:without_high_availability",
         "directory": "firesteel.ha.directory:DirectoryServices",
+        "zookeeper": "firesteel.ha.zookeeper:ZooKeeperServices",
     },
     "firesteel.providers": {
         "standalone": "firesteel.spark.hosted_provider:HostedProvider",
@@ -48,7 +49,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""
-EXTRAS: Final = {"minio": "s3", "rocksdict": "rocksdb"}
+EXTRAS: Final = {"kazoo": "zookeeper", "minio": "s3", "rocksdict": "rocksdb"}
 """Packages that built-in plug-ins need -> the extra that installs them."""
 
 

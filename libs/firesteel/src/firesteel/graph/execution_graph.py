@@ -413,10 +413,10 @@ class ExecutionGraph:
         """The current attempts in some regions."""
         return [subtask.current for number in numbers for subtask in self.regions[number]]
 
-    def restart(self, number: int) -> list[Execution]:
-        """New attempts of all subtasks of a region; they go where the old ones were, if those slots are still held."""
+    def restart(self, subtasks: Iterable[ExecutionVertex]) -> list[Execution]:
+        """New attempts of subtasks; they go where the old ones were, if those slots are still held."""
         new = []
-        for subtask in self.regions[number]:
+        for subtask in subtasks:
             forgotten = subtask.attempts[0] if len(subtask.attempts) > KEPT_ATTEMPTS else None
             execution = subtask.restart()
             self._by_id[execution.id] = execution
@@ -503,28 +503,37 @@ class ExecutionGraph:
         tally = self._region_tallies[region]
         return tally.created == tally.total and tally.unplaced == 0
 
-    def place(self, slots: Iterable[Slot]) -> set[int]:
+    def place(self, slots: Iterable[Slot], most: int | None = None) -> tuple[list[Slot], set[int]]:
         """Give slots that hold nothing to shared slots that have something to run and no slot.
 
-        Neighbours of a group go to neighbouring slots of one TaskManager. Returns the regions that have got some.
+        Neighbours of a group go to neighbouring slots of one TaskManager.
+
+        Args:
+            slots: that may hold something.
+            most: of them that are given; None = all.
+
+        Returns:
+            The slots that hold something now, and the regions that have got some.
         """
         free = deque(
             sorted((s for s in slots if not self.is_placed(s)), key=lambda s: (s.taskmanager_id, s.slot_index))
         )
         regions: set[int] = set()
-        while free and self._unplaced:
+        placed: list[Slot] = []
+        while free and self._unplaced and (most is None or len(placed) < most):
             shared = self.shared_slots[heapq.heappop(self._unplaced)]
             self._are_unplaced.discard(shared.number)
             if not self._runs_something(shared):
                 continue
             slot = shared.slot = free.popleft()
+            placed.append(slot)
             self._by_allocation[slot.allocation_id] = shared
             for member in shared.members:
                 self._region_tallies[member.region].unplaced -= 1
                 regions.add(member.region)
                 if member.current.state is ExecutionState.CREATED:
                     member.current.slot = slot
-        return regions
+        return placed, regions
 
     def is_placed(self, slot: Slot) -> bool:
         """Whether a slot holds something, or is about to."""

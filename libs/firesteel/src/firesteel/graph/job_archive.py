@@ -7,16 +7,18 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.state_machine import StateMachine
+from firesteel.graph.bounded import is_batch
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
 from firesteel.graph.plan import job_plan
 
+T = TypeVar("T")
 _COUNTERS = {
     "read-bytes": "numBytesIn",
     "write-bytes": "numBytesOut",
@@ -69,14 +71,14 @@ def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> 
     return at_once(archive_in_slices(graph, plan))
 
 
-def at_once(slices: Generator[None, None, dict[str, Any]]) -> dict[str, Any]:
-    """An archive that is made in slices, without pauses."""
+def at_once(slices: Generator[None, None, T]) -> T:
+    """What is made in slices, without pauses."""
     while True:
         try:
             next(slices)
         except StopIteration as end:
-            archive: dict[str, Any] = end.value
-            return archive
+            made: T = end.value
+            return made
 
 
 def archive_in_slices(
@@ -110,7 +112,7 @@ def archive_in_slices(
         "name": job.name,
         "state": graph.state.name,
         "isStoppable": False,
-        "job-type": "STREAMING",
+        "job-type": "BATCH" if is_batch(job) else "STREAMING",
         "start-time": start,
         "end-time": end,
         "duration": (end if end >= 0 else now) - start,
@@ -132,14 +134,14 @@ def archive_in_slices(
     }
 
 
-def unpacked(text: str) -> list[dict[str, Any]]:
+def unpacked(text: str) -> list[Any]:
     """The rows in one packed text.
 
     Raises:
         ValueError: it is something else.
     """
     try:
-        rows: list[dict[str, Any]] = json.loads(zlib.decompress(base64.b64decode(text)))
+        rows: list[Any] = json.loads(zlib.decompress(base64.b64decode(text)))
     except zlib.error as error:
         raise ValueError(f"malformed rows: {error}") from error
     return rows
@@ -160,7 +162,20 @@ def with_rows(archive: Mapping[str, Any], vertex_id: str) -> Generator[None, Non
     return {**archive, "vertices": vertices}
 
 
-def _packed(rows: list[dict[str, Any]]) -> str:
+def acknowledgements(given: Mapping[str, Sequence[int]] | Sequence[str]) -> dict[int, Sequence[int]]:
+    """By subtask the figures of its acknowledgement of a checkpoint, which are packed where they are many.
+
+    Raises:
+        ValueError: they are something else.
+    """
+    if isinstance(given, Mapping):
+        return {int(subtask): values for subtask, values in given.items()}
+    rows: list[list[int]] = [row for text in given for row in unpacked(text)]
+    return {row[0]: row[1:] for row in rows}
+
+
+def pack(rows: Sequence[Any]) -> str:
+    """Rows as one text, which is cheap to send and to keep; ``unpacked`` gives them back."""
     return base64.b64encode(zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)).decode()
 
 
@@ -281,7 +296,7 @@ def _vertex(
             sums.add(one.current, at)
         if wanted:
             rows = [{**_row(one.current, now), "attempts": [_row(e, now) for e in one.attempts[:-1]]} for one in some]
-            packed.append(_packed(rows))
+            packed.append(pack(rows))
         if vertex.parallelism > ROWS_AT_ONCE:
             yield
     ended = sum(sums.states[state] for state in TERMINAL_STATES) == vertex.parallelism

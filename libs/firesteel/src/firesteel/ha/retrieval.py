@@ -182,7 +182,7 @@ class PolledWatches:
         self._lock = threading.Lock()
         self._watches: list[_Watch] = []
         self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
+        self._closed, self._woken = threading.Event(), threading.Event()
         self._failing: set[str] = set()
 
     def add(self, component: str, listener: Listener) -> Callable[[], None]:
@@ -202,9 +202,14 @@ class PolledWatches:
 
         return stop
 
+    def wake(self) -> None:
+        """Look now."""
+        self._woken.set()
+
     def close(self) -> None:
         """Tell nobody any more. Idempotent."""
         self._closed.set()
+        self._woken.set()
         with self._lock:
             self._watches.clear()
             thread, self._thread = self._thread, None
@@ -212,7 +217,11 @@ class PolledWatches:
             thread.join()
 
     def _run(self) -> None:
-        while not self._closed.wait(self._pause):
+        while not self._closed.is_set():
+            self._woken.wait(self._pause)
+            self._woken.clear()
+            if self._closed.is_set():
+                return
             with self._lock:
                 watches = list(self._watches)
                 if not watches:

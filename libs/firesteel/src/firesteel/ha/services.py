@@ -52,6 +52,7 @@ from firesteel.ha.retrieval import (
 GROUP: Final = "firesteel.high_availability"
 NONE: Final = "NONE"
 _DIRECTORY: Final = "directory"
+_ZOOKEEPER: Final = "zookeeper"
 
 
 class Leadership(ABC):
@@ -157,8 +158,13 @@ def load_high_availability(settings: Settings, cluster_directory: Path | None) -
     kind = settings.get(HA_TYPE)
     if kind is None:
         kind = NONE if cluster_directory is None else _DIRECTORY
-    made: HighAvailabilityServices = load(GROUP, NONE if kind.upper() == NONE else kind)(settings, cluster_directory)
+    made: HighAvailabilityServices = load(GROUP, _name(kind))(settings, cluster_directory)
     return made
+
+
+def _name(kind: str) -> str:
+    """Flink reads its types in any case."""
+    return {NONE.lower(): NONE, _ZOOKEEPER: _ZOOKEEPER}.get(kind.lower(), kind)
 
 
 def load_retrieval(settings: Settings) -> LeaderRetrieval:
@@ -171,7 +177,7 @@ def load_retrieval(settings: Settings) -> LeaderRetrieval:
     """
     if not addresses.leaders_are_announced(settings):
         return ConfiguredLeaders(settings)
-    made: LeaderRetrieval = load(GROUP, settings.get(HA_TYPE) or _DIRECTORY)(settings, None)
+    made: LeaderRetrieval = load(GROUP, _name(settings.get(HA_TYPE) or _DIRECTORY))(settings, None)
     return made
 
 

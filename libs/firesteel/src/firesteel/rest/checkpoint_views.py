@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.graph.job_archive import acknowledgements
 from firesteel.rest.views import Archive, find_vertex
 
 _START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED, _UNALIGNED = range(1, 10)
@@ -28,16 +29,17 @@ def checkpoints(archive: Archive) -> dict[str, Any]:
     """
     found = _of(archive)
     completed = [record for record in found["history"] if record["status"] == "COMPLETED"]
-    every = [[v for task in r["tasks"].values() for v in task["acknowledged"].values()] for r in completed]
+    every = [_totals(record["trigger"], record["tasks"].values()) for record in completed]
     summaries = {
-        "checkpointed_size": summary(_sum(values, _CHECKPOINTED) for values in every),
-        "state_size": summary(_sum(values, _STATE) for values in every),
-        "end_to_end_duration": summary(
-            _duration(record["trigger"], values) for record, values in zip(completed, every, strict=True)
-        ),
-        "alignment_buffered": summary(0 for _ in every),
-        "processed_data": summary(_sum(values, _PROCESSED) for values in every),
-        "persisted_data": summary(_sum(values, _PERSISTED) for values in every),
+        name: summary(totals[name] for totals in every)
+        for name in (
+            "checkpointed_size",
+            "state_size",
+            "end_to_end_duration",
+            "alignment_buffered",
+            "processed_data",
+            "persisted_data",
+        )
     }
     latest = found["latest"]
     return {
@@ -106,7 +108,8 @@ def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> dict[str,
     record = _record(archive, query["checkpoint_id"])
     vertex = find_vertex(archive, query["vertex_id"])
     task = record["tasks"].get(vertex["id"], {"subtasks": 0, "acknowledged": {}})
-    values = list(task["acknowledged"].values())
+    acknowledged = acknowledgements(task["acknowledged"])
+    values = list(acknowledged.values())
     trigger = record["trigger"]
     return {
         **_task(record, task),
@@ -126,9 +129,7 @@ def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> dict[str,
             },
             "start_delay": summary(v[_START_DELAY] for v in values),
         },
-        "subtasks": [
-            _subtask(index, trigger, task["acknowledged"].get(str(index))) for index in range(vertex["parallelism"])
-        ],
+        "subtasks": [_subtask(index, trigger, acknowledged.get(index)) for index in range(vertex["parallelism"])],
     }
 
 
@@ -189,7 +190,6 @@ def _record(archive: Archive, text: str) -> Mapping[str, Any]:
 
 def _checkpoint(record: Mapping[str, Any]) -> dict[str, Any]:
     tasks = record["tasks"].values()
-    values = [v for task in tasks for v in task["acknowledged"].values()]
     shown = {
         "className": _NAMES[record["status"]],
         "id": record["id"],
@@ -197,9 +197,9 @@ def _checkpoint(record: Mapping[str, Any]) -> dict[str, Any]:
         "is_savepoint": record.get("savepoint") is not None,
         "savepointFormat": record.get("savepoint"),
         "trigger_timestamp": record["trigger"],
-        **_totals(record["trigger"], values),
+        **_totals(record["trigger"], tasks),
         "num_subtasks": sum(task["subtasks"] for task in tasks),
-        "num_acknowledged_subtasks": len(values),
+        "num_acknowledged_subtasks": sum(_count(task) for task in tasks),
         "checkpoint_type": _type(record),
         "tasks": {},
     }
@@ -217,26 +217,40 @@ def _type(record: Mapping[str, Any]) -> str:
 
 
 def _task(record: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    values = list(task["acknowledged"].values())
-    done = len(values) == task["subtasks"]
+    done = _count(task) == task["subtasks"]
     return {
         "id": record["id"],
         "status": "COMPLETED" if done else record["status"],
-        **_totals(record["trigger"], values),
+        **_totals(record["trigger"], [task]),
         "num_subtasks": task["subtasks"],
-        "num_acknowledged_subtasks": len(values),
+        "num_acknowledged_subtasks": _count(task),
     }
 
 
-def _totals(trigger: int, values: Sequence[Subtask]) -> dict[str, int]:
+def _count(task: Mapping[str, Any]) -> int:
+    """How many subtasks have acknowledged; archives of former versions do not say it apart."""
+    return int(task["count"]) if "count" in task else len(task["acknowledged"])
+
+
+def _figures(task: Mapping[str, Any]) -> list[int]:
+    """Of the acknowledgements of a vertex: when the latest came, 0 = none has, and the sums of the others."""
+    if "totals" in task:
+        return [task["last"], *task["totals"]]
+    values = list(task["acknowledged"].values())  # of a former version
+    return [max((v[0] for v in values), default=0), *(sum(v[i] for v in values) for i in range(1, _UNALIGNED + 1))]
+
+
+def _totals(trigger: int, tasks: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    figures = [_figures(task) for task in tasks]
+    last = max((f[0] for f in figures), default=0)
     return {
-        "latest_ack_timestamp": max((v[0] for v in values), default=-1),
-        "checkpointed_size": _sum(values, _CHECKPOINTED),
-        "state_size": _sum(values, _STATE),
-        "end_to_end_duration": _duration(trigger, values),
+        "latest_ack_timestamp": last or -1,
+        "checkpointed_size": _sum(figures, _CHECKPOINTED),
+        "state_size": _sum(figures, _STATE),
+        "end_to_end_duration": max(0, last - trigger),
         "alignment_buffered": 0,
-        "processed_data": _sum(values, _PROCESSED),
-        "persisted_data": _sum(values, _PERSISTED),
+        "processed_data": _sum(figures, _PROCESSED),
+        "persisted_data": _sum(figures, _PERSISTED),
     }
 
 
@@ -266,10 +280,6 @@ def _subtask(index: int, trigger: int, values: Subtask | None) -> dict[str, Any]
 
 def _sum(values: Iterable[Subtask], index: int) -> int:
     return sum(v[index] for v in values)
-
-
-def _duration(trigger: int, values: Sequence[Subtask]) -> int:
-    return max(0, max((v[0] for v in values), default=trigger) - trigger)
 
 
 def _ms(seconds: float) -> int:

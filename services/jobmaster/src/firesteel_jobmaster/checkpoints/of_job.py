@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from firesteel.checkpoint.metadata import EnumeratorState
@@ -101,22 +101,22 @@ class JobCheckpoints:
     def has_finished(self, execution: Execution) -> bool:
         """Whether a task had come to its end in the checkpoint that it goes on from."""
         point = self.restore_point()
-        return point is not None and point.task(execution).finished
+        return point is not None and point.has_finished(execution.vertex.id)
 
     @property
     def is_committing(self) -> bool:
         """Whether all that is left of the job is to commit what its last checkpoint holds; some of it may be shown."""
         point = self.restore_point()
-        tasks = [e for e in self.graph.executions() if e.vertex.enumerates is None]
-        return point is not None and all(point.task(e).finished for e in tasks)
+        workers = [v.id for v in self.graph.job_graph.vertices if v.enumerates is None]
+        return point is not None and all(map(point.has_finished, workers))
 
-    def to_plain(self) -> dict[str, Any] | None:
-        """For people; None = the job has none."""
+    def in_slices(self) -> Generator[None, None, dict[str, Any] | None]:
+        """For people, in slices; None = the job has none."""
         statistics = self.coordinator.statistics
         if not self.coordinator.is_periodic and statistics.is_empty and self.coordinator.requests.is_empty:
             return None
         return {
-            **statistics.to_plain(),
+            **(yield from statistics.in_slices()),
             "metrics": statistics.metrics(),
             "triggers": self.coordinator.requests.to_plain(),
             "config": self.settings.to_plain(),

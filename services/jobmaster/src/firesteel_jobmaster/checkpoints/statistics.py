@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.graph.execution_graph import Execution
+from firesteel.graph.job_archive import ROWS_AT_ONCE, pack
 from firesteel_jobmaster.checkpoints.pending import Savepoint
 
 METRICS: Final = (
@@ -28,6 +29,19 @@ SAVEPOINT = "SAVEPOINT"
 
 
 @dataclass
+class Acknowledged:
+    """Acknowledgements of a vertex.
+
+    Attributes:
+        totals: of its subtasks, in the order of ``METRICS``.
+        last_ms: when the latest came; 0 = none has.
+    """
+
+    totals: list[int] = field(default_factory=lambda: [0] * len(METRICS))
+    last_ms: int = 0
+
+
+@dataclass
 class CheckpointRecord:
     """One checkpoint.
 
@@ -44,6 +58,7 @@ class CheckpointRecord:
         savepoint: format of a savepoint; None = it is a checkpoint.
         stop: the job ends with it.
         attempts: (vertex id, subtask) -> attempt, of those that have acknowledged.
+        sums: vertex id -> what its acknowledgements are together.
     """
 
     id: int
@@ -58,9 +73,38 @@ class CheckpointRecord:
     savepoint: str | None = None
     stop: str = ""
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
+    sums: dict[str, Acknowledged] = field(default_factory=dict)
+    _packed: dict[str, list[str]] = field(default_factory=dict)
 
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+    def acknowledge(self, execution: Execution, now_ms: int, metrics: Mapping[str, Any]) -> None:
+        """A subtask has written its state; what it said before counts no more."""
+        values = tuple(_number(metrics.get(name)) for name in METRICS)
+        subtasks = self.acknowledged.setdefault(execution.vertex.id, {})
+        before = subtasks.get(execution.subtask, (0,) * (1 + len(METRICS)))[1:]
+        sums = self.sums.setdefault(execution.vertex.id, Acknowledged())
+        sums.totals = [total + new - old for total, new, old in zip(sums.totals, values, before, strict=True)]
+        sums.last_ms = max(sums.last_ms, now_ms)
+        subtasks[execution.subtask] = now_ms, *values
+        self.attempts[execution.vertex.id, execution.subtask] = execution.attempt
+
+    def in_slices(self) -> Generator[None, None, dict[str, Any]]:
+        """As JSON-able data, in slices; ``firesteel.graph.job_archive.acknowledgements`` reads figures of subtasks."""
+        tasks = {}
+        for vertex, count in self.subtasks.items():
+            rows = list(self.acknowledged.get(vertex, {}).items())
+            sums = self.sums.get(vertex, Acknowledged())
+            given: dict[str, list[int]] | list[str]
+            if len(rows) > ROWS_AT_ONCE:
+                given = yield from self._pack(vertex, rows)
+            else:
+                given = {str(subtask): list(values) for subtask, values in rows}
+            tasks[vertex] = {
+                "subtasks": count,
+                "count": len(rows),
+                "last": sums.last_ms,
+                "totals": list(sums.totals),
+                "acknowledged": given,
+            }
         return {
             "id": self.id,
             "trigger": self.trigger_ms,
@@ -71,25 +115,31 @@ class CheckpointRecord:
             "discarded": self.discarded,
             "savepoint": self.savepoint,
             "stop": self.stop,
-            "tasks": {
-                vertex: {
-                    "subtasks": count,
-                    "acknowledged": {str(i): list(v) for i, v in self.acknowledged.get(vertex, {}).items()},
-                }
-                for vertex, count in self.subtasks.items()
-            },
+            "tasks": tasks,
         }
+
+    def _pack(self, vertex: str, rows: list[tuple[int, tuple[int, ...]]]) -> Generator[None, None, list[str]]:
+        """Figures of many subtasks; of a checkpoint that has ended they are packed once."""
+        packed = self._packed.get(vertex)
+        if packed is None:
+            packed, ended = [], self.ended_ms != 0
+            for first in range(0, len(rows), ROWS_AT_ONCE):
+                packed.append(pack([[subtask, *values] for subtask, values in rows[first : first + ROWS_AT_ONCE]]))
+                yield
+            if ended:
+                self._packed[vertex] = packed
+        return packed
 
     def total(self, metric: str) -> int:
         """Of all subtasks."""
-        index = 1 + METRICS.index(metric)
-        return sum(values[index] for subtasks in self.acknowledged.values() for values in subtasks.values())
+        index = METRICS.index(metric)
+        return sum(sums.totals[index] for sums in self.sums.values())
 
     @property
     def duration_ms(self) -> int:
         """From the trigger to the last acknowledgement."""
-        stamps = [values[0] for subtasks in self.acknowledged.values() for values in subtasks.values()]
-        return max(0, max(stamps) - self.trigger_ms) if stamps else 0
+        last = max((sums.last_ms for sums in self.sums.values()), default=0)
+        return max(0, last - self.trigger_ms)
 
 
 class CheckpointStatistics:
@@ -134,9 +184,7 @@ class CheckpointStatistics:
         """A subtask has written its state."""
         record = self._under_way.get(checkpoint_id)
         if record is not None:
-            values = (now_ms, *(_number(metrics.get(name)) for name in METRICS))
-            record.acknowledged.setdefault(execution.vertex.id, {})[execution.subtask] = values
-            record.attempts[execution.vertex.id, execution.subtask] = execution.attempt
+            record.acknowledge(execution, now_ms, metrics)
 
     def complete(self, checkpoint_id: int, now_ms: int, location: str) -> None:
         """It is complete."""
@@ -189,15 +237,17 @@ class CheckpointStatistics:
         found = self._restored
         return None if found is None else (int(found["id"]), int(found["restore_timestamp"]))
 
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data; newest first."""
+    def in_slices(self) -> Generator[None, None, dict[str, Any]]:
+        """As JSON-able data, in slices; newest first."""
         under_way = sorted(self._under_way.values(), key=lambda record: -record.id)
-        return {
-            "counts": dict(self._counts),
-            "history": [record.to_plain() for record in (*under_way, *reversed(self._history))],
-            "latest": {status: record.to_plain() for status, record in self._latest.items()},
-            "restored": self._restored,
-        }
+        shown, restored, counts = [], self._restored, dict(self._counts)
+        latest = dict(self._latest)
+        for record in (*under_way, *reversed(self._history)):
+            shown.append((yield from record.in_slices()))
+        plain = {}
+        for status, record in latest.items():
+            plain[status] = yield from record.in_slices()
+        return {"counts": counts, "history": shown, "latest": plain, "restored": restored}
 
     def metrics(self) -> dict[str, int | str]:
         """Job metrics, with Flink's names."""

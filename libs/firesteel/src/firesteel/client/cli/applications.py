@@ -23,7 +23,7 @@ from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.option import ConfigOption
-from firesteel.core.environment import without_secrets
+from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
@@ -114,7 +114,7 @@ class _Started:
                 stdin=subprocess.PIPE if parsed.shutdown_on_exit else subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env=without_secrets(os.environ),
+                env={name: value for name, value in os.environ.items() if name != SECRET_VARIABLE},
                 start_new_session=True,
             )
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from firesteel import __version__
 from firesteel.checkpoint.savepoints import CANONICAL, FORMATS
-from firesteel.client.cli.refused import OF_CLUSTER_VERBS, OF_PROGRAMS, OF_SAVEPOINT, refuse, refused_target
+from firesteel.client.cli.refused import (
+    OF_CLUSTER_VERBS,
+    OF_PROGRAMS,
+    OF_PROGRAMS_HERE,
+    OF_SAVEPOINT,
+    refuse,
+    refused_target,
+)
 
 _DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
 _EPILOG = """\
@@ -444,5 +451,15 @@ def _program(verb: argparse.ArgumentParser) -> None:
         help="what follows is the name of a module, which is found in this directory or in -pyfs",
     )
     refuse(verb, OF_PROGRAMS)
+    if verb.prog.endswith(" run-application"):
+        verb.add_argument(
+            "-pyclientexec",
+            "--pyClientExecutable",
+            dest="client_executable",
+            metavar="PYTHON",
+            help="the Python that runs main(); default: that of -pyexec; sets python.client.executable",
+        )
+    else:
+        refuse(verb, OF_PROGRAMS_HERE)
     verb.add_argument("program", metavar="program.py", help="a Python program; with -pym, a module")
     verb.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")

@@ -20,6 +20,7 @@ _PYTHON: Final[Mapping[str, ConfigOption[str | None]]] = {
     "python_requirements": options.PYTHON_REQUIREMENTS,
     "python_archives": options.PYTHON_ARCHIVES,
     "python_executable": options.PYTHON_EXECUTABLE,
+    "client_executable": options.PYTHON_CLIENT_EXECUTABLE,
 }
 
 

@@ -26,15 +26,18 @@ OF_PROGRAMS: Final[Sequence[tuple[Sequence[str], str]]] = (
     (("-c", "--class"), _JAVA),
     (("-C", "--classpath"), f"{_JAVA}; its modules travel with -pyfs"),
     (("-j", "--jarfile"), _JAVA),
-    (
-        ("-pyclientexec", "--pyClientExecutable"),
-        "the program is run by the Python of this command: start `PYTHON -m firesteel.client.cli run` with another one",
-    ),
     (("-pypath", "--pyPythonPath"), "use -pyfs: what it names comes first on the path of the slots"),
     (("-q", "--sysoutLogging"), "logs of a job are with `firesteel logs JOB_ID`"),
     (("-yd", "--yarndetached"), "use -d"),
     (("-ys", "-yjm", "-ytm", "-yqu", "-ynm", "-yat", "-yt", "-yj", "-yh", "-yq", "-yn", "-ynl", "-yz"), _YARN),
 )
+OF_PROGRAMS_HERE: Final[Sequence[tuple[Sequence[str], str]]] = (
+    (
+        ("-pyclientexec", "--pyClientExecutable"),
+        "the program is run by the Python of this command: start `PYTHON -m firesteel.client.cli run` with another one",
+    ),
+)
+"""Of programs that this process runs."""
 OF_SAVEPOINT: Final[Sequence[tuple[Sequence[str], str]]] = (
     (("-j", "--jarfile"), "no program is needed to remove a savepoint: --dispose PATH alone"),
 )

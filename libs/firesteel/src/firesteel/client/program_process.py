@@ -1,6 +1,7 @@
-"""Runs an uploaded program, or makes the plan of its first job, in a process of its own: ``python -m
-firesteel_dispatcher.program``. The order comes as one line of JSON on standard input; what became of it is written as
-lines of JSON to the file that the order names: a job for each one that was submitted, the plan, or the error.
+"""``python -m firesteel.client.program_process``: runs a program for the Dispatcher, or plans its first job.
+
+The order comes as one line of JSON on standard input; what became of it is written as lines of JSON to the file that
+the order names: a job for each one that was submitted, the plan, or the error.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from firesteel.client.planning import PlanOnly
 from firesteel.config import options
 from firesteel.config.definitions import hand_on
 from firesteel.config.load import load_settings
-from firesteel.core.errors import FiresteelError
+from firesteel.core.errors import FiresteelError, class_name
+from firesteel.core.ids import derived_job_ids
 from firesteel.core.process import die_with_parent
 from firesteel.graph.plan import job_plan
-from firesteel_dispatcher.application import class_of, job_ids
 
 
 class _Tells(Console):
@@ -59,7 +60,11 @@ def main() -> int:
     contexts: list[ProgramContext] = []
     console = _Tells(answer, contexts)
     context = ProgramContext(
-        console, plan_only=order["plan_only"], job_ids=_job_ids(order), is_restarted=order["is_restarted"]
+        console,
+        plan_only=order["plan_only"],
+        job_ids=_job_ids(order),
+        is_restarted=order["is_restarted"],
+        shows_progress=False,
     )
     contexts.append(context)
     try:
@@ -76,7 +81,7 @@ def main() -> int:
         tell(answer, {"plan": job_plan(plan.job_graph)})
         return 0
     except FiresteelError as error:
-        tell(answer, {"error": str(error), "class": class_of(error)})
+        tell(answer, {"error": str(error), "class": class_name(error)})
         return 1
     except SystemExit as error:
         if error.code not in (None, 0):
@@ -87,7 +92,7 @@ def main() -> int:
         while trace is not None and program.name not in trace.tb_frame.f_code.co_filename:
             trace = trace.tb_next
         lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
-        tell(answer, {"error": "".join(lines).rstrip(), "class": class_of(error)})
+        tell(answer, {"error": "".join(lines).rstrip(), "class": class_name(error)})
         return 1
     finally:
         sys.stdout.flush()
@@ -101,7 +106,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 def _job_ids(order: dict[str, Any]) -> Iterator[str]:
     if order["is_application"]:
-        yield from job_ids(order["job_id"])
+        yield from derived_job_ids(order["job_id"])
     elif order["job_id"] is not None:
         yield order["job_id"]
 

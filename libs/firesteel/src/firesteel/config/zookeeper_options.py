@@ -1,0 +1,75 @@
+"""Options of high availability on ZooKeeper."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from firesteel.config.option import DURATION, INT, SECRET, STRING, ConfigOption, Secret, enum_of
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+ZOOKEEPER_QUORUM: ConfigOption[str | None] = ConfigOption(
+    "high-availability.zookeeper.quorum",
+    STRING,
+    None,
+    "Servers of high-availability.type: zookeeper, host:port with commas between them; a path behind the last one "
+    "(/apps) goes before high-availability.zookeeper.path.root.",
+)
+ZOOKEEPER_ROOT = ConfigOption(
+    "high-availability.zookeeper.path.root",
+    STRING,
+    "/firesteel",
+    "Node of ZooKeeper below which clusters have theirs, each with the name high-availability.cluster-id. Flink's "
+    "default is /flink; its own clusters must not have the same.",
+)
+ZOOKEEPER_SESSION_TIMEOUT = ConfigOption(
+    "high-availability.zookeeper.client.session-timeout",
+    DURATION,
+    timedelta(seconds=60),
+    "So long after a process was heard last ZooKeeper takes its leadership away; the servers may bring it between "
+    "limits of their own. A leader that has not reached ZooKeeper for two thirds of it ends.",
+    at_least=_MILLISECOND,
+)
+ZOOKEEPER_CONNECTION_TIMEOUT = ConfigOption(
+    "high-availability.zookeeper.client.connection-timeout",
+    DURATION,
+    timedelta(seconds=15),
+    "How long a process waits for a connection before it says that ZooKeeper is not to be reached.",
+    at_least=_MILLISECOND,
+)
+ZOOKEEPER_RETRY_WAIT = ConfigOption(
+    "high-availability.zookeeper.client.retry-wait",
+    DURATION,
+    timedelta(seconds=5),
+    "How long a question that got no answer waits for a connection before it is asked again, the first time; each time "
+    "twice as long as before.",
+    at_least=_MILLISECOND,
+)
+ZOOKEEPER_MAX_RETRY_WAIT = ConfigOption(
+    "high-availability.zookeeper.client.max-retry-wait",
+    DURATION,
+    timedelta(seconds=60),
+    "The longest such wait.",
+    at_least=_MILLISECOND,
+)
+ZOOKEEPER_RETRIES = ConfigOption(
+    "high-availability.zookeeper.client.max-retry-attempts",
+    INT,
+    3,
+    "How often a question that got no answer is asked again.",
+    at_least=0,
+)
+ZOOKEEPER_ACL = ConfigOption(
+    "high-availability.zookeeper.client.acl",
+    enum_of("open", "creator"),
+    "open",
+    "Who may read and write the nodes of the cluster: all (open), or who has made them (creator, which needs "
+    "high-availability.zookeeper.client.authorization).",
+)
+ZOOKEEPER_AUTHORIZATION: ConfigOption[Secret | None] = ConfigOption(
+    "high-availability.zookeeper.client.authorization",
+    SECRET,
+    None,
+    "What is shown to ZooKeeper, scheme:credentials with commas between several; digest:user:password for the scheme "
+    "digest.",
+)

@@ -1,0 +1,1 @@
+"""Tables of databases, through Python's drivers. The name is Flink's: there is no Java in it."""

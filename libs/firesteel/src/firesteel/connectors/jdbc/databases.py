@@ -1,0 +1,294 @@
+"""Databases and their drivers: how one connects, which placeholders its statements have, what takes columns."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError
+
+_TOKEN: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+"""What may hold a question mark that is no placeholder, and one that is."""
+_JAVA: Final = re.compile(r"([a-z][a-z0-9_]*\.)+[A-Z]\w*$")
+"""Names of Java's drivers, as ``org.postgresql.Driver``."""
+_EXTRAS: Final = {"duckdb": "duckdb", "adbc_driver_postgresql": "adbc", "adbc_driver_sqlite": "adbc"}
+
+
+def statement(sql: str, paramstyle: str) -> tuple[str, int]:
+    """A statement with the placeholders of a driver, and how many it has.
+
+    Args:
+        sql: each ``?`` outside of texts, names in quotes and comments is a placeholder, as in JDBC.
+        paramstyle: of PEP 249, or ``dollar`` (``$1``).
+
+    Raises:
+        ProgramError: the driver knows names only.
+    """
+    count = 0
+
+    def replaced(match: re.Match[str]) -> str:
+        nonlocal count
+        if match[0] != "?":
+            return match[0].replace("%", "%%") if paramstyle in ("format", "pyformat") else match[0]
+        count += 1
+        match paramstyle:
+            case "qmark":
+                return "?"
+            case "format" | "pyformat":
+                return "%s"
+            case "numeric":
+                return f":{count}"
+            case "dollar":
+                return f"${count}"
+        raise ProgramError(f"JDBC: a driver whose placeholders are of the style {paramstyle!r} can't be used")
+
+    if paramstyle not in ("format", "pyformat"):
+        return _TOKEN.sub(replaced, sql), count
+    pieces, end = [], 0
+    for match in _TOKEN.finditer(sql):
+        pieces += [sql[end : match.start()].replace("%", "%%"), replaced(match)]
+        end = match.end()
+    return "".join([*pieces, sql[end:].replace("%", "%%")]), count
+
+
+class Connection:
+    """An open connection, which is used by one thread.
+
+    Args:
+        raw: the driver's.
+        paramstyle: of its statements.
+        columns: it takes and gives columns (ADBC).
+    """
+
+    def __init__(self, raw: Any, paramstyle: str, *, columns: bool = False) -> None:
+        self._raw, self._paramstyle, self.columns = raw, paramstyle, columns
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement; the rows that it gives."""
+        text, _ = statement(sql, self._paramstyle)
+        cursor = self._raw.cursor()
+        try:
+            if parameters:
+                cursor.execute(text, tuple(parameters))
+            else:
+                cursor.execute(text)
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> None:
+        """Execute a statement for each row; those of a batch as columns, if ``columns`` says so."""
+        text, _ = statement(sql, self._paramstyle)
+        cursor = self._raw.cursor()
+        try:
+            cursor.executemany(text, rows)
+        finally:
+            cursor.close()
+
+    def read(self, sql: str, parameters: Sequence[Any], at_once: int) -> Iterator[pa.RecordBatch | list[Any]]:
+        """The rows of a query by and by: batches of columns, or lists of tuples."""
+        text, _ = statement(sql, self._paramstyle)
+        cursor = self._raw.cursor()
+        try:
+            if parameters:
+                cursor.execute(text, tuple(parameters))
+            else:
+                cursor.execute(text)
+            if self.columns:
+                yield from cursor.fetch_record_batch()  # the driver says how many rows are in a batch
+                return
+            while rows := cursor.fetchmany(at_once):
+                yield rows
+        finally:
+            cursor.close()
+
+    def commit(self) -> None:
+        """End the transaction: all of it is there."""
+        self._raw.commit()
+
+    def rollback(self) -> None:
+        """End the transaction: nothing of it is there."""
+        self._raw.rollback()
+
+    def close(self) -> None:
+        """Nothing more is asked."""
+        self._raw.close()
+
+
+class Database(ABC):
+    """Where tables are.
+
+    Attributes:
+        name: without user and password, for messages.
+        columns: its connections take columns.
+    """
+
+    name: str
+    columns: ClassVar[bool] = False
+
+    @abstractmethod
+    def connect(self) -> Connection:
+        """A new connection, whose statements are in transactions.
+
+        Raises:
+            Exception: of the driver.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """See that the driver is there.
+
+        Raises:
+            ProgramError: it is not installed.
+        """
+
+
+class _Sqlite(Database):
+    def __init__(self, path: str) -> None:
+        self._path, self.name = path, f"sqlite:{path}"
+
+    def check(self) -> None:
+        _module("sqlite3")
+
+    def connect(self) -> Connection:
+        module = _module("sqlite3")
+        return Connection(module.connect(self._path, timeout=30.0, check_same_thread=False), "qmark")
+
+
+class _DuckDb(Database):
+    def __init__(self, path: str) -> None:
+        self._path, self.name = path, f"duckdb:{path}"
+
+    def check(self) -> None:
+        _module("duckdb")
+
+    def connect(self) -> Connection:
+        connection = _module("duckdb").connect(self._path)
+        connection.begin()
+        return _DuckConnection(connection, "qmark")
+
+
+class _DuckConnection(Connection):
+    """DuckDB is in no transaction until one is begun."""
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self._raw.execute(statement(sql, "qmark")[0], list(parameters) or None)
+        return list(self._raw.fetchall()) if self._raw.description else []
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> None:
+        self._raw.executemany(statement(sql, "qmark")[0], rows)
+
+    def read(self, sql: str, parameters: Sequence[Any], at_once: int) -> Iterator[pa.RecordBatch | list[Any]]:
+        self._raw.execute(statement(sql, "qmark")[0], list(parameters) or None)
+        reader = getattr(self._raw, "to_arrow_reader", None) or self._raw.fetch_record_batch  # its former name
+        yield from reader(at_once)
+
+    def commit(self) -> None:
+        self._raw.commit()
+        self._raw.begin()
+
+    def rollback(self) -> None:
+        self._raw.rollback()
+        self._raw.begin()
+
+
+class _Adbc(Database):
+    columns = True
+
+    def __init__(self, module: str, address: str, name: str, paramstyle: str) -> None:
+        self._module, self._address, self.name, self._paramstyle = module, address, name, paramstyle
+
+    def check(self) -> None:
+        _module(self._module)
+
+    def connect(self) -> Connection:
+        module = importlib.import_module(f"{_module(self._module).__name__}.dbapi")
+        return Connection(module.connect(self._address), self._paramstyle, columns=True)
+
+
+class _DbApi(Database):
+    """Any module of DB-API 2.0 whose ``connect`` takes an address, ``user`` and ``password``."""
+
+    def __init__(self, module: str, address: str, name: str, user: str | None, password: str | None) -> None:
+        self._name, self._address, self.name = module, address, name
+        self._log_in = {key: value for key, value in (("user", user), ("password", password)) if value is not None}
+
+    def check(self) -> None:
+        if not hasattr(_module(self._name), "paramstyle"):
+            raise ProgramError(f"JDBC: the module {self._name!r} is no driver of DB-API 2.0")
+
+    def connect(self) -> Connection:
+        module = _module(self._name)
+        return Connection(module.connect(self._address, **self._log_in), module.paramstyle)
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        remedy = f": pip install firesteel[{_EXTRAS[name]}]" if name in _EXTRAS else f": pip install {name}"
+        raise ProgramError(f"JDBC: the driver {name} is not installed{remedy}") from None
+
+
+def database_of(url: str, driver: str | None, user: str | None, password: str | None) -> Database:
+    """The database of a URL, without I/O.
+
+    Args:
+        url: with ``jdbc:`` in front or without.
+        driver: see ``JdbcConnectionOptions``.
+        user: to log in as; of those that have users.
+        password: of the user.
+
+    Raises:
+        ProgramError: nobody knows how to reach it.
+    """
+    address = url.removeprefix("jdbc:")
+    scheme, _, rest = address.partition(":")
+    kind = {"postgres": "postgresql"}.get(scheme.lower(), scheme.lower())
+    if driver is not None and _JAVA.match(driver):
+        driver = None  # the usual one
+    if kind in ("sqlite", "duckdb"):
+        path = rest.removeprefix("//") if rest.startswith("///") else rest
+        if driver in (None, kind, "sqlite3"):
+            return _Sqlite(path) if kind == "sqlite" else _DuckDb(path)
+        if driver == "adbc" and kind == "sqlite":
+            return _Adbc("adbc_driver_sqlite", path, f"sqlite:{path}", "qmark")
+    elif kind == "postgresql":
+        whole, shown = _with_log_in(f"postgresql:{rest}", user, password)
+        if driver in (None, "adbc"):
+            return _Adbc("adbc_driver_postgresql", whole, shown, "dollar")
+        return _DbApi(driver, whole, shown, None, None)
+    if driver in (None, "adbc"):
+        raise ProgramError(
+            f"JDBC: {_shown(url)!r} is of no database that is known (postgresql, sqlite, duckdb); others need "
+            "with_driver_name(), a module of DB-API 2.0 whose connect() takes the address"
+        )
+    return _DbApi(driver, address, _shown(address), user, password)
+
+
+def _with_log_in(address: str, user: str | None, password: str | None) -> tuple[str, str]:
+    """With user and password in it; and as it is shown."""
+    parts = urlsplit(address)
+    options = dict(parse_qsl(parts.query))
+    user = user or options.pop("user", None)
+    password = password or options.pop("password", None)
+    host = parts.netloc.rpartition("@")[2]
+    log_in = parts.netloc.rpartition("@")[0]
+    if user:
+        log_in = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    netloc = f"{log_in}@{host}" if log_in else host
+    whole = urlunsplit((parts.scheme, netloc, parts.path, urlencode(options), ""))
+    return whole, f"postgresql://{host}{parts.path}"
+
+
+def _shown(url: str) -> str:
+    """Without what may be a secret."""
+    return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])

@@ -1,0 +1,489 @@
+"""High availability on Apache ZooKeeper, with payloads in a directory or an object store.
+
+Nodes below ``<high-availability.zookeeper.path.root>/<high-availability.cluster-id>``::
+
+    <component>/epoch           the last epoch
+               /held-<epoch>    ephemeral: somebody leads; address and token. It goes with the session of its process
+               /records/<name>  see ``firesteel.ha.cells``
+
+Each write is a transaction that begins with the condition that ``held-<epoch>`` is there, so ZooKeeper itself refuses
+those of an epoch that is over. A campaign compares the version of ``epoch``, so that of two one wins.
+
+ZooKeeper ends a session when it has heard nothing for the session time-out. A leader asks it for an answer all the
+time (``sync``, which goes through the leader of ZooKeeper), and leads no more as soon as two thirds of the time-out
+have passed since it *asked* for the last answer that it got, on its own clock: ZooKeeper has heard it later than that,
+so nobody else can lead yet. The clock counts the time in which the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from firesteel.config import Settings, options
+from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
+from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.cell_services import CellServices
+from firesteel.ha.cells import Cells, Change, ChangedError, Put, Record, Remove, UnsureError, checked
+from firesteel.ha.payloads import payloads_in
+from firesteel.ha.retrieval import Leader, Listener, PolledWatches
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_HELD: Final = "held-"
+_LEASE: Final = 2 / 3
+"""Of the session time-out: so long a leader leads without an answer."""
+_LOOK_SECONDS: Final = 5.0
+"""Between two looks at who leads of which ZooKeeper has told nothing."""
+_TRIES: Final = 10
+_AWAY: Final = (
+    ConnectionLoss, SessionExpiredError, ConnectionClosedError, OperationTimeoutError, SessionMovedError,
+    KazooTimeoutError,
+)  # fmt: skip
+_CLOSE_SECONDS: Final = 5.0
+
+
+def _now() -> float:
+    """Seconds; those in which the machine sleeps count."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ZooKeeperCells(Cells):
+    """See ``Cells`` and the head of this module. The connection is made when it is needed.
+
+    Args:
+        settings: of the cluster.
+
+    Raises:
+        ConfigurationError: an option is missing or wrong.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        quorum = settings.get(options.ZOOKEEPER_QUORUM)
+        if not quorum:
+            raise ConfigurationError(
+                f"high-availability.type: zookeeper needs {options.ZOOKEEPER_QUORUM.key}, as zk1:2181,zk2:2181"
+            )
+        self._hosts, slash, chroot = quorum.partition("/")
+        root = f"{slash}{chroot}".rstrip("/") + "/" + settings.get(options.ZOOKEEPER_ROOT).strip("/")
+        cluster = checked(settings.get(HA_CLUSTER_ID).strip("/") or "default", HA_CLUSTER_ID.key)
+        self._base = f"{root.rstrip('/')}/{cluster}"
+        self._session = settings.get(options.ZOOKEEPER_SESSION_TIMEOUT).total_seconds()
+        self._patience = settings.get(options.ZOOKEEPER_CONNECTION_TIMEOUT).total_seconds()
+        self._pause = settings.get(options.ZOOKEEPER_RETRY_WAIT).total_seconds()
+        self._longest_pause = settings.get(options.ZOOKEEPER_MAX_RETRY_WAIT).total_seconds()
+        self._retries = settings.get(options.ZOOKEEPER_RETRIES)
+        secret = settings.get(options.ZOOKEEPER_AUTHORIZATION)
+        self._authorization = [] if secret is None else _authorization(secret.reveal())
+        self._is_open = settings.get(options.ZOOKEEPER_ACL) == "open"
+        if not self._is_open and not self._authorization:
+            raise ConfigurationError(
+                f"{options.ZOOKEEPER_ACL.key}: creator needs {options.ZOOKEEPER_AUTHORIZATION.key}"
+            )
+        self._lock = threading.RLock()
+        self._zookeeper: KazooClient | None = None
+        self._connected, self._closed = threading.Event(), threading.Event()
+        self._heard = 0.0
+        """When ZooKeeper was asked for the last answer that came."""
+        self._led: set[tuple[str, int]] = set()
+        self._known: dict[str, Leader | None] = {}
+        self._watches = PolledWatches(self.leader, _LOOK_SECONDS)
+        self._keeper: threading.Thread | None = None
+
+    # -- the connection
+
+    @property
+    def _client(self) -> KazooClient:
+        with self._lock:
+            if self._closed.is_set():
+                raise OSError(errno.ENOTCONN, "the connection to ZooKeeper was closed")
+            if self._zookeeper is None:
+                again = KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, ignore_expire=True)
+                client = KazooClient(
+                    self._hosts,
+                    timeout=self._session,
+                    connection_retry=again,
+                    command_retry=KazooRetry(max_tries=0),
+                    auth_data=self._authorization,
+                    default_acl=OPEN_ACL_UNSAFE if self._is_open else CREATOR_ALL_ACL,
+                )
+                connect = client._connection._connect
+
+                def connect_and_tell(*where: Any) -> Any:
+                    """Remember the session time-out that the servers grant, which nothing else tells."""
+                    read_timeout, connect_timeout = connect(*where)
+                    self._session = read_timeout * 1.5 / 1000
+                    return read_timeout, connect_timeout
+
+                client._connection._connect = connect_and_tell
+                client.add_listener(self._changed)
+                client.start_async()
+                self._zookeeper = client
+            return self._zookeeper
+
+    def _changed(self, state: str) -> None:
+        if state == "CONNECTED":
+            self._connected.set()
+        else:
+            self._connected.clear()
+            if state == "LOST" and not self._closed.is_set():
+                self._lose("its session with ZooKeeper is over")
+        self._watches.wake()
+
+    def _told(self, _: object) -> None:
+        """Something has changed that was looked at."""
+        self._watches.wake()
+
+    def _ask(self, ask: Callable[[KazooClient], Any], seconds: float | None = None) -> Any:
+        """One question, and its answer.
+
+        Raises:
+            UnsureError: no answer came.
+            OSError: ZooKeeper refuses it.
+        """
+        client = self._client
+        if not self._connected.wait(self._patience if seconds is None else seconds):
+            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}")
+        try:
+            return ask(client).get(timeout=self._session if seconds is None else seconds)
+        except _AWAY as error:
+            raise UnsureError(f"ZooKeeper ({self._hosts}) has not answered: {type(error).__name__}") from error
+        except (NoNodeError, NodeExistsError, BadVersionError):
+            raise
+        except KazooException as error:
+            raise OSError(f"ZooKeeper ({self._hosts}) refuses: {type(error).__name__} {error}") from error
+
+    def _look(self, ask: Callable[[KazooClient], Any]) -> Any:
+        """A question that may be asked again.
+
+        Raises:
+            OSError: no answer came, after all tries.
+        """
+        for attempt in range(self._retries):
+            try:
+                return self._ask(ask)
+            except UnsureError:
+                self._connected.wait(min(self._pause * 2**attempt, self._longest_pause))
+        return self._ask(ask)
+
+    def _get(self, path: str, told: Callable[[object], None] | None = None) -> Any:
+        """Value and status of a node."""
+        return self._look(lambda client: client.get_async(path, watch=told))
+
+    def _status(self, path: str, told: Callable[[object], None] | None = None) -> Any:
+        """Status of a node; None: it is not there."""
+        return self._look(lambda client: client.exists_async(path, watch=told))
+
+    def _delete(self, path: str) -> None:
+        """Remove a node; nothing there is fine."""
+        with suppress(NoNodeError):
+            self._look(lambda client: client.delete_async(path))
+
+    # -- leading
+
+    def campaign(self, component: str) -> int | None:
+        """See ``Cells``."""
+        path = self._cell(component)
+        for _ in range(_TRIES):
+            try:
+                self._make(f"{path}/records")
+                self._make(f"{path}/epoch")
+                last, status = self._get(f"{path}/epoch")
+                if self._is_held(component):
+                    return None
+                epoch, asked = int(last or b"0") + 1, _now()
+
+                def begin(client: KazooClient, epoch: int = epoch, version: int = status.version) -> Any:
+                    change = client.transaction()
+                    change.set_data(f"{path}/epoch", str(epoch).encode(), version)
+                    change.create(f"{path}/{_HELD}{epoch}", b"{}", ephemeral=True)
+                    return change.commit_async()
+
+                results = self._ask(begin)
+            except (UnsureError, NoNodeError):
+                continue  # what is there now tells; or the cell was forgotten
+            if any(isinstance(result, Exception) for result in results):
+                if isinstance(results[0], BadVersionError):
+                    return None  # somebody else was faster
+                continue
+            with self._lock:
+                self._heard = max(self._heard, asked)
+                self._led.add((component, epoch))
+                if self._keeper is None:
+                    self._keeper = threading.Thread(target=self._keep, name="zookeeper-lease", daemon=True)
+                    self._keeper.start()
+            return epoch
+        raise UnsureError(f"who leads {component} can't be told: ZooKeeper does not answer, or others get in the way")
+
+    def _is_held(self, component: str) -> bool:
+        """Whether somebody leads. What this process has won without hearing of it, or led before, is let go."""
+        path, held = self._cell(component), False
+        for epoch in self._epochs(component):
+            status, own = self._status(f"{path}/{_HELD}{epoch}"), self._client.client_id
+            is_own = status is not None and own is not None and status.ephemeralOwner == own[0]
+            if is_own and (component, epoch) not in self._led:
+                self._delete(f"{path}/{_HELD}{epoch}")
+            else:
+                held = held or status is not None
+        return held
+
+    def _epochs(self, component: str, told: Callable[[object], None] | None = None) -> list[int]:
+        """Those that are not over: one, or none."""
+        path = self._cell(component)
+        names = self._look(lambda client: client.get_children_async(path, watch=told))
+        return sorted(int(name.removeprefix(_HELD)) for name in names if name.startswith(_HELD))
+
+    def _keep(self) -> None:
+        """Have ZooKeeper answer, so that this process knows that it leads; lose what it leads when that fails."""
+        while not self._closed.wait(min(1.0, self._session / 12)):
+            if not self._led:
+                continue
+            asked = _now()
+            try:
+                self._ask(lambda client: client.sync_async("/"), max(0.01, self._left()))
+            except OSError:
+                pass
+            else:
+                self._heard = max(self._heard, asked)
+            if self._left() <= 0:
+                self._lose(f"ZooKeeper has not answered for {self._session * _LEASE:.1f} s")
+
+    def _left(self) -> float:
+        """Seconds in which this process leads without another answer."""
+        return self._heard + self._session * _LEASE - _now()
+
+    def _lose(self, why: str) -> None:
+        with self._lock:
+            lost, self._led = self._led, set()
+        for component, epoch in sorted(lost):
+            logger.error("this process leads %s no more (epoch %d): %s", component, epoch, why)
+
+    def _leads(self, component: str, epoch: int) -> None:
+        if (component, epoch) in self._led and self._left() <= 0:
+            self._lose("the time in which nobody else can lead has passed without an answer of ZooKeeper")
+        if (component, epoch) not in self._led:
+            raise FencedError(f"epoch {epoch} of {component} is over, or may be")
+
+    def check(self, component: str, epoch: int) -> None:
+        """See ``Cells``."""
+        self._leads(component, epoch)
+        path, left = f"{self._cell(component)}/{_HELD}{epoch}", self._left()
+        try:
+            self._ask(lambda client: client.sync_async(path), left)
+            there = self._ask(lambda client: client.exists_async(path), max(0.01, self._left()))
+        except OSError:
+            self._leads(component, epoch)
+            raise
+        if there is None:
+            with self._lock:
+                self._led.discard((component, epoch))
+            raise FencedError(f"epoch {epoch} of {component} is over")
+        self._leads(component, epoch)
+
+    def announce(self, component: str, leader: Leader) -> None:
+        """See ``Cells``."""
+        self._leads(component, leader.epoch)
+        value = json.dumps({"address": leader.address, "token": leader.token}).encode()
+        path = f"{self._cell(component)}/{_HELD}{leader.epoch}"
+        try:
+            self._look(lambda client: client.set_async(path, value))
+        except NoNodeError:
+            raise FencedError(f"epoch {leader.epoch} of {component} is over") from None
+
+    def release(self, component: str, epoch: int) -> None:
+        """See ``Cells``. Where ZooKeeper can't be told, the epoch ends with the session."""
+        with self._lock:
+            if (component, epoch) not in self._led:
+                return
+            self._led.discard((component, epoch))
+        try:
+            with suppress(NoNodeError):
+                self._ask(lambda client: client.delete_async(f"{self._cell(component)}/{_HELD}{epoch}"), _CLOSE_SECONDS)
+        except OSError as error:
+            logger.warning("that nobody leads %s any more could not be said: %s", component, error)
+
+    def depose(self, component: str) -> None:
+        """See ``Cells``."""
+        path = self._cell(component)
+        with suppress(NoNodeError):
+            for epoch in self._epochs(component):
+                self._delete(f"{path}/{_HELD}{epoch}")
+
+    # -- who leads
+
+    def leader(self, component: str) -> Leader | None:
+        """See ``Cells``. As long as ZooKeeper can't be reached: who has led."""
+        try:
+            self._known[component] = self._leader(component)
+        except OSError as error:
+            logger.info("who leads %s can't be looked up: %s", component, error)
+        return self._known.get(component)
+
+    def _leader(self, component: str) -> Leader | None:
+        path = self._cell(component)
+        try:
+            for epoch in reversed(self._epochs(component, self._told)):
+                with suppress(NoNodeError):
+                    value, _ = self._get(f"{path}/{_HELD}{epoch}", self._told)
+                    plain = json.loads(value)
+                    return Leader(epoch, str(plain.get("address", "")), str(plain.get("token", "")))
+        except NoNodeError:
+            if self._status(path, self._told) is not None:
+                self._watches.wake()
+        return None
+
+    def watch(self, component: str, listener: Listener) -> Callable[[], None]:
+        """See ``Cells``."""
+        return self._watches.add(component, listener)
+
+    # -- records
+
+    def names(self, component: str) -> list[str]:
+        """See ``Cells``."""
+        path = f"{self._cell(component)}/records"
+        try:
+            return sorted(self._look(lambda client: client.get_children_async(path)))
+        except NoNodeError:
+            return []
+
+    def read(self, component: str, name: str) -> Record | None:
+        """See ``Cells``."""
+        path = self._record(component, name)
+        try:
+            value, status = self._get(path)
+        except NoNodeError:
+            return None
+        return Record(value, status.version)
+
+    def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
+        """See ``Cells``."""
+        self._leads(component, epoch)
+
+        def commit(client: KazooClient) -> Any:
+            transaction = client.transaction()
+            transaction.check(f"{self._cell(component)}/{_HELD}{epoch}", -1)
+            for change in changes:
+                path = self._record(component, change.name)
+                match change:
+                    case Put(expected=None):
+                        transaction.create(path, change.value)
+                    case Put():
+                        transaction.set_data(path, change.value, change.expected)
+                    case Remove():
+                        transaction.delete(path, change.expected)
+                    case _:
+                        transaction.check(path, change.expected)
+            return transaction.commit_async()
+
+        results = self._ask(commit, max(0.01, self._left()))
+        if isinstance(results[0], NoNodeError):
+            with self._lock:
+                self._led.discard((component, epoch))
+            raise FencedError(f"epoch {epoch} of {component} is over")
+        for result in results:
+            if isinstance(result, NoNodeError | NodeExistsError | BadVersionError):
+                raise ChangedError(f"a record of {component} has changed")
+        for result in results:
+            if isinstance(result, Exception):
+                raise OSError(f"ZooKeeper ({self._hosts}) refuses: {type(result).__name__} {result}")
+
+    def exists(self, component: str) -> bool:
+        """See ``Cells``."""
+        path = self._cell(component)
+        return self._status(path) is not None
+
+    def forget(self, component: str) -> None:
+        """See ``Cells``."""
+        path = self._cell(component)
+        names = [f"{path}/records/{name}" for name in self.names(component)]
+        with suppress(NoNodeError):
+            inner = self._look(lambda client: client.get_children_async(path))
+            names += [f"{path}/{name}" for name in sorted(inner, key=lambda name: name == "records")]
+        for name in [*names, path]:
+            self._delete(name)
+        with self._lock:
+            self._led = {one for one in self._led if one[0] != component}
+
+    def close(self) -> None:
+        """See ``Cells``."""
+        for component, epoch in list(self._led):
+            self.release(component, epoch)
+        self._closed.set()
+        self._watches.close()
+        with self._lock:
+            client, self._zookeeper = self._zookeeper, None
+            keeper, self._keeper = self._keeper, None
+        if client is not None:
+            client.stop()
+            client.close()
+        if keeper is not None:
+            keeper.join()
+
+    # -- inside
+
+    def _cell(self, component: str) -> str:
+        return f"{self._base}/{checked(component, 'a component')}"
+
+    def _record(self, component: str, name: str) -> str:
+        return f"{self._cell(component)}/records/{checked(name, 'a record')}"
+
+    def _make(self, path: str) -> None:
+        if self._status(path) is None:
+            self._look(lambda client: client.ensure_path_async(path))
+
+
+def _authorization(text: str) -> list[tuple[str, str]]:
+    found = []
+    for part in text.split(","):
+        scheme, colon, credentials = part.strip().partition(":")
+        if not (scheme and colon and credentials):
+            raise ConfigurationError(
+                f"{options.ZOOKEEPER_AUTHORIZATION.key}: scheme:credentials is expected, as digest:user:password"
+            )
+        found.append((scheme, credentials))
+    return found
+
+
+class ZooKeeperServices(CellServices):
+    """See ``HighAvailabilityServices`` and the head of this module.
+
+    Args:
+        settings: of the cluster.
+        cluster_directory: of this host.
+
+    Raises:
+        ConfigurationError: an option is missing or wrong.
+    """
+
+    def __init__(self, settings: Settings, cluster_directory: Path | None = None) -> None:
+        storage = settings.get(HA_STORAGE_DIRECTORY)
+        if storage is None:
+            raise ConfigurationError(
+                f"high-availability.type: zookeeper needs {HA_STORAGE_DIRECTORY.key}, a directory or a bucket "
+                "(s3://bucket/path) that all hosts of the JobManager reach"
+            )
+        cluster = checked(settings.get(HA_CLUSTER_ID).strip("/") or "default", HA_CLUSTER_ID.key)
+        super().__init__(ZooKeeperCells(settings), payloads_in(storage, cluster, settings, cluster_directory))

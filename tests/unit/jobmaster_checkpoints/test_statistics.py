@@ -1,0 +1,86 @@
+"""Figures of many subtasks are added up as they come, and packed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from firesteel.graph.job_archive import ROWS_AT_ONCE, at_once
+from firesteel.rest import checkpoint_views as views
+from firesteel_jobmaster.checkpoints.statistics import METRICS, CheckpointStatistics
+
+MANY = 2 * ROWS_AT_ONCE + 50
+VERTEX, OTHER = "a" * 32, "b" * 32
+
+
+def execution(vertex: str, subtask: int, attempt: int = 0) -> Any:
+    return SimpleNamespace(vertex=SimpleNamespace(id=vertex), subtask=subtask, attempt=attempt)
+
+
+def figures(subtask: int) -> dict[str, int]:
+    return {name: (subtask * 7 + position) % 1000 for position, name in enumerate(METRICS)}
+
+
+@pytest.fixture
+def statistics() -> CheckpointStatistics:
+    """One checkpoint of a large vertex and a small one is complete, another one under way."""
+    made = CheckpointStatistics(10)
+    subtasks = [execution(VERTEX, number) for number in range(MANY)] + [execution(OTHER, 0)]
+    for checkpoint_id in (1, 2):
+        made.begin(checkpoint_id, 1000, subtasks)
+    made.acknowledge(1, subtasks[3], 1001, {"state_size": 10**9})  # what it says again counts instead
+    for one in subtasks:
+        made.acknowledge(1, one, 1100 + one.subtask, figures(one.subtask))
+    made.complete(1, 3000, "/c/chk-1")
+    for one in subtasks[: ROWS_AT_ONCE + 1]:
+        made.acknowledge(2, one, 1200, figures(one.subtask))
+    return made
+
+
+def archives(statistics: CheckpointStatistics) -> Iterator[dict[str, Any]]:
+    """As it is told now, and as a former version, which added nothing up, told the same."""
+    plain = at_once(statistics.in_slices())
+    vertices = [{"id": VERTEX, "parallelism": MANY}, {"id": OTHER, "parallelism": 1}]
+    yield {"checkpoints": json.loads(json.dumps(plain)), "vertices": vertices}
+    for kept in (*plain["history"], *plain["latest"].values()):
+        [record] = [r for r in (*statistics._history, *statistics._under_way.values()) if r.id == kept["id"]]
+        for vertex, task in kept["tasks"].items():
+            rows = record.acknowledged.get(vertex, {})
+            kept["tasks"][vertex] = {
+                "subtasks": task["subtasks"],
+                "acknowledged": {str(subtask): list(values) for subtask, values in rows.items()},
+            }
+    yield {"checkpoints": plain, "vertices": vertices}
+
+
+def test_what_is_shown_is_what_each_subtask_said(statistics: CheckpointStatistics) -> None:
+    now, before = archives(statistics)
+    assert views.checkpoints(now) == views.checkpoints(before)
+    for number in ("1", "2"):
+        query = {"checkpoint_id": number}
+        assert views.checkpoint_details(now, query) == views.checkpoint_details(before, query)
+        for vertex in (VERTEX, OTHER):
+            of_vertex = {**query, "vertex_id": vertex}
+            assert views.checkpoint_subtasks(now, of_vertex) == views.checkpoint_subtasks(before, of_vertex)
+    shown = views.checkpoint_subtasks(now, {"checkpoint_id": "1", "vertex_id": VERTEX})
+    assert [one["ack_timestamp"] for one in shown["subtasks"]] == [1100 + number for number in range(MANY)]
+    expected = sum(figures(number)["state_size"] for number in range(MANY)) + figures(0)["state_size"]
+    assert statistics.metrics()["lastCheckpointFullSize"] == expected
+    assert statistics.metrics()["lastCheckpointDuration"] == 100 + MANY - 1
+
+
+def test_a_look_at_a_large_checkpoint_is_made_in_slices_and_its_packed_figures_once(
+    statistics: CheckpointStatistics,
+) -> None:
+    slices = sum(1 for _ in statistics.in_slices())
+    assert slices == 3 + 2, "of the one that is complete, and of the one under way"
+    assert sum(1 for _ in statistics.in_slices()) == 2, "those of the first are kept"
+    [_, complete] = at_once(statistics.in_slices())["history"]
+    task = complete["tasks"][VERTEX]
+    assert len(task["acknowledged"]) == 3
+    assert all(isinstance(text, str) for text in task["acknowledged"])
+    assert task["count"] == MANY
