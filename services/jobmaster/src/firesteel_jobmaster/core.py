@@ -975,6 +975,10 @@ class JobMasterCore:
                 self.checkpoints.restarting()
         self._schedule(range(len(self.graph.regions)))
 
+    def checkpoint_decided(self) -> None:
+        """See ``checkpoints.of_job.Core``."""
+        self._check_end()
+
     def _start_settled(self) -> bool:
         """Start what has waited; whether there was something."""
         again = [e for e in self._start_when_settled if self._is_live(e.id)]
@@ -1207,12 +1211,11 @@ class JobMasterCore:
         if self.state is JobStatus.FAILING and self._reason_is_open:
             self._out.append(do.SetTimer(REASON_TIMER, REASON_SECONDS))
             return
-        if self.state is JobStatus.FAILING:
-            self._move(JobStatus.FAILED, "all tasks have ended")
-        elif self.state is JobStatus.CANCELLING:
-            self._move(JobStatus.CANCELED, "all tasks have ended")
-        else:
-            self._move(JobStatus.FINISHED, "all tasks are finished")
+        ends = {JobStatus.FAILING: JobStatus.FAILED, JobStatus.CANCELLING: JobStatus.CANCELED}
+        end = ends.get(self.state, JobStatus.FINISHED)
+        if not self.checkpoints.coordinator.may_end(end.name):
+            return
+        self._move(end, "all tasks are finished" if end is JobStatus.FINISHED else "all tasks have ended")
         self._out.append(do.ReportEnd())
         self._let_go(f"job {self.state.name}")
 
