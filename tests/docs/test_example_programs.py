@@ -75,6 +75,18 @@ def test_late_flights(tmp_path: Path, run_together: RunProgram) -> None:
     assert process.stdout.splitlines() == [*sorted(wanted)[:10], f"{len(wanted)} lines"]
 
 
+def test_backfill(tmp_path: Path, run_together: RunProgram) -> None:
+    lines = [
+        "year,month",
+        *(f"2013,1,1,517,515,2,830,819,11,UA,1545,N1,{'EWR' if n % 3 else 'LGA'},IAH" for n in range(90)),
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines[:40]) + "\n")
+    (tmp_path / "b.csv").write_text("\n".join(lines[40:]) + "\n")
+    process = run_together(EXAMPLES / "backfill.py", "--folder", str(tmp_path), folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert sorted(line.partition("> ")[2] for line in process.stdout.splitlines()) == ["(EWR-IAH,60)", "(LGA-IAH,30)"]
+
+
 def test_sessions(tmp_path: Path, run_together: RunProgram) -> None:
     imports = [f"import m{number}" for number in range(6)]
     text = ["", "import alone", "", "", "", "", *imports, "", "x = 1", "", "from a import b", "y = 2", *imports[:4]]

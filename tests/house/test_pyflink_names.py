@@ -35,7 +35,7 @@ def test_settings_are_what_they_turn_out_to_be() -> None:
         return names.judge(names.Name(f"pyflink.datastream.{module}", owner, kind, name, parameters))
 
     batch = verdict("execution_mode", "RuntimeExecutionMode", "value", "BATCH")
-    assert (batch.status, batch.note.partition(" of ")[0]) == (names.LATER, "runtime mode BATCH is not in this version")
+    assert batch.status == names.SAME
     assert verdict("execution_mode", "RuntimeExecutionMode", "value", "STREAMING").status == names.SAME
     forced = verdict(
         "checkpoint_config",

@@ -70,12 +70,20 @@ class Cost:
         """A process has done a piece of work."""
         self.seconds[kind] += seconds
         if seconds > self.longest.get(kind, (0.0, ""))[0]:
-            self.longest[kind] = seconds, repr(getattr(handle, "_callback", handle))[:300]
+            self.longest[kind] = seconds, _name_of(handle)
 
     @property
     def blocked(self) -> tuple[float, str]:
         """The longest piece of work of any process."""
         return max(self.longest.values(), default=(0.0, ""))
+
+
+def _name_of(handle: Any) -> str:
+    """What a loop did: the coroutine of a task, or the function that was called."""
+    callback = getattr(handle, "_callback", handle)
+    task = getattr(callback, "__self__", None)
+    coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
+    return getattr(coroutine, "__qualname__", "") or repr(callback)[:300]
 
 
 class NoObedience(Obedience):
@@ -366,23 +374,29 @@ def _measured(world: ScaleWorld) -> Iterator[None]:
 
 def main(sizes: Sequence[int]) -> None:
     """Print a table."""
-    print("| subtasks | edge | phase | calls | KB | JobMaster s | ResourceManager s | TaskManagers s | blocked ms |")
-    print("|---:|---|---|---:|---:|---:|---:|---:|---:|")
+    print("| subtasks | edge | phase | calls | KB | seconds: | | | blocked ms: | | | |")
+    print(
+        "| | | | | | JobMaster | ResourceManager | TaskManagers | JobMaster | ResourceManager | Dispatcher | others |"
+    )
+    print("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for subtasks in sizes:
         for edge in ("HASH", "FORWARD"):
             for phase, cost in Scale(subtasks, edge).run().items():
                 spent = cost.seconds
                 job, manager = spent["job"], spent[RESOURCEMANAGER]
                 of_taskmanagers = sum(value for name, value in spent.items() if name.startswith("tm"))
-                blocked, _ = cost.blocked
+                longest = dict(cost.longest)
+                of_services = [longest.pop(kind, (0.0, ""))[0] for kind in ("job", RESOURCEMANAGER, "dispatcher")]
+                others = max((seconds for seconds, _ in longest.values()), default=0.0)
+                blocked = " | ".join(f"{1000 * seconds:.0f}" for seconds in (*of_services, others))
                 print(
                     f"| {subtasks} | {edge} | {phase} | {cost.calls.total()} | {cost.sent.total() / 1000:.0f} | "
-                    f"{job:.3f} | {manager:.3f} | {of_taskmanagers:.3f} | {1000 * blocked:.1f} |",
+                    f"{job:.3f} | {manager:.3f} | {of_taskmanagers:.3f} | {blocked} |",
                     flush=True,
                 )
-                if blocked > LONGEST:
-                    late = {kind: f"{1000 * s:.0f} ms" for kind, (s, _) in cost.longest.items() if s > LONGEST}
-                    print(f"  {subtasks} {edge} {phase}: {late}", file=sys.stderr)
+                for kind, (seconds, what) in cost.longest.items():
+                    if seconds > LONGEST:
+                        print(f"  {subtasks} {edge} {phase}: {kind} {1000 * seconds:.0f} ms in {what}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import InlineState
 from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.core.errors import FleetError
-from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.fleet import SlotLaunch, SlotOutcome, WithoutStages
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from tests.simulation.checkpointed import METRICS, CheckpointedTask
@@ -378,7 +378,7 @@ class SimulatedExecutor:
         self.end("it was stopped")
 
 
-class SimulatedFleet:
+class SimulatedFleet(WithoutStages):
     """In place of Spark: starts slot processes on executors after a while, or elsewhere, or twice, or not at all.
 
     One of it belongs to each ResourceManager; the driver to which it attaches may have been there before.

@@ -22,6 +22,7 @@ from firesteel.core.errors import (
 )
 from firesteel.datastream import DataStream, MapFunction, RuntimeContext, SinkFunction, StreamExecutionEnvironment
 from firesteel.datastream.connectors.base import Sink, SinkWriter, Source, WriterContext
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource
 from firesteel.datastream.connectors.file_system import FileSource, StreamFormat
 from tests.integration.embedded.programs import ANYWHERE, family, new_environment, rest_of
 
@@ -268,7 +269,14 @@ def jobs(env: StreamExecutionEnvironment) -> int:
             "firesteel.exchange.windw",
         ),
         (lambda env: env.configure(text("rest.port", "many")), ConfigurationError, "rest.port"),
-        (lambda env: env.configure(text("execution.runtime-mode", "BATCH")), ProgramError, "BATCH"),
+        (
+            lambda env: (
+                env.configure(text("execution.runtime-mode", "BATCH"))
+                or env.from_source(DataGeneratorSource(str), WatermarkStrategy.no_watermarks(), "for ever")
+            ),
+            ProgramError,
+            "BATCH.*for ever.*unbounded",
+        ),
     ],
 )
 def test_refused_before_anything_is_deployed(

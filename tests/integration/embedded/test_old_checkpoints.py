@@ -55,6 +55,7 @@ def test_a_job_goes_on_from_it(fixture: Path, tmp_path: Path) -> None:
         "execution.checkpointing.interval": "200 ms",
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
         "execution.state-recovery.path": str(place / "checkpoint"),
+        "state.backend.type": "rocksdb" if "rocksdb" in fixture.name else "hashmap",
     }
     env.configure(Configuration.from_dict(settings))
     build(env, place / "lines.txt", place / "ledger", slow=False)

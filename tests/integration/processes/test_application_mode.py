@@ -19,6 +19,7 @@ import pytest
 from firesteel.core.process import identify, kill, wait_gone
 from tests.integration.processes.cluster import BIN, PATIENCE, free_ports, rest_call, wait_until
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.timeout(600)
 SECRET = "0123456789abcdef" * 2
 TWO_JOBS = """
@@ -81,6 +82,7 @@ class Home:
         self.program("two_jobs.py", TWO_JOBS)
         self.program("endless.py", ENDLESS)
         self.output = self.folder / "output"
+        self.own: list[Path] = []
 
     def program(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -127,13 +129,20 @@ class Home:
                 found.append(identity)
         return found
 
+    def logs_of(self, said: str) -> Path:
+        """Where ``run-application`` says that its logs are."""
+        path = Path(said.partition("Its logs are in ")[2].partition(";")[0])
+        self.own.append(path.parent)
+        return path
+
     def close(self) -> None:
         left = wait_gone(self.processes(), 15)
         for process in self.processes():
             kill(process)
         wait_gone(self.processes(), 10)
         said = self.said()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in [self.folder, *self.own]:
+            shutil.rmtree(folder, ignore_errors=True)
         assert not left, f"{len(left)} processes were left\n{said}"
 
 
@@ -157,6 +166,10 @@ def test_the_cluster_ends_with_the_program_and_has_its_exit_code(home: Home) -> 
     assert "ended " in done.stdout
     assert "(two_jobs.py) is FAILED" in done.stdout
     assert "the program ended with 7" in done.stderr
+    logs = home.logs_of(done.stderr)
+    assert {path.name for path in logs.iterdir()} >= {"dispatcher.log", "jobmaster.log", "standalone-job.log"}
+    assert "10\n20\n30\n" in "".join(path.read_text() for path in logs.glob("workers/*.out")), "what print() has shown"
+    assert not (logs.parent / "conf").exists(), "the secret is gone"
 
 
 @pytest.mark.long
@@ -249,6 +262,36 @@ def test_main_has_the_packages_of_its_jobs(home: Home) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "results [9, 18, 27] ['one']" in done.stdout
+    home.logs_of(done.stderr)
+
+
+@pytest.mark.long
+def test_the_script_starts_and_stops_an_application(home: Home) -> None:
+    bin = home.folder / "bin"
+    shutil.copytree(ROOT / "deploy" / "standalone" / "bin", bin)
+
+    def script(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(bin / "standalone-job.sh"), *words], capture_output=True, text=True, timeout=PATIENCE * 4,
+            env=home.environment() | {"FIRESTEEL_PYTHON": sys.executable, "FIRESTEEL_START_SECONDS": "600"},
+            cwd=home.folder, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    assert "There is no application to stop" in script("stop").stdout
+    wrong = script("start", "--python", "nothing.py")
+    assert wrong.returncode == 1
+    assert "is not there" in wrong.stderr
+    started = script("start", "--python", "endless.py")
+    assert started.returncode == 0, started.stdout + started.stderr
+    assert f"(endless.py): http://127.0.0.1:{home.port}" in started.stdout
+    again = script("start", "--python", "endless.py")
+    assert again.returncode == 1
+    assert "an application runs already" in again.stderr
+    wait_until(lambda: home.jobs().get("first") == "FINISHED", "the first job ends", PATIENCE * 4)
+    assert list((home.folder / "log").glob("firesteel-*-dispatcher-0-*.log")), "each service has a log of its own"
+    stopped = script("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert not wait_gone(home.processes(), PATIENCE)
 
 
 @pytest.mark.long
@@ -258,9 +301,10 @@ def test_a_client_that_dies_takes_its_cluster_along_where_that_was_said(home: Ho
         client = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=home.environment(), cwd=home.folder
         )
-    wait_until(lambda: "first" in home.said(), "the first job runs", PATIENCE * 4)
+    wait_until(lambda: "has been submitted" in home.said(), "the first job is submitted", PATIENCE * 4)
     client.kill()
     client.wait()
+    home.logs_of(home.said())
     assert not wait_gone(home.processes(), PATIENCE)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,17 +41,17 @@ def drawn(place: Place, chance: random.Random, not_at: Collection[str] = ()) -> 
     return Death(step, chance.choice(whoever))
 
 
-def trial_of(place: Place, folder: Path, seed: int) -> int:
+def trial_of(place: Place, folder: Path, seed: int, backends: Sequence[str] = BACKENDS) -> int:
     """One job; returns how many died."""
     chance = random.Random(seed)
     folder.mkdir()
     if chance.random() < 0.2:
         (name,) = chance.sample(sorted(PROGRAMS), 1)
-        trial = Trial(place, folder, [name], chance.choice(BACKENDS), seed)
+        trial = Trial(place, folder, [name], chance.choice(backends), seed)
         trial.collect(name, [drawn(place, chance, COMMITS) for _ in range(KILLS // 2)])
         return trial.kills
     programs = chance.sample(sorted(PROGRAMS), chance.randrange(1, 4))
-    trial = Trial(place, folder, programs, chance.choice(BACKENDS), seed, chance.choice([500, 2000, 4000]))
+    trial = Trial(place, folder, programs, chance.choice(backends), seed, chance.choice([500, 2000, 4000]))
     deaths = [drawn(place, chance) for _ in range(KILLS)]
     last = deaths[0] if deaths[0].step in AT_THE_END else None
     if last is None and JOBMASTER in place.victims:
@@ -60,17 +60,21 @@ def trial_of(place: Place, folder: Path, seed: int) -> int:
     return trial.kills
 
 
-def kill_many(place: Place, folder: Path, kills: int) -> None:
+def kill_many(place: Place, folder: Path, kills: int, backends: Sequence[str] = BACKENDS) -> None:
     """Job after job."""
     seed, done = first_seed(), 0
     while done < kills:
-        done += trial_of(place, folder / str(seed), seed)
+        done += trial_of(place, folder / str(seed), seed, backends)
         print(f"{place.name}: {done} kills so far")
         seed += 1
 
 
 def test_slot_processes_of_the_embedded_cluster_die(here: Embedded, folder: Path) -> None:
     kill_many(here, folder, 110)
+
+
+def test_slot_processes_die_with_state_in_rocksdb(here: Embedded, folder: Path) -> None:
+    kill_many(here, folder, 60, ["rocksdb"])
 
 
 def test_everybody_dies(there: Processes, folder: Path) -> None:

@@ -19,7 +19,7 @@ def test_rows_and_a_death_at_each_step_of_a_slot(here: Embedded, folder: Path) -
 
 
 def test_two_inputs_and_a_slot_that_dies_at_each_step_of_the_jobmaster(here: Embedded, folder: Path) -> None:
-    trial = Trial(here, folder, ["joins", "connected", "broadcast", "async"], backend="filesystem")
+    trial = Trial(here, folder, ["joins", "connected", "broadcast", "async"], backend="rocksdb")
     trial.run([Death(step, SLOT) for step in steps.IN_JOBMASTER], at_the_end=Death(steps.BEFORE_COMMIT))
 
 

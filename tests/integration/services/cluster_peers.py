@@ -13,7 +13,7 @@ from typing import Any
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FleetError
-from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.fleet import SlotLaunch, SlotOutcome, WithoutStages
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.rpc import RpcRequest, rpc_routes
 from firesteel.rpc.client import RpcClient
@@ -102,7 +102,7 @@ def _path() -> str:
     return os.path.dirname(os.path.dirname(firesteel.__file__))
 
 
-class ProcessFleet:
+class ProcessFleet(WithoutStages):
     """A fleet whose slots are plain child processes; started again when they die, as Spark does."""
 
     def __init__(self, *behaviour: str, fail_start: str = "") -> None:

@@ -17,7 +17,7 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, FleetError
 from firesteel.protocol import messages as m
-from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.fleet import SlotLaunch, SlotOutcome, WithoutStages
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.provider import Provider
@@ -30,7 +30,7 @@ PATIENCE = 100.0
 MEMORY = {"taskHeap": 64 << 20, "taskOffHeap": 0, "managedMemory": 32 << 20, "networkMemory": 16 << 20}
 
 
-class HostedFleet:
+class HostedFleet(WithoutStages):
     """Executors attach when a test says so; slots are only written down."""
 
     def __init__(self) -> None:

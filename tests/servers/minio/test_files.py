@@ -3,6 +3,8 @@ the source reads what it has written."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import random
 import time
 from collections import Counter
@@ -12,6 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.common import Configuration, Duration, Encoder, Row, Types, WatermarkStrategy
+from firesteel.datastream import StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from firesteel.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from tests.integration.embedded.programs import ended, new_environment, rest_of, submitted_to
+from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery import steps
 from tests.integration.recovery.places import JOBMASTER, SLOT, TASKMANAGER, Embedded, Processes, embedded, processes
 from tests.integration.recovery.stepped_storage import plugin
@@ -94,6 +103,67 @@ def test_deaths_in_uploads_and_commits(here: Embedded, minio: MinioServer, bucke
     trial = FilesTrial(here, tmp_path, ["chain", "keyed"], rate=1000, minio=minio, prefix=bucket)
     mine = (steps.BEFORE_COMMIT, steps.WITHIN_COMMIT, steps.AFTER_COMMIT, steps.SYNC)
     trial.run([*(Death(step) for step in mine), Death(ANY_MOMENT, SLOT)], at_the_end=Death(steps.WITHIN_COMMIT))
+
+
+def environment_of(minio: MinioServer, more: dict[str, str] | None = None) -> StreamExecutionEnvironment:
+    environment = new_environment(2)
+    settings = Configuration()
+    for key, value in {**settings_of(minio), **(more or {})}.items():
+        settings.set_string(key, value)
+    environment.configure(settings)
+    return environment
+
+
+def test_what_was_written_is_read(here: Embedded, minio: MinioServer, bucket: str) -> None:
+    kinds = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
+    rows = [Row(n=number, text=f"{number:x}") for number in range(5000)]
+    out = f"s3://{BUCKET}/{bucket}/rows"
+    with submitted_to(here.settings()):
+        environment = environment_of(minio)
+        sink = FileSink.for_bulk_format(out, ParquetBulkWriters.for_row_type(kinds)).build()
+        environment.from_collection(rows, kinds).rebalance().sink_to(sink)
+        environment.execute("write")
+        assert not unfinished(minio, bucket)
+        parquet = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(kinds), f"{out}/*/*").build()
+        read = environment.from_source(parquet, WatermarkStrategy.no_watermarks(), "rows")
+        assert sorted(row.n for row in read.execute_and_collect()) == list(range(5000))
+
+        client = minio.client()
+        for name, lines in (("a.log", range(1000)), ("deep/b.log", range(1000, 1500)), ("_c.log", range(9))):
+            data = "".join(f"{number}\n" for number in lines).encode()
+            client.put_object(BUCKET, f"{bucket}/lines/{name}", io.BytesIO(data), len(data))
+        packed = gzip.compress("".join(f"{number}\n" for number in range(1500, 2000)).encode())
+        client.put_object(BUCKET, f"{bucket}/lines/c.log.gz", io.BytesIO(packed), len(packed))
+        text = FileSource.for_record_stream_format(StreamFormat.text_line_format(), f"s3://{BUCKET}/{bucket}/lines")
+        watched = text.set_split_size(500).monitor_continuously(Duration.of_millis(100)).build()
+        lines_read = environment.from_source(watched, WatermarkStrategy.no_watermarks(), "lines")
+        with lines_read.execute_and_collect() as results:
+            found = {int(line) for _, line in zip(range(2000), results, strict=False)}
+            assert found == set(range(2000))
+            client.put_object(BUCKET, f"{bucket}/lines/later", io.BytesIO(b"later\n"), 6)
+            assert next(iter(results)) == "later"
+
+
+@pytest.mark.long
+def test_a_job_that_is_cancelled_leaves_no_uploads(
+    here: Embedded, minio: MinioServer, bucket: str, tmp_path: Path
+) -> None:
+    more = {"execution.checkpointing.interval": "200 ms", "execution.checkpointing.dir": str(tmp_path)}
+    with submitted_to(here.settings()):
+        environment = environment_of(minio, more)
+        encoder = Encoder.simple_string_encoder()
+        sink = FileSink.for_row_format(f"s3://{BUCKET}/{bucket}", encoder).build()
+        rate = RateLimiterStrategy.per_second(6000)  # the disk is small
+        source = DataGeneratorSource(lambda number: f"{number:0999d}", 10**9, rate, Types.STRING())
+        environment.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").sink_to(sink)
+        job = environment.execute_async("endless")
+        try:
+            wait_until(lambda: len(uploads(minio)) >= 2, "uploads have begun")
+            wait_until(lambda: int(rest_of(job, "/checkpoints")["counts"]["completed"]) >= 3, "checkpoints have them")
+        finally:
+            job.cancel().result()
+        assert ended(job, PATIENCE) == "CANCELED"
+    wait_until(lambda: not unfinished(minio, bucket), lambda: str(unfinished(minio, bucket)))
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@ comes twice, no job ends, and nothing is left."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -20,12 +21,17 @@ from firesteel.config import Settings
 from firesteel.datastream import StreamExecutionEnvironment
 from tests.integration.embedded.programs import ended, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
-from tests.integration.recovery.places import JOBMASTER, PARALLELISM, SLOT, Processes, processes
+from tests.integration.recovery import steps
+from tests.integration.recovery.places import JOBMASTER, PARALLELISM, SLOT, TASKMANAGER, Processes, processes
 from tests.integration.recovery.programs import PROGRAMS, World
 from tests.integration.recovery.stepped_storage import plugin
-from tests.integration.recovery.trials import Trial
+from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 from tests.servers.minio.server import BUCKET, MinioServer, SlowProxy, can_mount
 from tests.waiting import the_one_left, wait_until
+
+KILLS = 50
+OWN_STEPS = [step for step in steps.IN_SLOTS if step not in (steps.ASYNC, steps.WRITTEN)]
+"""Of slots, but for those of the storage of the tests."""
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +183,22 @@ def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
     trial.run_through(faults)
     assert trial._newest() > 2 * len(faults)
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_deaths_with_state_of_rocksdb_in_it(place: Processes, minio: MinioServer, tmp_path: Path) -> None:
+    """Slots die at each of their own steps, everybody at any moment."""
+    chance, done = random.Random(5), 0
+    while done < KILLS:
+        folder = tmp_path / str(done)
+        folder.mkdir()
+        trial = S3Trial(place, folder, ["keyed", "timers"], "rocksdb", seed=done, minio=minio, port=minio.port)
+        at_steps = [Death(chance.choice(OWN_STEPS)) for _ in range(5)]
+        trial.run([*at_steps, *(Death(ANY_MOMENT, victim) for victim in (SLOT, SLOT, TASKMANAGER, SLOT, JOBMASTER))])
+        done += trial.kills
+        print(f"{done} kills so far")
+        wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
 
 @pytest.mark.long

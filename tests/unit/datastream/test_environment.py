@@ -325,13 +325,12 @@ def test_default_local_parallelism_is_the_usable_cores(executor: FakeExecutor) -
 
 def test_runtime_modes(executor: FakeExecutor) -> None:
     env = environment(executor)
-    env.set_runtime_mode(RuntimeExecutionMode.AUTOMATIC).set_runtime_mode(RuntimeExecutionMode.STREAMING)
-    with pytest.raises(UnsupportedFeatureError, match="runtime mode BATCH is not in this version"):
-        env.set_runtime_mode(RuntimeExecutionMode.BATCH)
-    with pytest.raises(UnsupportedFeatureError, match="BATCH"):
-        environment(execution__runtime_mode="batch")
-    with pytest.raises(UnsupportedFeatureError, match="BATCH"):
-        env.configure(Configuration.from_dict({"execution.runtime-mode": "BATCH"}))
+    for mode in RuntimeExecutionMode:
+        assert env.set_runtime_mode(mode) is env
+        assert env._configuration.get_string("execution.runtime-mode", "") == mode.value
+    env.configure(Configuration.from_dict({"execution.runtime-mode": "BATCH"}))
+    with pytest.raises(ConfigurationError, match="STREAMING, BATCH, AUTOMATIC"):
+        env.configure(Configuration.from_dict({"execution.runtime-mode": "QUICK"}))
 
 
 def test_slot_sharing_groups_are_registered_by_name_only(env: StreamExecutionEnvironment) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import zipfile
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from firesteel.client.cli.arguments import parser as cli_parser
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, IllegalTransitionError, JobCancelledError, class_name
 from firesteel.core.ids import derived_job_id, derived_job_ids
@@ -248,6 +250,18 @@ def test_the_command_line_of_a_standalone_job(tmp_path: Path) -> None:
         words("--python", "hdfs://name/p.py")
     with pytest.raises(ConfigurationError, match=r"end in one of \.py"):
         words("--python", "s3://bucket/folder")
+
+
+def test_the_commands_of_the_page_are_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "application-mode.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    ours = [line.partition("run-application ")[2].split() for line in lines if "run-application" in line]
+    theirs = [line.partition(".sh start ")[2].split() for line in lines if "standalone-job.sh start " in line]
+    assert (len(ours), len(theirs)) == (2, 1)
+    for found in ours:
+        assert cli_parser().parse_args(["run-application", *found]).program == "program.py"
+    for found in theirs:
+        assert definitions_of(parser().parse_args(found))[0].endswith("program.py")
 
 
 def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_counts_follow_every_attempt() -> None:
     assert graph.has_ended(0)
     assert not graph.has_ended(1)
     assert graph.tally.outputs_ended == graph.tally.finished == len(others) + 1
-    graph.restart(0)
+    graph.restart(graph.regions[0])
     assert graph.is_ready(0)
     assert not graph.has_ended(0)
     assert graph.tally.outputs_ended == graph.tally.finished == 0

@@ -123,10 +123,10 @@ class Driver:
         update = m.TaskStateUpdate(id_, state, 0, error, metrics or None)
         return self.did(self.core.update_task_states(m.UpdateTaskStates(tm, (update,))))
 
-    def finish_cancelled(self) -> None:
+    def finish_cancelled(self, tm: str = "tm") -> None:
         for id_ in self.ids():
             if self.state(id_) == "CANCELING":
-                self.report(id_, "CANCELED")
+                self.report(id_, "CANCELED", tm=tm)
 
 
 def failure(kind: str = "user", message: str = "boom") -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from firesteel.core.state_machine import StateMachine
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.core import CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE, PLACED_AT_ONCE, SCHEDULED_AT_ONCE
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
@@ -88,7 +89,7 @@ FEW = 8
 
 @pytest.mark.parametrize("partitioner", ["REBALANCE", "FORWARD"])
 def test_a_slot_may_be_lost_in_any_slice(partitioner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE"):
+    for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE", "RESTARTED_AT_ONCE"):
         monkeypatch.setattr(f"firesteel_jobmaster.core.{name}", 3)
     monkeypatch.setattr("firesteel_jobmaster.core.DEPLOYED_AT_ONCE", 2)
     moments = len(list(slices(offered_few(partitioner))))
@@ -129,12 +130,52 @@ def offered_few(partitioner: str) -> Driver:
     return d
 
 
-def _until_rest(d: Driver) -> None:
+@pytest.mark.parametrize("partitioner", ["REBALANCE", "FORWARD"])
+@pytest.mark.parametrize("event", ["slot lost", "task failed", "all fail", "cancelled", "suspended", "job failed"])
+def test_anything_may_happen_while_a_job_is_started_again(
+    partitioner: str, event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE", "RESTARTED_AT_ONCE", "DEPLOYED_AT_ONCE"):
+        monkeypatch.setattr(f"firesteel_jobmaster.core.{name}", 3)
+    ends = {"cancelled": "CANCELED", "suspended": "SUSPENDED", "job failed": "FAILED"}
+    moment, is_over = 0, False
+    while not is_over:
+        d = offered_few(partitioner)
+        _until_rest(d)
+        d.did(d.core.taskmanager_lost("tm", "it was killed"))
+        d.offer(*range(FEW), tm="other")
+        is_over = len(list(islice(slices(d), moment))) < moment
+        moment += 1
+        if event == "slot lost":
+            d.did(d.core.fail_slot("other", "other-5", "it was killed"))
+        elif event == "task failed":
+            bad = next((id_ for id_ in d.ids() if d.state(id_) == "DEPLOYING"), d.ids()[0])
+            d.report(bad, "FAILED", failure(), tm="other")
+        elif event == "cancelled":
+            d.did(d.core.cancel("enough"))
+        elif event == "suspended":
+            d.did(d.core.suspend("it stops"))
+        else:
+            d.core.fail_job(TaskFailure("user", "E", "no", "no", recoverable=event == "all fail"))
+            d.did(d.core.resourcemanager_connected())
+        _until_rest(d, tm="other")
+        d.offer(FEW, tm="other")
+        _until_rest(d, tm="other")
+        assert d.core.state.name == ends.get(event, "RUNNING"), moment
+        states = {d.state(id_) for id_ in d.ids()}
+        if event in ends:
+            assert states <= {"CANCELED", "FAILED"}, moment
+        else:
+            assert states == {"DEPLOYING"}, moment
+    assert moment > 2 * (2 * FEW // 3)
+
+
+def _until_rest(d: Driver, tm: str = "tm") -> None:
     """What was cancelled ends, and is started again."""
     for _ in range(3):
         for _ in slices(d):
             pass
-        d.finish_cancelled()
+        d.finish_cancelled(tm)
         fire(d, 1.0)
     for _ in slices(d):
         pass

@@ -72,7 +72,7 @@ class World:
     def restart(self) -> None:
         self.later(100)
         for region in range(len(self.graph.regions)):
-            self.graph.restart(region)
+            self.graph.restart(self.graph.regions[region])
 
     def named(self, name: str) -> list[Span]:
         return [span for span in self.spans if span.name == name]

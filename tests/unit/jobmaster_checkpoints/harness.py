@@ -110,6 +110,7 @@ class FakeJob:
         timers: name -> monotonic second.
         failed: with what the coordinator has failed the job.
         settled: how often it became settled.
+        decided: how often the job heard that its end need not wait for a checkpoint any more.
         ended_at: when the last checkpoint ended.
         snapshots: how often enumerators were asked for their state.
     """
@@ -126,7 +127,7 @@ class FakeJob:
         self.unrestorable: list[Exception] = []
         self.fenced: list[str] = []
         self.cancelled: list[str] = []
-        self.settled = 0
+        self.settled = self.decided = 0
         self.ended_at = float("-inf")
         self.snapshots = 0
         self.enumerators: dict[str, Any] = {}
@@ -169,6 +170,9 @@ class FakeJob:
 
     def checkpoints_settled(self) -> None:
         self.settled += 1
+
+    def checkpoint_decided(self) -> None:
+        self.decided += 1
 
     def cancel_job(self, cause: str) -> None:
         self.cancelled.append(cause)

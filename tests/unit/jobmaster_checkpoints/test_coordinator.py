@@ -14,7 +14,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, UNDO_SECONDS
 from firesteel_jobmaster.checkpoints.plan import Plan, plan_checkpoint
-from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Done, Recover, Undo
+from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Dispose, Done, Recover, Undo
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
 
@@ -314,7 +314,7 @@ def test_a_call_that_hangs_while_a_checkpoint_is_completed_parks_no_job(stored: 
         assert job.completed.ids() == job.storage.store == [first]
     job.do_all()
     assert job.storage.closed == (what == "ends")
-    assert HUNG in last_failure(job)
+    assert (HUNG if what == "restarts" else "The job is CANCELED.") in last_failure(job)
     assert job.counts()["failed"] == 1
 
 
@@ -381,3 +381,25 @@ def test_a_place_that_was_made_in_part_for_a_checkpoint_that_was_given_up_meanwh
     job.fail()
     job.coordinator.done(Done(prepare, error="no answer", checkpoint_id=1))
     assert job.work == [Discard(1, frozenset())]
+
+
+def test_an_acknowledgement_that_comes_again_does_not_discard_what_the_store_may_still_name() -> None:
+    """The removal of a subsumed checkpoint hangs: the store names it, so its files stay until that is done."""
+    job = FakeJob(retained=1).run()
+    first = job.take()
+    second = job.begin()
+    job.acknowledge_all(second)
+    job.do_work()
+    (dispose,) = job.work
+    assert isinstance(dispose, Dispose)
+    job.do_work(error=HUNG, hung=True)
+    assert job.storage.store == [first, second]
+    job.acknowledge(job.executions[0], first)
+    job.advance(LATE_SECONDS)
+    assert not [work for work in job.work if isinstance(work, Discard)]
+    third = job.take()
+    assert job.storage.store == [third]
+    assert all(file.startswith(f"chk-{third}/") for file in job.storage.files)
+    job.acknowledge(job.executions[0], first)  # nobody names it any more
+    job.advance(LATE_SECONDS)
+    assert [work.checkpoint_id for work in job.work if isinstance(work, Discard)] == [first]

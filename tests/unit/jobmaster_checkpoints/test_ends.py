@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from firesteel.core.errors import CheckpointStorageError
 from firesteel.graph.job_archive import CLEAN_UP
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import completed as completed_module
+from firesteel_jobmaster.checkpoints.coordinator import END_SECONDS, LATE_SECONDS
+from firesteel_jobmaster.checkpoints.pending import Savepoint
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Recover, Work
 from firesteel_jobmaster.checkpoints.worker import Call
 from tests.archives import seen
@@ -46,6 +49,11 @@ class Away:
         self.holds = False
         self._found.do(self._found.core.checkpoint_work_done(self.held.pop()))
 
+    def lose(self) -> None:
+        """The store has done what it was asked for, and its answer is lost."""
+        self.held.append(replace(self.held.pop(), error="no answer", hung=True))
+        self.answer()
+
 
 def predecessor(directory: Path, store: CompletedCheckpointStore) -> None:
     """A JobMaster that is lost after two checkpoints."""
@@ -59,6 +67,22 @@ def follower(directory: Path, store: CompletedCheckpointStore, **more: Any) -> t
     away = Away(found)
     away.unreadable = True
     return found, away
+
+
+def completing(directory: Path, before: int, **more: Any) -> tuple[Cluster, Away]:
+    """A checkpoint is being completed, behind so many others."""
+    found = cluster(directory, **more)
+    found.advance(10 * before + 5)
+    away = Away(found)
+    away.holds = True
+    found.advance(10)
+    assert len(away.held) == 1
+    return found, away
+
+
+def shown(found: Cluster) -> str:
+    """The directory of the last complete checkpoint, as the archive says it."""
+    return Path(seen(found.core)["checkpoints"]["latest"]["COMPLETED"]["location"]).parent.name
 
 
 def released(found: Cluster) -> set[int | None]:
@@ -122,21 +146,75 @@ def test_a_checkpoint_that_does_not_fit_the_next_version_stays(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("before", [0, 1])
-@pytest.mark.parametrize("keeps", [True, False])
-def test_sinks_files_of_a_checkpoint_that_is_being_completed_stay_if_it_does(
-    keeps: bool, before: int, tmp_path: Path
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_job_that_keeps_its_checkpoints_ends_when_the_one_that_is_being_completed_is(
+    cancelled: bool, before: int, tmp_path: Path
 ) -> None:
-    found = cluster(tmp_path, **(KEEPS if keeps else {}))
-    found.advance(10 * before + 5)
-    away = Away(found)
-    away.holds = True
-    found.advance(10)
-    assert len(away.held) == 1
+    found, away = completing(tmp_path, before, **KEEPS, **NO_RESTART)
+    if cancelled:
+        found.do(found.core.cancel("by a test"))
+    else:
+        found.fail_a_task()
+    assert found.state == ("CANCELLING" if cancelled else "FAILING")
+    away.answer()
+    assert found.state == ("CANCELED" if cancelled else "FAILED")
+    assert released(found) == {before + 1}
+    assert retained(tmp_path) == [f"chk-{before + 1}"]
+    assert shown(found) == f"chk-{before + 1}"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_checkpoint_whose_completion_nobody_hears_of_is_taken_back_behind_the_end(
+    stored: bool, tmp_path: Path
+) -> None:
+    """What the job has shown as its last one when it ended is what is there in the end."""
+    found, away = completing(tmp_path, 1, **KEEPS)
+    found.do(found.core.cancel("by a test"))
+    found.advance(END_SECONDS - 1)
+    assert found.state == "CANCELLING"
+    found.advance(1)
+    assert found.state == "CANCELED"
+    assert released(found) == {1}
+    assert shown(found) == "chk-1"
+    away.answer() if stored else away.lose()
+    assert retained(tmp_path) == ["chk-1"]
+    assert [entry.checkpoint_id for entry in found.worker.store.all()] == []
+    assert shown(found) == "chk-1"
+    assert seen(found.core)["checkpoints"]["counts"]["in_progress"] == 0
+
+
+def test_a_checkpoint_that_would_not_stay_holds_up_no_end(tmp_path: Path) -> None:
+    found, away = completing(tmp_path, 1)
     found.do(found.core.cancel("by a test"))
     assert found.state == "CANCELED"
-    assert released(found) == {before + 1 if keeps else 0}
+    assert released(found) == {0}
+    assert seen(found.core)["checkpoints"]["counts"]["in_progress"] == 0
     away.answer()
-    assert retained(tmp_path) == ([f"chk-{before + 1}"] if keeps else [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_savepoint_that_is_being_completed_is_the_users_also_when_the_job_is_cancelled(tmp_path: Path) -> None:
+    found = cluster(tmp_path / "c")
+    found.advance(5)
+    away = Away(found)
+    away.holds = True
+    found.do(found.core.trigger_savepoint("mine", Savepoint(str(tmp_path / "s"))))
+    found.do(found.core.cancel("by a test"))
+    assert found.state == "CANCELLING"
+    away.answer()
+    assert found.state == "CANCELED"
+    assert seen(found.core)["checkpoints"]["triggers"]["mine"]["location"]
+    assert len(list((tmp_path / "s").glob("*/_metadata"))) == 1
+
+
+def test_an_acknowledgement_that_comes_again_behind_the_end_removes_nothing_that_stays(tmp_path: Path) -> None:
+    found = cluster(tmp_path, **KEEPS)
+    found.advance(15)
+    found.do(found.core.cancel("by a test"))
+    (metadata,) = tmp_path.glob("*/chk-1/_metadata")
+    found.acknowledge(found.core.graph.executions()[0], 1)
+    found.advance(2 * LATE_SECONDS)
+    assert metadata.is_file()
 
 
 def test_sinks_files_of_a_checkpoint_that_is_given_up_while_it_is_completed_go(tmp_path: Path) -> None:
@@ -152,6 +230,7 @@ def test_sinks_files_of_a_checkpoint_that_is_given_up_while_it_is_completed_go(t
     found.advance(8)
     assert len(away.held) == 1
     found.do(found.core.cancel("by a test"))
+    assert found.state == "CANCELED"
     assert released(found) == {1}
     away.answer()
     assert retained(tmp_path) == ["chk-1"]

@@ -77,9 +77,14 @@ class Checkpoints(RuleBasedStateMachine):
     @property
     def over(self) -> list[int]:
         """Checkpoints that were triggered and that nobody goes on from."""
+        return sorted(self.triggered.keys() - self._known())
+
+    def _known(self) -> set[int]:
+        """Checkpoints under way, and complete ones that are, or may be, in the store: of these there is no
+        acknowledgement but those that come again."""
         job = self.job
-        known = {*job.storage.store, *job.completed.ids(), *(p.checkpoint_id for p in job.coordinator.pending)}
-        return sorted(self.triggered.keys() - known)
+        complete = {id_ for id_ in self.triggered if job.completed.has(id_)}
+        return complete | {*job.storage.store, *(p.checkpoint_id for p in job.coordinator.pending)}
 
     def _some_wait(self, count: int) -> None:
         """So many are under way, if that may be."""
@@ -162,8 +167,7 @@ class Checkpoints(RuleBasedStateMachine):
             self.acknowledged.setdefault(checkpoint_id, set()).add(execution.id)
             self.needed[checkpoint_id] = {e.id for e in waiting[checkpoint_id].plan.running}
         else:
-            known = {*self.job.storage.store, *(p.checkpoint_id for p in self.job.coordinator.pending)}
-            if checkpoint_id in known and f"chk-{checkpoint_id}/{execution.id}" not in self.job.storage.files:
+            if checkpoint_id in self._known() and f"chk-{checkpoint_id}/{execution.id}" not in self.job.storage.files:
                 return  # a task that does not take part writes nothing
         self.job.acknowledge(execution, checkpoint_id)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +78,7 @@ def restored() -> TaskRestore:
 class Bench:
     """A task that goes on from two keys, and the work that another thread would do."""
 
-    def __init__(self, step: Callable[[str], Any] = number) -> None:
+    def __init__(self, backend: str, step: Callable[[str], Any] = number) -> None:
         STEPS.clear()
         self.work: list[Callable[[], None]] = []
         self.clock, self.reports, self.output = ManualClock(), Reports(), FakeOutput()
@@ -85,7 +87,7 @@ class Bench:
         chain = line(reads)
         chain.outputs.append(OutputSpec(0, 0, PartitionerKind.FORWARD))
         plan = ChainPlan(chain)
-        plan.use_state_backend(load_state_backend("hashmap"), INFO, self.clock)
+        plan.use_state_backend(load_state_backend(backend), INFO, self.clock)
         plan.stage_of[0].outlet.outputs.append(SingleOutput("op", [self.output]))
         self.task = StreamTask(
             INFO, plan, ChannelInputs([(self.channel, 0)], lambda: self.task.wake()), [(self.output, 100)],
@@ -108,17 +110,23 @@ class Bench:
         self.run()
 
 
-@pytest.fixture
-def bench_of() -> Iterator[Callable[..., Bench]]:
+@pytest.fixture(params=["hashmap", "rocksdb"])
+def bench_of(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Bench]]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made: list[Bench] = []
 
     def make(*arguments: Any) -> Bench:
-        made.append(Bench(*arguments))
+        made.append(Bench(request.param, *arguments))
         return made[-1]
 
     yield make
     for bench in made:
+        bench.task.cancel()
+        bench.run()
         bench.loop.close()
+    assert not list(tmp_path.iterdir()), "files of a database are left"
 
 
 def test_steps_run_elsewhere_and_records_wait_for_them(bench_of: Callable[..., Bench]) -> None:
@@ -154,3 +162,19 @@ def test_a_cancel_is_heard_meanwhile(bench_of: Callable[..., Bench]) -> None:
     bench.others_work()
     assert bench.reports.states == [E.INITIALIZING, E.CANCELED]
     assert STEPS == [], "nobody wants them any more"
+
+
+def test_a_cancel_between_two_entries_waits_for_no_step(bench_of: Callable[..., Bench]) -> None:
+    found: list[Bench] = []
+
+    def step(text: str) -> int:
+        if not STEPS:
+            found[0].task.cancel()
+            found[0].run()
+        return number(text)
+
+    found.append(bench_of(step))
+    found[0].others_work()
+    found[0].others_work()
+    assert found[0].reports.states == [E.INITIALIZING, E.CANCELED]
+    assert STEPS, "it was under way"

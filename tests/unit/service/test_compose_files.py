@@ -92,3 +92,30 @@ def test_the_collector_uses_what_it_configures() -> None:
     assert set(pipelines) == {"traces", "metrics", "logs"}
     for kind in ("receivers", "processors", "exporters"):
         assert {name for pipeline in pipelines.values() for name in pipeline[kind]} == set(collector[kind])
+
+
+def test_the_entry_point_knows_services_by_name(tmp_path: Path) -> None:
+    for name in ("firesteel-standalone-job", "other"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+
+    def entered(*words: str) -> str:
+        command = [str(ROOT / "deploy" / "compose" / "with-settings"), *words]
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+    assert entered("standalone-job", "--python", "a b.py") == "firesteel-standalone-job --python a b.py\n"
+    assert entered("other", "standalone-job") == "other standalone-job\n"
+
+
+def test_application_mode_runs_the_services_in_one_container() -> None:
+    files = [ROOT / "docker-compose.yml", ROOT / "deploy" / "compose" / "application.yaml"]
+    whole, over = (yaml.safe_load(file.read_text())["services"] for file in files)
+    assert over.keys() <= whole.keys()
+    assert [name for name, service in over.items() if service.get("profiles") == ["session"]] == [
+        "resourcemanager", "jobmaster",
+    ]  # fmt: skip
+    found = load_settings(environ=over["taskmanager"]["environment"], config_file=CONFIG)
+    assert found.get(options.RESOURCEMANAGER_ADDRESS) == "dispatcher:8082"
+    assert found.get(options.JOBMASTER_ADDRESS) == "dispatcher:6124"
+    assert over["dispatcher"]["restart"] == "no"

@@ -254,6 +254,10 @@ def _run(
         for sentence in end_remains(directory):
             logger.info("%s", sentence)
         if parsed.own_directory is not None:  # logs stay
+            workers = directory / "workers"
+            if workers.is_dir():
+                leave_out = shutil.ignore_patterns("conf", "*.pid")
+                shutil.copytree(workers, parsed.own_directory / "log" / "workers", ignore=leave_out)
             for name in ("cluster", "conf"):
                 shutil.rmtree(parsed.own_directory / name, ignore_errors=True)
     except OSError as error:

@@ -12,7 +12,15 @@ from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
 from firesteel.core.errors import GraphError, PeerUnreachableError, ProgramError, ProtocolError, RpcError
 from firesteel.core.ids import AllocationId, VertexId, execution_id
-from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, SharedSlot, Slot
+from firesteel.graph.execution_graph import (
+    Execution,
+    ExecutionGraph,
+    ExecutionVertex,
+    FailureEntry,
+    FailureRecord,
+    SharedSlot,
+    Slot,
+)
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import CLEAN_UP, LOGS, archive_in_slices, job_timestamps, restart_times
 from firesteel.graph.job_graph import JobGraph
@@ -46,7 +54,7 @@ REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
 CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
 """Tasks, and slots, in one slice: a large job must not keep others waiting."""
-PLACED_AT_ONCE, SCHEDULED_AT_ONCE = 1000, 1000
+PLACED_AT_ONCE, SCHEDULED_AT_ONCE, RESTARTED_AT_ONCE = 1000, 1000, 1000
 """Slots, and tasks, likewise."""
 USED_TIMEOUTS = 3
 """So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
@@ -137,6 +145,12 @@ class JobMasterCore:
         """Of those that are being deployed, by TaskManager."""
         self._to_schedule: set[int] = set()
         """Regions that are started again."""
+        self._to_restart: deque[ExecutionVertex] = deque()
+        """Subtasks whose attempts have ended, and that get new ones."""
+        self._getting_new: set[int] = set()
+        """Their regions."""
+        self._restarted: list[Execution] = []
+        """New attempts of those that stood before them."""
         self._starts_soon = False
         """What is in ``_start_when_settled`` is started by ``go_on``."""
         self._goes_on = False
@@ -261,13 +275,14 @@ class JobMasterCore:
     def cancel_job(self, cause: str) -> None:
         """See ``checkpoints.of_job.Core``."""
         if not self.is_terminal and self.state is not JobStatus.CANCELLING:
-            self._restarts.clear()
+            self._forget_restarts()
             self._move(JobStatus.CANCELLING, cause)
             self._cancel_tasks(cause)
 
     def suspend(self, cause: str) -> list[do.Instruction]:
         """This JobMaster stops: the slots go back at once, whatever runs in them."""
         if not self.is_terminal:
+            self._forget_restarts()
             for execution in self.graph.executions():
                 if not execution.state.is_terminal:
                     execution.machine.move(ExecutionState.CANCELED, cause)
@@ -356,7 +371,11 @@ class JobMasterCore:
     def _needs_slot(self, shared: SharedSlot) -> bool:
         if shared.slot is not None:
             return True
-        return any(not e.state.is_terminal or self.graph.region_of(e) in self._restarts for e in shared.executions)
+        return any(not e.state.is_terminal or self._runs_again(self.graph.region_of(e)) for e in shared.executions)
+
+    def _runs_again(self, region: int) -> bool:
+        """Whether a region is to get new attempts."""
+        return region in self._restarts or region in self._getting_new
 
     def _declare_now(self) -> None:
         self._out.append(do.DeclareSlots(self.pool.needed, tuple(self.pool.returned)))
@@ -479,7 +498,7 @@ class JobMasterCore:
             return
         inside = self.graph.executions_in(slot.allocation_id)
         if not all(
-            e.state is ExecutionState.FINISHED and self.graph.region_of(e) not in self._restarts for e in inside
+            e.state is ExecutionState.FINISHED and not self._runs_again(self.graph.region_of(e)) for e in inside
         ):
             return
         if self.pool.longest_idle is None:
@@ -610,6 +629,8 @@ class JobMasterCore:
         if self._to_cancel:
             self._cancel_some()
             self._check_end()
+        elif self._to_restart:
+            self._restart_some()
         elif self._starts_soon:
             self._starts_soon = False
             self._start_settled()
@@ -626,7 +647,7 @@ class JobMasterCore:
     @property
     def _is_unfinished(self) -> bool:
         """Whether something is left of long decisions."""
-        waits = self._to_cancel or self._starts_soon or self._to_schedule or self._is_placing
+        waits = self._to_cancel or self._to_restart or self._starts_soon or self._to_schedule or self._is_placing
         return bool(waits or self._ready or self._to_deploy)
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
@@ -954,6 +975,10 @@ class JobMasterCore:
                 self.checkpoints.restarting()
         self._schedule(range(len(self.graph.regions)))
 
+    def checkpoint_decided(self) -> None:
+        """See ``checkpoints.of_job.Core``."""
+        self._check_end()
+
     def _start_settled(self) -> bool:
         """Start what has waited; whether there was something."""
         again = [e for e in self._start_when_settled if self._is_live(e.id)]
@@ -1005,7 +1030,7 @@ class JobMasterCore:
         elif not self._restart_after(record, rank, failed or ([execution] if execution else ())):
             self._ending = self.graph.record_failure(record, rank, self._settings.kept_failures)
             self._reason_is_open = reported and failures.may_be_a_consequence(plain)
-            self._restarts.clear()
+            self._forget_restarts()
             self._move(JobStatus.FAILING, cause)
             self._cancel_tasks(f"the job fails: {cause:.200}")
 
@@ -1048,6 +1073,8 @@ class JobMasterCore:
         else:
             logger.info("the job is not restarted: %s", self._restarts.strategy)
             return False
+        while self._to_restart:  # what fails now has new attempts, or is not started again any more
+            self._restart_some()
         cause = f"{record.failure['error_class']}: {record.failure['message']:.200}"
         if self.state is JobStatus.RUNNING:
             self._move(JobStatus.RESTARTING, cause)
@@ -1066,8 +1093,29 @@ class JobMasterCore:
                 self._out.append(do.SetTimer(RESTART_TIMER, max(due, SLACK)))
         if not ready:
             return
-        again = [execution for region in ready for execution in self.graph.restart(region)]
-        many = len(again) > CANCELLED_AT_ONCE
+        self._getting_new.update(ready)
+        self._to_restart.extend(subtask for region in ready for subtask in self.graph.regions[region])
+        if len(self._to_restart) <= RESTARTED_AT_ONCE:
+            self._restart_some()
+        else:
+            self._starts_soon = True
+
+    def _forget_restarts(self) -> None:
+        """Nothing is started again any more."""
+        self._restarts.clear()
+        self._to_restart.clear()
+        self._getting_new.clear()
+        self._restarted.clear()
+
+    def _restart_some(self) -> None:
+        """New attempts of what stands first among that which is started again; all are deployed together."""
+        count = min(len(self._to_restart), RESTARTED_AT_ONCE)
+        self._restarted += self.graph.restart([self._to_restart.popleft() for _ in range(count)])
+        if self._to_restart:
+            return
+        self._getting_new.clear()
+        again, self._restarted = self._restarted, []
+        many = len(again) > RESTARTED_AT_ONCE
         if not self._restarts:
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))
@@ -1163,12 +1211,11 @@ class JobMasterCore:
         if self.state is JobStatus.FAILING and self._reason_is_open:
             self._out.append(do.SetTimer(REASON_TIMER, REASON_SECONDS))
             return
-        if self.state is JobStatus.FAILING:
-            self._move(JobStatus.FAILED, "all tasks have ended")
-        elif self.state is JobStatus.CANCELLING:
-            self._move(JobStatus.CANCELED, "all tasks have ended")
-        else:
-            self._move(JobStatus.FINISHED, "all tasks are finished")
+        ends = {JobStatus.FAILING: JobStatus.FAILED, JobStatus.CANCELLING: JobStatus.CANCELED}
+        end = ends.get(self.state, JobStatus.FINISHED)
+        if not self.checkpoints.coordinator.may_end(end.name):
+            return
+        self._move(end, "all tasks are finished" if end is JobStatus.FINISHED else "all tasks have ended")
         self._out.append(do.ReportEnd())
         self._let_go(f"job {self.state.name}")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from firesteel.protocol.deployment import Deployment
 from firesteel.protocol.messages import Splits
 from firesteel.protocol.operator_events import Event
+from firesteel.protocol.stages import Stage
 from firesteel_jobmaster.checkpoints.work import Work
 
 
@@ -117,6 +118,31 @@ class NotifyCheckpointAborted(_NotifyCheckpoint):
 
 
 @dataclass(frozen=True)
+class RunStages:
+    """Have Spark run these; report ``stages_seen``, and at the end ``stages_ended`` or ``stages_failed``."""
+
+    run_id: str
+    description: str
+    cores: int
+    stages: tuple[Stage, ...]
+    blobs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DropStages:
+    """Spark is to end this run, if it goes on, and to forget it."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class WriteOutput:
+    """What a bounded job has printed: to standard output."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class CheckpointWork:
     """Do this in the checkpoint storage and the store, one after the other; report ``checkpoint_work_done``."""
 
@@ -193,6 +219,9 @@ Instruction = (
     | TriggerCheckpoint
     | NotifyCheckpointComplete
     | NotifyCheckpointAborted
+    | RunStages
+    | DropStages
+    | WriteOutput
     | CheckpointWork
     | NoteAttempts
     | ReleaseSlot

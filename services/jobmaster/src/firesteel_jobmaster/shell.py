@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
+from firesteel.graph.bounded import is_batch
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.retrieval import Attempts, FixedLeaders, LeaderRetrieval
@@ -25,6 +27,7 @@ from firesteel.protocol.deployment import Deployment
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
+from firesteel.protocol.stages import RunLook
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.background import in_slices
 from firesteel.service.lanes import Calls, Spawn
@@ -34,14 +37,16 @@ from firesteel.traces.context import TraceContext
 from firesteel.traces.tracing import Tracing
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
+from firesteel_jobmaster.batch_core import BatchCore, batch_settings
 from firesteel_jobmaster.checkpoints.pending import Savepoint
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
-from firesteel_jobmaster.collecting import collect
+from firesteel_jobmaster.collecting import LONGEST_WAIT_MS, collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.stage_run_link import StageRunLink
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks, Together
 from firesteel_jobmaster.traces import JobTraces
 
@@ -99,6 +104,7 @@ class JobMaster:
         meters: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.job_id, self.address, self.token = job_graph.job_id, address, token
+        settings = batch_settings(settings) if is_batch(job_graph) else settings
         worker = CheckpointWorker(
             self.job_id,
             lambda: settings.new_checkpoint_storage(self.job_id),
@@ -114,7 +120,8 @@ class JobMaster:
             call_seconds(settings.checkpoints.timeout),
         )
         takeover = start.takeover, start.takeover_cause
-        self.core = core or JobMasterCore(
+        make = BatchCore if is_batch(job_graph) else JobMasterCore
+        self.core = core or make(
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
@@ -164,6 +171,7 @@ class JobMaster:
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
             self.followed,
         )
+        self._stages = StageRunLink(self, self._resourcemanager, lambda: self.start_message.blob_address, spawn)
         self._taskmanagers = TaskManagerLinks(
             self.job_id,
             settings,
@@ -351,6 +359,23 @@ class JobMaster:
         """Another JobMaster leads the job, as the high-availability services say."""
         self._event("another leader", lambda: self.core.followed(cause))
 
+    def stages_seen(self, run_id: str, look: RunLook) -> None:
+        """So far has a run of bounded stages come."""
+        self._batch("the progress of stages", lambda core: core.stages_seen(run_id, look))
+
+    def stages_ended(self, run_id: str, results: Sequence[bytes]) -> None:
+        """A run is done."""
+        self._batch("the end of stages", lambda core: core.stages_ended(run_id, results))
+
+    def stages_failed(self, run_id: str, message: str) -> None:
+        """A run has failed."""
+        self._batch("the failure of stages", lambda core: core.stages_failed(run_id, message))
+
+    def _batch(self, doing: str, decide: Callable[[BatchCore], list[do.Instruction]]) -> None:
+        core = self.core
+        assert isinstance(core, BatchCore)
+        self._event(doing, lambda: decide(core))
+
     def timer(self, name: str) -> None:
         """A timer is up."""
         self._timers.pop(name, None)
@@ -364,7 +389,23 @@ class JobMaster:
     @answers(JobMasterGateway.collect)
     async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
         """See ``JobMasterGateway``."""
+        if isinstance(self.core, BatchCore):
+            return await self._give(self.core, message)
         return await collect(self.core, message, self._taskmanagers.gateway, lambda: self._changed)
+
+    async def _give(self, core: BatchCore, message: m.CollectFromJob) -> m.CollectedFromJob:
+        """Results of a bounded job: they are there when it has succeeded."""
+        deadline = asyncio.get_running_loop().time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
+        while True:
+            changed = self._changed
+            found = self._ask("a request for results", lambda: core.give(message.operator_id, message.offset), None)
+            left = deadline - asyncio.get_running_loop().time()
+            if found is not None or left <= 0 or self.crashed.is_set():
+                return found or m.CollectedFromJob(message.offset, 0, False, "", core.state.name)
+            try:
+                await asyncio.wait_for(changed.wait(), left)
+            except TimeoutError:
+                pass
 
     def _event(self, doing: str, decide: Callable[[], list[do.Instruction]]) -> None:
         self._ask(doing, lambda: (None, decide()), None)
@@ -462,6 +503,13 @@ class JobMaster:
                 asyncio.get_running_loop().call_soon(self._event, "what is left of it", self.core.go_on)
             case do.CheckpointWork(work):
                 self._checkpoint_work.add(work)
+            case do.RunStages():
+                self._stages.run(instruction)
+            case do.DropStages(run_id):
+                self._stages.drop(run_id)
+            case do.WriteOutput(text):
+                sys.stdout.write(text)
+                sys.stdout.flush()
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
                     note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)

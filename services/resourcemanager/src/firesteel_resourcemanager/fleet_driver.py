@@ -13,6 +13,7 @@ from typing import TypeVar
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
+from firesteel.protocol.stages import RunLook, StageRun
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -75,6 +76,22 @@ class FleetDriver:
     async def cancel_slot(self, allocation_id: str) -> None:
         """See ``Fleet.cancel_slot``."""
         await self._run(lambda: self._fleet.cancel_slot(allocation_id))
+
+    async def start_stages(self, run: StageRun) -> None:
+        """See ``Fleet.start_stages``."""
+        await self._run(lambda: self._fleet.start_stages(run))
+
+    async def look_at_stages(self, run_id: str) -> RunLook:
+        """See ``Fleet.look_at_stages``."""
+        return await self._run(lambda: self._fleet.look_at_stages(run_id))
+
+    async def stage_results(self, run_id: str) -> list[bytes]:
+        """See ``Fleet.stage_results``."""
+        return await self._run(lambda: self._fleet.stage_results(run_id))
+
+    async def drop_stages(self, run_id: str) -> None:
+        """See ``Fleet.drop_stages``."""
+        await self._run(lambda: self._fleet.drop_stages(run_id))
 
     @property
     def slots_outlive_driver(self) -> bool:

@@ -96,6 +96,23 @@ class _Calls:
     def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
         self._service.jobmaster_heartbeat(message)
 
+    @answers(ResourceManagerGateway.run_stages)
+    async def run_stages(self, message: m.RunStages) -> None:
+        self._core.check_sender(message.job_id, message.sender)
+        await self._service.stages.run(message)
+
+    @answers(ResourceManagerGateway.look_at_stages)
+    async def look_at_stages(self, message: m.StageRunRef) -> m.StageRunLook:
+        return await self._service.stages.look(message.run_id)
+
+    @answers(ResourceManagerGateway.stage_results)
+    async def stage_results(self, message: m.StageRunRef) -> m.StageRunResults:
+        return await self._service.stages.results(message.run_id, message.offset)
+
+    @answers(ResourceManagerGateway.drop_stages)
+    async def drop_stages(self, message: m.StageRunRef) -> None:
+        await self._service.stages.drop(message.run_id)
+
     @answers(ResourceManagerGateway.overview)
     def overview(self, _: m.Empty) -> m.ClusterOverview:
         return overview(self._core)

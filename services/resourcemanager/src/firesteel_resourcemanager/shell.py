@@ -29,6 +29,7 @@ from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
 from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.stage_runs import StageRuns
 from firesteel_resourcemanager.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class ResourceManagerService(Service):
         """Instructions that are to be begun."""
         self._is_performing = False
         """A task begins them."""
+        self.stages = StageRuns(self._fleet, lambda: self.session, secret, clock)
+        """Runs of bounded stages."""
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, m.SlotGranted] = {}
         """Of each TaskManager, as it said when it granted a slot."""

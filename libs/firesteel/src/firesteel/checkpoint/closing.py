@@ -145,6 +145,6 @@ def _drop(storage: CheckpointStorage, store: CompletedCheckpointStore, job_id: s
         try:
             files = read_own(storage, job_id, entry).files()
         except CheckpointCorruptedError:
-            files = set()
+            files = frozenset()
         storage.dispose(entry.location, frozenset(files), frozenset())
         store.remove(entry.checkpoint_id)

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from firesteel.checkpoint.handles import FileState, StateHandle, checksum
@@ -152,9 +153,13 @@ class CheckpointMetadata:
             for subtask in operator.subtasks.values():
                 yield from subtask.handles()
 
-    def files(self) -> set[str]:
-        """Paths of all files of state."""
-        return {handle.path for handle in self.handles() if isinstance(handle, FileState)}
+    def files(self) -> frozenset[str]:
+        """Paths of all files of state; a large checkpoint is looked through once."""
+        return self._files
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        return frozenset(handle.path for handle in self.handles() if isinstance(handle, FileState))
 
     def moved(self, where: Callable[[str], str]) -> CheckpointMetadata:
         """The same, whose files have the paths that this gives."""

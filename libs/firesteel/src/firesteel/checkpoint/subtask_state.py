@@ -317,8 +317,9 @@ class TaskState:
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces of state."""
-        return sum(handle.size for handle in self.handles())
+        """Bytes of all pieces of state; splits of readers, which have no handle, as they stand in the metadata."""
+        splits = (split for operator in self.operators.values() for split in operator.splits)
+        return sum(handle.size for handle in self.handles()) + sum(len(json.dumps(dict(split))) for split in splits)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import replace
@@ -14,12 +15,15 @@ from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.file_splits import FileEnumerator
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
 from firesteel.core.ids import new_job_id
+from firesteel.graph.bounded import BATCH, missing_in_batch, unbounded_source
 from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.job_graph import JobGraph, add_blob
 from firesteel.graph.specs import ChainSpec
 from firesteel.graph.stream_graph import StreamGraph
+
+logger = logging.getLogger(__name__)
 
 _OF_THIS_HOST: Final = frozenset(
     {
@@ -80,7 +84,35 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
         config_layers={key: layer for key, layer in settings.layers().items() if key in config},
         blobs={sha: len(content) for sha, content in blobs.items()},
     )
-    return job_graph, blobs
+    return _with_runtime_mode(job_graph, settings, same_host=same_host), blobs
+
+
+def _with_runtime_mode(job_graph: JobGraph, settings: Settings, *, same_host: bool) -> JobGraph:
+    """The graph, in whose settings the mode is BATCH if that is how it runs.
+
+    Raises:
+        ProgramError: BATCH was asked for, and the program can't run so.
+    """
+    mode = settings.get(options.EXECUTION_RUNTIME_MODE)
+    if mode == "STREAMING":
+        return job_graph
+    source = unbounded_source(job_graph)
+    reason = None if source is None else f"source {source!r} is unbounded"
+    if reason is None and (missing := missing_in_batch(job_graph)) is not None:
+        reason = f"this version does not run {missing} so"
+    if reason is None and not same_host:
+        reason = "this version runs it in embedded clusters only"
+    if reason is not None and mode == BATCH:
+        text = f"Runtime mode BATCH can't run job {job_graph.name!r}: {reason}. Use STREAMING or AUTOMATIC."
+        raise (ProgramError if source is not None else UnsupportedFeatureError)(text)
+    chosen = "STREAMING" if reason else BATCH
+    if mode != BATCH:
+        logger.info(
+            "AUTOMATIC: job %r runs in mode %s%s", job_graph.name, chosen, f", since {reason}" if reason else ""
+        )
+    if chosen == BATCH and settings.get(options.CHECKPOINTING_INTERVAL):
+        logger.warning("checkpoints have no effect in runtime mode BATCH: Spark runs what is lost again")
+    return replace(job_graph, config={**job_graph.config, options.EXECUTION_RUNTIME_MODE.key: chosen})
 
 
 def python_path() -> tuple[str, ...]:

@@ -60,7 +60,8 @@ EXECUTION_RUNTIME_MODE = ConfigOption(
     "execution.runtime-mode",
     enum_of("STREAMING", "BATCH", "AUTOMATIC"),
     "STREAMING",
-    "How bounded input is run. AUTOMATIC runs as STREAMING in this version; BATCH is refused.",
+    "How bounded input is run. BATCH: on Spark's stages (docs/batch.md), all sources have to be bounded. AUTOMATIC: "
+    "BATCH if they are, else STREAMING.",
 )
 EXECUTION_BUFFER_TIMEOUT_ENABLED = ConfigOption(
     "execution.buffer-timeout.enabled", BOOL, True, "If false, a batch is sent only when it is full."

@@ -44,7 +44,6 @@ from firesteel.datastream.environment_settings import (
     buffer_timeout_ms,
     graph_settings,
     program_settings,
-    refuse_batch,
     restart_options,
     restart_strategy_of,
     warn_of_losses,
@@ -1708,7 +1707,6 @@ class StreamExecutionEnvironment:
 
         Raises:
             ConfigurationError: a value that the environment itself reads is not valid.
-            UnsupportedFeatureError: BATCH mode.
         """
         if not isinstance(configuration, Configuration):
             raise TypeError(f"configure() takes a Configuration, not {type(configuration).__name__}")
@@ -1775,14 +1773,13 @@ class StreamExecutionEnvironment:
         return self._settings().get(opt.PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM)
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Sets how the program is run; ``AUTOMATIC`` runs as ``STREAMING``.
+        """Sets how the program is run.
 
-        Raises:
-            UnsupportedFeatureError: ``BATCH``.
+        ``BATCH``: on Spark's stages, with results at the end; all sources have to be bounded. ``AUTOMATIC``: so if they
+        are, else ``STREAMING``.
         """
         if not isinstance(execution_mode, RuntimeExecutionMode):
             raise TypeError(f"set_runtime_mode() takes a RuntimeExecutionMode, not {type(execution_mode).__name__}")
-        refuse_batch(execution_mode.value)
         self._configuration.set_string(opt.EXECUTION_RUNTIME_MODE.key, execution_mode.value)
         return self
 

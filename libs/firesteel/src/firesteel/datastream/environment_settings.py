@@ -17,8 +17,6 @@ from firesteel.config import ConfigOption, Settings, load_settings
 from firesteel.config import options as opt
 from firesteel.config.definitions import handed_on
 from firesteel.config.options import ALL_OPTIONS
-from firesteel.core.errors import UnsupportedFeatureError
-from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.functions.source import Source
 from firesteel.graph.stream_graph import DEFAULT_JOB_NAME, GraphSettings, StreamGraph
 
@@ -119,9 +117,8 @@ def graph_settings(settings: Settings, parallelism: int, job_name: str | None = 
 
     Raises:
         ConfigurationError: a value is not valid.
-        UnsupportedFeatureError: they ask for BATCH mode.
     """
-    refuse_batch(settings.get(opt.EXECUTION_RUNTIME_MODE))
+    settings.get(opt.EXECUTION_RUNTIME_MODE)  # checked now
     return GraphSettings(
         parallelism=parallelism,
         job_name=job_name or settings.get(opt.PIPELINE_NAME) or DEFAULT_JOB_NAME,
@@ -141,18 +138,6 @@ def buffer_timeout_ms(settings: Settings) -> int:
         return -1
     interval = settings.get(opt.EXECUTION_BUFFER_TIMEOUT_INTERVAL)
     return -(-interval // _MILLISECOND)  # rounded up: a timeout below 1 ms is not none
-
-
-def refuse_batch(mode: str) -> None:
-    """Refuse the runtime mode BATCH.
-
-    Raises:
-        UnsupportedFeatureError: it is the mode.
-    """
-    if mode == RuntimeExecutionMode.BATCH.value:
-        raise UnsupportedFeatureError(
-            "runtime mode BATCH is not in this version of firesteel; bounded input runs to its end in STREAMING mode"
-        )
 
 
 def restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[ConfigOption[Any], Any]]:

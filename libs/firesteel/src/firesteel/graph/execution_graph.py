@@ -413,10 +413,10 @@ class ExecutionGraph:
         """The current attempts in some regions."""
         return [subtask.current for number in numbers for subtask in self.regions[number]]
 
-    def restart(self, number: int) -> list[Execution]:
-        """New attempts of all subtasks of a region; they go where the old ones were, if those slots are still held."""
+    def restart(self, subtasks: Iterable[ExecutionVertex]) -> list[Execution]:
+        """New attempts of subtasks; they go where the old ones were, if those slots are still held."""
         new = []
-        for subtask in self.regions[number]:
+        for subtask in subtasks:
             forgotten = subtask.attempts[0] if len(subtask.attempts) > KEPT_ATTEMPTS else None
             execution = subtask.restart()
             self._by_id[execution.id] = execution

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.state_machine import StateMachine
+from firesteel.graph.bounded import is_batch
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
 from firesteel.graph.plan import job_plan
@@ -111,7 +112,7 @@ def archive_in_slices(
         "name": job.name,
         "state": graph.state.name,
         "isStoppable": False,
-        "job-type": "STREAMING",
+        "job-type": "BATCH" if is_batch(job) else "STREAMING",
         "start-time": start,
         "end-time": end,
         "duration": (end if end >= 0 else now) - start,

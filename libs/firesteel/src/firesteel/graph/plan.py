@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from firesteel.graph.bounded import is_batch
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.stream_graph import StreamGraph, StreamNode
 
@@ -44,11 +45,11 @@ def _plan_node(graph: StreamGraph, node: StreamNode) -> dict[str, Any]:
 
 
 def job_plan(graph: JobGraph) -> dict[str, Any]:
-    """The vertices of a job in the form of the REST interface's ``plan``."""
+    """The vertices of a job in the form of the REST interface's ``plan``. In batch mode each is a stage of Spark."""
     return {
         "jid": graph.job_id,
         "name": graph.name,
-        "type": "STREAMING",
+        "type": "BATCH" if is_batch(graph) else "STREAMING",
         "nodes": [_job_plan_node(graph, vertex) for vertex in graph.vertices],
     }
 
@@ -71,7 +72,7 @@ def _job_plan_node(graph: JobGraph, vertex: JobVertex) -> dict[str, Any]:
                 "num": number,
                 "id": edge.source,
                 "ship_strategy": edge.partitioner,
-                "exchange": "pipelined_bounded",
+                "exchange": "blocking" if is_batch(graph) else "pipelined_bounded",
                 **_columns(edge.columns),
             }
             for number, edge in enumerate(inputs)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from firesteel.core.errors import FleetError
 from firesteel.protocol.messages import ExecutorSpec
+from firesteel.protocol.stages import RunLook, StageRun
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,25 @@ class SlotOutcome(Enum):
     """It came to its end before its TaskManager had accepted it; the message says why."""
     LOST = "LOST"
     """It raised, was cancelled, or went down with its executor or driver."""
+
+
+class WithoutStages:
+    """The part of a ``Fleet`` that has slots only."""
+
+    def start_stages(self, run: StageRun) -> None:
+        """See ``Fleet``."""
+        raise FleetError("this fleet runs no bounded stages")
+
+    def look_at_stages(self, run_id: str) -> RunLook:
+        """See ``Fleet``."""
+        return RunLook("unknown")
+
+    def stage_results(self, run_id: str) -> list[bytes]:
+        """See ``Fleet``."""
+        raise FleetError("this fleet runs no bounded stages")
+
+    def drop_stages(self, run_id: str) -> None:
+        """See ``Fleet``."""
 
 
 class Fleet(Protocol):
@@ -75,6 +96,30 @@ class Fleet(Protocol):
 
         Unknown allocations are ignored. The slot is reported by `ended_slots` as LOST unless it has ended before.
         """
+
+    def start_stages(self, run: StageRun) -> None:
+        """Submit a run of bounded stages; one that was submitted before goes on.
+
+        Raises:
+            FleetError: the fleet does not run, or has no stages.
+        """
+
+    def look_at_stages(self, run_id: str) -> RunLook:
+        """How a run goes.
+
+        Raises:
+            FleetError: the fleet does not run, or does not answer.
+        """
+
+    def stage_results(self, run_id: str) -> list[bytes]:
+        """What the tasks of a run that is done have told, each as ``firesteel.protocol.stages`` says, in no order.
+
+        Raises:
+            FleetError: the fleet does not run, or does not answer.
+        """
+
+    def drop_stages(self, run_id: str) -> None:
+        """End a run, if it goes on, and remove what it has left; unknown ones are ignored."""
 
     def is_alive(self) -> bool:
         """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""

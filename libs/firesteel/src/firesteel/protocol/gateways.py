@@ -50,6 +50,18 @@ class ResourceManagerGateway(Gateway):
     jobmaster_heartbeat = Method(m.JobMasterHeartbeat, by=_JOBMASTER)
     """The JobMaster is alive."""
 
+    run_stages = Method(m.RunStages, by=_JOBMASTER, at_least=90.0)
+    """Run bounded stages in Spark; their blobs are fetched before it is answered."""
+
+    look_at_stages = Method(m.StageRunRef, m.StageRunLook, by=_JOBMASTER, at_least=30.0)
+    """How a run goes."""
+
+    stage_results = Method(m.StageRunRef, m.StageRunResults, by=_JOBMASTER, at_least=90.0)
+    """What the tasks of a run that is done have told."""
+
+    drop_stages = Method(m.StageRunRef, by=_JOBMASTER, at_least=30.0)
+    """End a run, if it goes on, and remove what it has left."""
+
     overview = Method(m.Empty, m.ClusterOverview, by=_DISPATCHER, fence=Fence.NONE)
     """TaskManagers and slots."""
 

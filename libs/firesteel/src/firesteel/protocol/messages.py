@@ -26,6 +26,10 @@ from firesteel.protocol.registration_messages import Requirement as Requirement
 from firesteel.protocol.split_messages import AssignSplits as AssignSplits
 from firesteel.protocol.split_messages import RequestSplits as RequestSplits
 from firesteel.protocol.split_messages import Splits as Splits
+from firesteel.protocol.stage_messages import RunStages as RunStages
+from firesteel.protocol.stage_messages import StageRunLook as StageRunLook
+from firesteel.protocol.stage_messages import StageRunRef as StageRunRef
+from firesteel.protocol.stage_messages import StageRunResults as StageRunResults
 
 DEFAULT_PROFILE = "default"
 """The only resource profile so far: the share of a slot in its TaskManager."""

@@ -109,6 +109,8 @@ class OwnContext:
         self.spark.pythonExec = python
         self.slots: Any = gateway.jvm.firesteel.spark.Slots
         """``Slots.java``."""
+        self.stages: Any = gateway.jvm.firesteel.spark.Stages
+        """``Stages.java``."""
         vars(self.spark._accumulatorServer)["handle_error"] = _the_driver_is_gone
         self._added_to_path = [entry for entry in sys.path if entry not in self._path]
 

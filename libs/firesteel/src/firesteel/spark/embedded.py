@@ -29,6 +29,7 @@ from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
 from firesteel.spark.slot_task import SlotMain, probe
 from firesteel.spark.spark_settings import common_settings, small_stage, unix_sockets
+from firesteel.spark.stage_jobs import StageJobs, StageMain, StagesFleet
 from firesteel.spark.workers import prepare_daemon, workers_environment
 
 logger = logging.getLogger(__name__)
@@ -37,13 +38,14 @@ _PROBE_SECONDS = 60.0
 _PROBE_FAILURES = 3
 
 
-class EmbeddedFleet:
+class EmbeddedFleet(StagesFleet):
     """Slots as tasks of a Spark of our own; implements `firesteel.protocol.fleet.Fleet`.
 
     Args:
         slots: how many slots may run at once.
         spare_cores: task places beside the slots, and as many as bounded stages may take; 0: any that is free.
         slot_main: the function that a slot runs; workers must be able to import it.
+        stage_main: the same of tasks of bounded stages; None = there are none.
         run_directory: where sockets, logs and scratch files go; it stays the caller's.
         java_home: the Java to use; by default `firesteel.spark.java.find_java` looks for one.
         python: the workers' interpreter.
@@ -60,6 +62,7 @@ class EmbeddedFleet:
         spare_cores: int,
         slot_main: SlotMain,
         run_directory: RunDirectory,
+        stage_main: StageMain | None = None,
         java_home: str | None = None,
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
@@ -71,6 +74,7 @@ class EmbeddedFleet:
             raise ValueError(f"slots must be at least 1 and spare_cores at least 0, not {slots} and {spare_cores}")
         self._slots, self._spare_cores = slots, spare_cores
         self._jobs = SlotJobs(slot_main, outlive=False)
+        self._stages = StageJobs(stage_main)
         self._preload = [m for m in (getattr(slot_main, "__module__", None),) if m]
         self._run_directory, self._java_home, self._python = run_directory, java_home, python
         self._environment, self._archive, self._recording = dict(environment or {}), archive, recording
@@ -243,6 +247,7 @@ class EmbeddedFleet:
         if outcome is not SlotOutcome.RETURNED:
             raise FleetError(f"Python workers do not run slots: {message}\n{log_tail(jvm.log)}")
         self._jobs.connect(thread, context, jvm)
+        self._stages.connect(thread, context)
 
     def _failed_tasks(self) -> int:
         """Failed attempts of the one job there is."""
@@ -265,6 +270,7 @@ class EmbeddedFleet:
         end_together(jvm, self._daemon, grace)
         thread.stop(ANSWER_SECONDS)
         self._jobs.disconnect("the fleet was stopped")
+        self._stages.disconnect()
         self._jvm = self._daemon = self._thread = None
         for name in ("w", "local", "tmp"):
             shutil.rmtree(self._run_directory.path / name, ignore_errors=True)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from firesteel import __version__
 from firesteel.core.errors import FleetError
 from firesteel.core.secret import derive, spark_secret
-from firesteel.protocol.fleet import SlotLaunch
+from firesteel.protocol.fleet import SlotLaunch, WithoutStages
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import background
 from firesteel.spark.archive import start_from_archive
@@ -47,7 +47,7 @@ _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 
 
-class HostedFleet:
+class HostedFleet(WithoutStages):
     """Slots on executors of TaskManagers; implements `firesteel.protocol.fleet.Fleet`.
 
     Args:

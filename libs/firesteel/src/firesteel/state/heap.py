@@ -300,6 +300,11 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 found.update(dict.fromkeys(part.table))
         return iter(found)
 
+    def forget(self) -> None:
+        """Forget the states of all keys: none of these keys comes again, and no snapshot is under way."""
+        for part in self._all_parts():
+            part.table.clear()
+
     def _all_parts(self) -> list[Part]:
         return [*self._parts.values(), *(part for parts in self._restored.values() for part in parts)]
 

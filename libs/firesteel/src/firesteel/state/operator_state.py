@@ -165,14 +165,14 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
         self._table.clear()
 
 
-class _Part:
+class _NamedState:
     """A table with the descriptor that it was asked for with, if it was."""
 
     __slots__ = ("info", "kind", "list_state", "others", "table")
 
     def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
         self.info, self.table, self.kind = info, table, kind
-        self.others: list[_Part] = []  # restored of subtasks that differed in its type
+        self.others: list[_NamedState] = []  # restored of subtasks that differed in its type
         self.list_state = None if kind is None or kind.name != "list" else HeapOperatorListState(table, kind)
 
     @property
@@ -191,7 +191,7 @@ class HeapOperatorState(OperatorStateStore):
 
     def __init__(self, operator: str = "", *, strict_integers: bool = False) -> None:
         self._operator, self._strict = operator, strict_integers
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _NamedState] = {}
         self._snapshot: SlicedSnapshot | None = None
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
@@ -226,7 +226,7 @@ class HeapOperatorState(OperatorStateStore):
         """Of broadcast states."""
         return {name for name, part in self._parts.items() if part.kind is not None and part.info.kind == BROADCAST}
 
-    def _part(self, descriptor: Any, wanted: type[StateDescriptor], method: str, mode: str) -> _Part:
+    def _part(self, descriptor: Any, wanted: type[StateDescriptor], method: str, mode: str) -> _NamedState:
         if not isinstance(descriptor, wanted):
             raise ProgramError(f"{method}() takes a {wanted.__name__}, not {descriptor!r}")
         name = descriptor.name
@@ -239,7 +239,7 @@ class HeapOperatorState(OperatorStateStore):
             info = StateInfo(name, mode, schema_of(descriptor.type_info), version=version, migration=migration)
             kind = kind_of(descriptor, strict_integers=self._strict)
             table = HeapTable() if part is None else _together(part, info)
-            part = self._parts[name] = _Part(info, table, kind)
+            part = self._parts[name] = _NamedState(info, table, kind)
         elif part.info.kind != mode or (part.kind is not None and part.kind.descriptor != descriptor):
             before = part.kind.descriptor if part.kind is not None else None
             raise ProgramError(
@@ -300,13 +300,13 @@ class HeapOperatorState(OperatorStateStore):
                     ]
                 part.table.update(enumerate(elements, len(part.table)))
 
-    def _restored(self, info: StateInfo) -> _Part:
+    def _restored(self, info: StateInfo) -> _NamedState:
         """Where entries of this type go."""
-        part = self._parts.setdefault(info.name, _Part(info, HeapTable()))
+        part = self._parts.setdefault(info.name, _NamedState(info, HeapTable()))
         for one in (part, *part.others):
             if one.info == info:
                 return one
-        part.others.append(_Part(info, HeapTable()))
+        part.others.append(_NamedState(info, HeapTable()))
         return part.others[-1]
 
     def close(self) -> None:
@@ -316,7 +316,7 @@ class HeapOperatorState(OperatorStateStore):
         self._parts.clear()
 
 
-def _together(restored: _Part, info: StateInfo) -> HeapTable:
+def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries, those of subtasks that differed in the type behind each other, brought to the type of now."""
     tables = [_adopted(one, info) for one in (restored, *restored.others)]
     if len(tables) == 1:
@@ -327,7 +327,7 @@ def _together(restored: _Part, info: StateInfo) -> HeapTable:
     return table
 
 
-def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
+def _adopted(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries, brought to the type of now."""
     found = compatibility(restored.info, info)
     if found.answer is Answer.INCOMPATIBLE:

@@ -11,7 +11,7 @@ ALL = 2**63
 """Stands for the serial of a reader that has finished: it has read everything."""
 
 
-class _Given(NamedTuple):
+class _Assignment(NamedTuple):
     serial: int
     splits: tuple[Split, ...]
     number: int
@@ -26,7 +26,7 @@ class Assignments:
     """
 
     def __init__(self) -> None:
-        self._given: dict[int, list[_Given]] = {}
+        self._given: dict[int, list[_Assignment]] = {}
 
     def given(self, subtask: int, serial: int, splits: Iterable[Split], number: int = 0) -> None:
         """A subtask got splits; serials rise.
@@ -39,7 +39,7 @@ class Assignments:
         """
         kept = tuple(splits)
         if kept:
-            self._given.setdefault(subtask, []).append(_Given(serial, kept, number))
+            self._given.setdefault(subtask, []).append(_Assignment(serial, kept, number))
 
     def not_in_state(self, serials: Mapping[int, int], up_to: int = ALL) -> list[tuple[int, Split]]:
         """Splits that no reader had got at its barrier, each with the subtask that they were for.

@@ -71,6 +71,8 @@ class CompletedCheckpoints:
         self._since_ms = 0
         self._may_be_left = self._touch_nothing = False
         self._not_removed: list[Dispose] = []
+        self._others: set[int] = set()
+        """Completed ones that nobody goes on from any more, and which the store may still name."""
         self._claims = settings.claim and settings.restore_path is not None
         """What the job was started from is still to be removed."""
 
@@ -104,8 +106,12 @@ class CompletedCheckpoints:
         return None if last is None or info is None else (info, last.metadata.checkpoint_id, last.location)
 
     def has(self, checkpoint_id: int) -> bool:
-        """Whether a checkpoint is kept."""
-        return checkpoint_id in self.ids()
+        """Whether a checkpoint is complete, and kept, or may still be in the store."""
+        return checkpoint_id in self._others or checkpoint_id in self.ids()
+
+    def removed(self, work: Dispose) -> None:
+        """It is not in the store any more."""
+        self._others.discard(work.checkpoint_id)
 
     def ids(self) -> list[int]:
         """Of those that are kept."""
@@ -176,6 +182,7 @@ class CompletedCheckpoints:
         self._point = None
         gone = self._kept[: -self._settings.retained]
         self._kept = self._kept[-self._settings.retained :]
+        self._others.update(one.metadata.checkpoint_id for one in gone)
         for work in (*self._removed_now(), *(self._disposal(one, self._kept_files()) for one in gone)):
             self._work(work)
         if self._claims:
@@ -224,6 +231,7 @@ class CompletedCheckpoints:
         if newest:
             self._fall_back(what)
         if bad.own:
+            self._others.add(checkpoint_id)
             self._work(Dispose(checkpoint_id, bad.location, None))
 
     def _fall_back(self, what: str) -> None:
@@ -264,7 +272,7 @@ class CompletedCheckpoints:
             "from its beginning, which would repeat its results. Submit it again for that, or bring back the files."
         )
 
-    def left(self, state: str, coming: int = 0) -> int | None:
+    def left(self, state: str) -> int | None:
         """Id of the last checkpoint that a job leaves which ends in this state; 0 = none.
 
         None: the job goes on elsewhere, has finished and so needs none, or failed because of its checkpoints, of which
@@ -272,13 +280,12 @@ class CompletedCheckpoints:
 
         Args:
             state: of the job.
-            coming: the last one that is on its way into the store; 0 = none.
         """
         if state in ("SUSPENDED", "FINISHED") or self._touch_nothing:
             return None
         keep = self._settings.keeps(state)
         kept = [c.metadata.checkpoint_id for c in self._kept if keep or not c.own]
-        return max([*kept, coming if keep else 0])
+        return max(kept, default=0)
 
     def close(self, state: str) -> None:
         """The job has ended in this state."""
@@ -289,6 +296,7 @@ class CompletedCheckpoints:
         if how is not CleanUp.TOUCH_NOTHING:
             if how is CleanUp.REMOVE:
                 drop = tuple(self._disposal(c, frozenset()) for c in self._kept if c.own)
+            self._others.update(self.ids())
             self._kept = []
         self._work(Close(drop, how))
 

@@ -51,7 +51,7 @@ from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.schedule import Schedule
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics
-from firesteel_jobmaster.checkpoints.work import Complete, Discard, Done, Prepare, Recover, Undo, Work
+from firesteel_jobmaster.checkpoints.work import Complete, Discard, Dispose, Done, Prepare, Recover, Undo, Work
 
 logger = logging.getLogger(__name__)
 TIMER: Final = "checkpoint"
@@ -59,8 +59,9 @@ TIMER: Final = "checkpoint"
 UNDO_TIMER: Final = "checkpoint-undo"
 UNDO_SECONDS: Final = 1.0
 """Between two tries to take a checkpoint out of the store."""
-
-
+END_TIMER: Final = "checkpoint-end"
+END_SECONDS: Final = 10.0
+"""For which the end of a job waits for a checkpoint that is being completed and would stay."""
 LATE_TIMER: Final = "checkpoint-late"
 LATE_SECONDS: Final = 10.0
 """For which acknowledgements of checkpoints that were given up are gathered: what they name goes together."""
@@ -91,6 +92,8 @@ class CheckpointCoordinator:
         self._stopped: tuple[str, int, str] | None = None
         """Trigger id, checkpoint id and location of it when it is complete."""
         self._ended_as = ""
+        self._awaited = False
+        """The end of the job waits for what is being completed."""
         self._late: dict[int, set[str]] = {}
         """Checkpoint that was given up -> files of late acknowledgements."""
 
@@ -202,10 +205,11 @@ class CheckpointCoordinator:
 
         One that all tasks have acknowledged can, and will.
         """
-        self._active = False
+        self._active = self._awaited = False
         self._stopping = None
         self._schedule.interrupt()
-        self._job.emit(do.ClearTimer(TIMER))
+        for timer in (TIMER, END_TIMER):
+            self._job.emit(do.ClearTimer(timer))
         failure = CheckpointFailure(Reason.JOB_FAILOVER_REGION, cause)
         for pending in list(self._pending.values()):
             if pending.phase in (Phase.PREPARING, Phase.WAITING) and pending.given_up is None:
@@ -218,6 +222,8 @@ class CheckpointCoordinator:
             return
         failure = CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
         self.tasks_failed(failure.detail)
+        if state != "SUSPENDED":  # else the next JobMaster finds it in the store or does not
+            self._abort_completing(failure)
         self._ended_as = state
         self._tell_of_stop(state)
         self._recovery.stop(state)
@@ -236,15 +242,31 @@ class CheckpointCoordinator:
                 "savepoint is whole; what it holds to be committed is committed by a job that is started from it.",
             )
 
+    def may_end(self, state: str) -> bool:
+        """Whether it is known which checkpoints and savepoints stay when the job ends in this state now: none of them
+        is being completed. Else the job hears of it (``Job.checkpoint_decided``), after ``END_SECONDS`` at the latest.
+        """
+        keeps = self.settings.keeps(state)
+        if not any(keeps or pending.savepoint is not None for pending in self._completing()):
+            return True
+        if not self._awaited:
+            self._awaited = True
+            self._job.emit(do.SetTimer(END_TIMER, END_SECONDS))
+        return False
+
+    def _completing(self) -> list[Pending]:
+        return [p for p in self._pending.values() if p.phase is Phase.COMPLETING and p.given_up is None]
+
+    def _abort_completing(self, failure: CheckpointFailure) -> None:
+        """They are taken back when the answer comes: nobody hears of them any more, whatever it is."""
+        for pending in self._completing():
+            self._abort(pending, failure)
+
     def left(self, state: str) -> int | None:
-        """Id of the last checkpoint that a job may leave which ends in this state now; see ``completed.left``."""
-        if self._recovery.is_under_way:
-            return None
-        coming = [p.checkpoint_id for p in self._pending.values() if p.phase is Phase.COMPLETING and not p.given_up]
-        return self.completed.left(state, max(coming, default=0))
+        """Id of the last checkpoint that a job leaves which ends in this state now; see ``completed.left``."""
+        return None if self._recovery.is_under_way else self.completed.left(state)
 
     def _close_when_settled(self) -> None:
-        """One that is being completed may stay, as the others may."""
         if self.is_settled:
             self._discard_late()
             self.completed.close(self._ended_as)
@@ -282,6 +304,9 @@ class CheckpointCoordinator:
             self._recovery.again()
         elif name == LATE_TIMER:
             self._discard_late()
+        elif name == END_TIMER:
+            text = f"The job ends, and neither storage nor store has answered for {END_SECONDS:g} s."
+            self._abort_completing(CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, text))
         elif name == UNDO_TIMER:
             for pending in self._pending.values():
                 if pending.phase is Phase.UNDOING:
@@ -493,11 +518,13 @@ class CheckpointCoordinator:
                 self._discard(pending, done.hung)
                 self._end(pending)
             self._fail_job_if_exceeded()
+            self._decided()
             return
         assert isinstance(done.work, Complete)
         self._drop(pending)
         if pending.savepoint is not None and not pending.stops:
             self._savepoint_complete(pending, pending.savepoint, done)
+            self._decided()
             return
         if pending.stops:
             self._stopped = pending.request.trigger_id, pending.checkpoint_id, done.location
@@ -517,6 +544,12 @@ class CheckpointCoordinator:
         if not pending.stops:  # else its end is that of the job
             self.requests.completed(pending.request.trigger_id, checkpoint_id)
         self._end(pending)
+        self._decided()
+
+    def _decided(self) -> None:
+        """One that was being completed is no more."""
+        if self._awaited and not self._closed and not self._completing():
+            self._job.checkpoint_decided()
 
     def _savepoint_complete(self, pending: Pending, savepoint: Savepoint, done: Done) -> None:
         """It is the user's, and changes nothing for the job: nothing is committed, and none goes on from it."""
@@ -566,6 +599,7 @@ class CheckpointCoordinator:
             self._end(pending)
         # else: it may be in the store; the answer that is on its way leads further
         self._fail_job_if_exceeded()
+        self._decided()
 
     def _give_up(self, pending: Pending, failure: CheckpointFailure) -> None:
         pending.given_up = failure
@@ -628,6 +662,8 @@ class CheckpointCoordinator:
                 elif done.error is not None:
                     logger.warning("files of checkpoints may be left: %s", done.error)
                     self.completed.not_removed(done.work)
+                elif isinstance(done.work, Dispose):
+                    self.completed.removed(done.work)
 
     def _prepare_done(self, pending: Pending | None, done: Done) -> None:
         self._last_id = max(self._last_id, done.checkpoint_id)

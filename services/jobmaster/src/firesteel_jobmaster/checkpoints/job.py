@@ -39,6 +39,9 @@ class Job(Protocol):
     def checkpoints_settled(self) -> None:
         """It is known now from which checkpoint the job would go on."""
 
+    def checkpoint_decided(self) -> None:
+        """None that would stay is being completed any more: the job may end; see ``may_end``."""
+
     def restore_failed(self, error: Exception) -> None:
         """The job can't go on from what it has to: a restart does not help."""
 

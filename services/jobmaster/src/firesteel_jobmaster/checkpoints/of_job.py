@@ -39,6 +39,9 @@ class Core(Protocol):
     def checkpoints_settled(self) -> None:
         """It is known now from which checkpoint the job would go on."""
 
+    def checkpoint_decided(self) -> None:
+        """A job that ends need not wait for a checkpoint any more."""
+
     def leadership_lost(self, message: str) -> None:
         """Another JobMaster leads the job."""
 
@@ -176,6 +179,10 @@ class JobCheckpoints:
     def checkpoints_settled(self) -> None:
         """See ``Job``."""
         self._core.checkpoints_settled()
+
+    def checkpoint_decided(self) -> None:
+        """See ``Job``."""
+        self._core.checkpoint_decided()
 
     def restore_failed(self, error: Exception) -> None:
         """See ``Job``."""

@@ -202,6 +202,7 @@ class CheckpointWorker:
                         return self._prepare_savepoint(work, savepoint, call)
                     return self._prepare(work, above, call)
                 case Complete(metadata):
+                    metadata.files()  # they are found here once, not on the loop
                     return self._complete(work, metadata, call)
                 case Undo():
                     return self._undo(work, call)

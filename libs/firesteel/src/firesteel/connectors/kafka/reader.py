@@ -66,7 +66,7 @@ class ReaderPlan:
 
 
 @dataclass
-class _Part:
+class _AssignedPartition:
     """A partition that is read."""
 
     split: Split
@@ -104,7 +104,7 @@ class KafkaReader(AsyncSourceReader[Any]):
         self._columns = self._value_schema is not None and self._value_schema.gives_columns
         if plan.malformed is MalformedPolicy.EMIT:
             self._columns = False
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _AssignedPartition] = {}
         self._ended: deque[SourceBatch[Any]] = deque()
         """What says that splits are at their ends already."""
         self._known: dict[str, KafkaTopicPartition] = {}
@@ -137,7 +137,7 @@ class KafkaReader(AsyncSourceReader[Any]):
                 self._ended.append(SourceBatch([], split.id, start, split_finished=True))
                 continue
             stop = data["stop"]
-            part = _Part(split, partition, start, start, None if stop is None else int(stop))
+            part = _AssignedPartition(split, partition, start, start, None if stop is None else int(stop))
             part.waited_since = self._context.monotonic()
             self._parts[split.id] = part
             self._known[split.id] = partition
@@ -214,7 +214,7 @@ class KafkaReader(AsyncSourceReader[Any]):
             return batch
         return None
 
-    def _finished(self, part: _Part, batch: SourceBatch[Any]) -> SourceBatch[Any]:
+    def _finished(self, part: _AssignedPartition, batch: SourceBatch[Any]) -> SourceBatch[Any]:
         del self._parts[part.split.id]
         part.fetched.clear()
         if self._consumer is not None and not self._assignment_changed:
@@ -247,7 +247,7 @@ class KafkaReader(AsyncSourceReader[Any]):
                     self._consumer.pause(part.partition)
         return self._consumer
 
-    async def _fetch(self, consumer: PartitionConsumer, wanted: Sequence[_Part]) -> None:
+    async def _fetch(self, consumer: PartitionConsumer, wanted: Sequence[_AssignedPartition]) -> None:
         parts = {part.partition: part for part in wanted}
         try:
             arrived = await consumer.fetch(parts, FETCH_SECONDS, self._changed)
@@ -262,7 +262,7 @@ class KafkaReader(AsyncSourceReader[Any]):
         if not arrived or self._silent:
             self._look_for_silence(consumer, wanted)
 
-    async def _reset(self, consumer: PartitionConsumer, part: _Part, offset: int) -> None:
+    async def _reset(self, consumer: PartitionConsumer, part: _AssignedPartition, offset: int) -> None:
         """The next offset is not there: go where the strategy says, and say so."""
         try:
             begin, end = await consumer.bounds(part.partition)
@@ -294,7 +294,7 @@ class KafkaReader(AsyncSourceReader[Any]):
         if not self._assignment_changed:
             consumer.seek(part.partition, target)
 
-    def _look_for_silence(self, consumer: PartitionConsumer, wanted: Sequence[_Part]) -> None:
+    def _look_for_silence(self, consumer: PartitionConsumer, wanted: Sequence[_AssignedPartition]) -> None:
         """A broker that is away shows by nothing else: its clients try again without an end, as they should."""
         if self._assignment_changed:
             return
@@ -317,7 +317,7 @@ class KafkaReader(AsyncSourceReader[Any]):
 
     # -- records
 
-    def _made(self, part: _Part, piece: Piece, arrived: int) -> SourceBatch[Any]:
+    def _made(self, part: _AssignedPartition, piece: Piece, arrived: int) -> SourceBatch[Any]:
         stamps = piece.timestamps()
         self._metrics.passed(stamps, arrived, self._clock.epoch_ms())
         split_id, position = part.split.id, piece.next_offset
@@ -340,7 +340,9 @@ class KafkaReader(AsyncSourceReader[Any]):
             stamps = stamps[np.fromiter((value is not None for value in values), np.bool_, len(values))]
         return batch, stamps
 
-    def _as_rows(self, part: _Part, piece: Piece, stamps: npt.NDArray[np.int64]) -> tuple[list[Any], list[int]]:
+    def _as_rows(
+        self, part: _AssignedPartition, piece: Piece, stamps: npt.NDArray[np.int64]
+    ) -> tuple[list[Any], list[int]]:
         rows: list[Any] = []
         times: list[int] = []
         listed = stamps.tolist()
@@ -357,7 +359,7 @@ class KafkaReader(AsyncSourceReader[Any]):
                 times += [stamp] * len(made)
         return rows, times
 
-    def _of_value(self, part: _Part) -> Callable[[Any], Sequence[Any]]:
+    def _of_value(self, part: _AssignedPartition) -> Callable[[Any], Sequence[Any]]:
         assert self._value_schema is not None
         deserialize = self._value_schema.deserialize
 
@@ -368,7 +370,7 @@ class KafkaReader(AsyncSourceReader[Any]):
 
         return make
 
-    def _of_record(self, part: _Part) -> Callable[[Any], Sequence[Any]]:
+    def _of_record(self, part: _AssignedPartition) -> Callable[[Any], Sequence[Any]]:
         topic, number = part.partition.topic, part.partition.partition
         deserialize = self._plan.schema.deserialize
 
@@ -380,7 +382,7 @@ class KafkaReader(AsyncSourceReader[Any]):
 
         return make
 
-    def _poisoned(self, part: _Part, record: Any, error: Exception) -> Sequence[Any]:
+    def _poisoned(self, part: _AssignedPartition, record: Any, error: Exception) -> Sequence[Any]:
         reason = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
         path = f"topic {part.partition.topic!r}, partition {part.partition.partition}"
         data = record.value or b""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from firesteel.core.clock import Clock
-from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
+from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.chain.stages import (
     AsyncStage,
@@ -37,6 +38,9 @@ LONGEST_STAGE: Final = 64
 class ChainPlan:
     """A chain's operators and stages.
 
+    Args:
+        create: makes an operator of its specification.
+
     Attributes:
         operators: position = index in the specification.
         root: where batches go in.
@@ -47,9 +51,9 @@ class ChainPlan:
         consumers: all of them.
     """
 
-    def __init__(self, spec: ChainSpec) -> None:
+    def __init__(self, spec: ChainSpec, create: Callable[[OperatorSpec], Operator] = create_operator) -> None:
         self.spec = spec
-        self.operators: list[Operator] = [create_operator(operator) for operator in spec.operators]
+        self.operators: list[Operator] = [create(operator) for operator in spec.operators]
         self.stages: list[Stage] = []
         self.stage_of: dict[int, Stage] = {}
         self.consumers = [operator for operator in self.operators if isinstance(operator, Consumer)]

@@ -18,7 +18,7 @@ Place = tuple[str, str]
 """Id of the operator, name of its part."""
 
 
-class Written(NamedTuple):
+class WrittenPart(NamedTuple):
     """What a checkpoint has of a part.
 
     Attributes:
@@ -39,15 +39,15 @@ class Bases:
 
     def __init__(self, ratio: float) -> None:
         self.ratio = ratio
-        self._written: dict[Place, dict[int, Written]] = {}
+        self._written: dict[Place, dict[int, WrittenPart]] = {}
 
-    def of(self, place: Place, options: Mapping[str, Any]) -> tuple[int | None, Written]:
+    def of(self, place: Place, options: Mapping[str, Any]) -> tuple[int | None, WrittenPart]:
         """The checkpoint that a barrier lets a part build on, and what that one has; None if there is nothing."""
         number = int(options.get(BASE, 0))
         known = self._written.get(place, {})
         self._written[place] = known = {id_: written for id_, written in known.items() if id_ >= number}
-        return (number, known[number]) if number in known else (None, Written())
+        return (number, known[number]) if number in known else (None, WrittenPart())
 
-    def written(self, place: Place, checkpoint_id: int, written: Written) -> None:
+    def written(self, place: Place, checkpoint_id: int, written: WrittenPart) -> None:
         """A part was written for a checkpoint, which may become complete, or was restored from it."""
         self._written.setdefault(place, {})[checkpoint_id] = written

@@ -66,7 +66,7 @@ def restore_operators(
             restore.checkpoint_id,
             info.subtask,
             info.parallelism,
-            {name: [_Written(part, groups, opened) for part in parts] for name, parts in written.keyed.items()},
+            {name: [_StateInStorage(part, groups, opened) for part in parts] for name, parts in written.keyed.items()},
             [_operator(part, opened) for part in written.operator],
             written.splits,
             [
@@ -96,7 +96,7 @@ def _infos(states: Iterable[Mapping[str, Any]]) -> list[StateInfo]:
     return [StateInfo.from_json(dict(state)) for state in states]
 
 
-class _Written(WrittenState):
+class _StateInStorage(WrittenState):
     """What is written in the checkpoint storage."""
 
     def __init__(self, part: KeyedState, groups: range, opened: _Opened) -> None:

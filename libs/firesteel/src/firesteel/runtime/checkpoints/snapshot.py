@@ -18,7 +18,7 @@ from firesteel.checkpoint.subtask_state import (
 from firesteel.functions.two_phase import Committable
 from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.aligner import Arrived
-from firesteel.runtime.checkpoints.bases import Bases, Written
+from firesteel.runtime.checkpoints.bases import Bases, WrittenPart
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
@@ -26,7 +26,7 @@ from firesteel.runtime.operators import KeyedPart, Operator
 from firesteel.state.snapshots import KeyedSnapshot, Purpose
 
 
-class _Part(NamedTuple):
+class _PartSnapshot(NamedTuple):
     """A part of an operator on its way out; its index in the list is its number in the upload."""
 
     operator: Operator
@@ -34,7 +34,7 @@ class _Part(NamedTuple):
     """None: operator state."""
     snapshot: KeyedSnapshot
     key_groups: tuple[int, int]
-    base: Written = Written()
+    base: WrittenPart = WrittenPart()
     """What the checkpoint has that this one builds on."""
 
     @property
@@ -77,7 +77,7 @@ class TaskSnapshot:
         self.arrived, self.upload, self.last = arrived, upload, finished
         self.checkpoint_id = arrived.barrier.checkpoint_id
         self._operators, self._source = operators, source
-        self._parts: list[_Part] = []
+        self._parts: list[_PartSnapshot] = []
         self._position = 0
         self._committables: dict[str, tuple[tuple[int, tuple[Committable, ...]], ...]] = {}
         self._keys: dict[str, KeyKinds | None] = {}
@@ -100,21 +100,21 @@ class TaskSnapshot:
             self._keys[operator.spec.id] = operator.key_kinds()
             for name, part in operator.snapshot_parts().items():
                 self._parts.append(self._begin(operator, name, part))
-            self._parts.append(_Part(operator, None, operator.operator_state.snapshot(), (0, 0)))
+            self._parts.append(_PartSnapshot(operator, None, operator.operator_state.snapshot(), (0, 0)))
 
-    def _begin(self, operator: Operator, name: str, part: KeyedPart) -> _Part:
+    def _begin(self, operator: Operator, name: str, part: KeyedPart) -> _PartSnapshot:
         groups = operator.key_groups[0], operator.key_groups[-1]
         if self._bases is None:
             options = self.arrived.barrier.options
             canonical = savepoints.OPTION in options and options.get(savepoints.FORMAT_OPTION) != savepoints.NATIVE
             purpose = Purpose(self.checkpoint_id, canonical=canonical)
-            return _Part(operator, name, part.snapshot(purpose=purpose), groups)
+            return _PartSnapshot(operator, name, part.snapshot(purpose=purpose), groups)
         number, base = self._bases.of((operator.spec.id, name), self.arrived.barrier.options)
         purpose = Purpose(self.checkpoint_id, True, number, self._bases.ratio)
         snapshot = part.snapshot(purpose=purpose)
         if snapshot.shared:
             self.upload.share(len(self._parts))
-        return _Part(operator, name, snapshot, groups, base)
+        return _PartSnapshot(operator, name, snapshot, groups, base)
 
     @property
     def reused(self) -> int:
@@ -176,7 +176,7 @@ class TaskSnapshot:
                 written = (*part.reused, *written)
                 if self._bases is not None:
                     place = part.operator.spec.id, part.name
-                    self._bases.written(place, self.checkpoint_id, Written(written, files))
+                    self._bases.written(place, self.checkpoint_id, WrittenPart(written, files))
                 made = KeyedState(states, part.key_groups, written, files)
                 keyed.setdefault(part.operator.spec.id, {})[part.name] = made
         found: dict[str, OperatorSubtaskState] = {}

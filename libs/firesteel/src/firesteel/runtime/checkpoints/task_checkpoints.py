@@ -24,7 +24,7 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import Barrier, CancelBarrier, InBand
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.aligner import Arrived
-from firesteel.runtime.checkpoints.bases import Bases, Written
+from firesteel.runtime.checkpoints.bases import Bases, WrittenPart
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.restore import OpenState, open_inline
@@ -195,7 +195,7 @@ class TaskCheckpoints:
             written, own = restore.operators.get(operator.spec.id), operator.key_groups
             for name, parts in () if written is None else written.keyed.items():
                 if len(parts) == 1 and parts[0].key_groups == (own[0], own[-1]):
-                    has = Written(parts[0].handles, parts[0].files)
+                    has = WrittenPart(parts[0].handles, parts[0].files)
                     self._bases.written((operator.spec.id, name), restore.checkpoint_id, has)
 
     def offer(self, element: InBand) -> bool:

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +61,8 @@ CONTENTS: Final = "firesteel-rocksdb.json"
 FORMAT: Final = 1
 FORMAT_WITH_TIMERS: Final = 2
 """Of those whose timers are in tables; else what is written can be read by versions that know of none such."""
+_TOGETHER: Final = 256
+"""Entries that are brought to another type at a time."""
 _SNAPSHOT: Final = "snapshot-"
 """Folders of linked files."""
 
@@ -152,7 +155,7 @@ class _ChunksOf(WrittenState):
 class RocksDBKeyedState(HeapKeyedState):
     """All keyed state of one operator of one subtask."""
 
-    __slots__ = ("_closed", "_columns", "_directory", "_incarnation", "_names", "_settings", "_store")
+    __slots__ = ("_closed", "_columns", "_directory", "_in_use", "_incarnation", "_names", "_settings", "_store")
 
     def __init__(self, parameters: KeyedStateParameters, settings: RocksDBSettings) -> None:
         super().__init__(parameters)
@@ -162,6 +165,8 @@ class RocksDBKeyedState(HeapKeyedState):
         self._incarnation = uuid.uuid4().hex[:16]
         self._names: dict[str, str] = {}
         self._closed = False
+        self._in_use = threading.Lock()
+        """Held by who closes the database, and by who brings entries to their new type elsewhere."""
         self._columns: dict[str, ColumnsOnDisk] = {}
 
     @property
@@ -216,16 +221,36 @@ class RocksDBKeyedState(HeapKeyedState):
             table.info = info
             return table
         made = self._opened().table(info)
-        try:
-            for part, convert in zip(restored, converters, strict=True):
-                for key, value in part.table.items():
-                    made[key] = value if convert is None else convert(value)
-        except LostKeysError as error:
-            self._opened().drop(made)
-            raise StateMigrationError(info.name, error.field, error.reason) from None
-        for part in restored:
-            self._opened().drop(_table_of(part))
+
+        def fill() -> None:
+            try:
+                for part, convert in zip(restored, converters, strict=True):
+                    self._bring(_table_of(part), convert, made)
+            except LostKeysError as error:
+                raise StateMigrationError(info.name, error.field, error.reason) from None
+            with self._in_use:
+                if self._store is not None:
+                    for part in restored:
+                        self._store.drop(_table_of(part))
+
+        if restored:
+            self._migrate(fill)
         return made
+
+    def _bring(self, old: RocksTable, convert: Callable[[Any], Any] | None, made: RocksTable) -> None:
+        """Entries into another table, some at a time: between them another thread may close the database, and the rest
+        is of no use to anybody. What the user has given runs while nobody has to wait for it."""
+        entries = iter(old.items())
+        while True:
+            with self._in_use:
+                some = list(islice(entries, _TOGETHER)) if self._store is not None else []
+            converted = some if convert is None else [(key, convert(value)) for key, value in some]
+            with self._in_use:
+                if self._store is not None:
+                    for key, value in converted:
+                        made[key] = value
+            if len(some) < _TOGETHER:
+                return
 
     def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
         return TableSweeper(table, life, DROPS[kind.name])
@@ -242,6 +267,7 @@ class RocksDBKeyedState(HeapKeyedState):
 
     def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
         """Each key that has state without a namespace, once; not all of them in memory."""
+        self._catch_up()
         tables: list[Any] = []
         for part in self._all_parts():
             info = part.info
@@ -443,9 +469,10 @@ class RocksDBKeyedState(HeapKeyedState):
         self._parts.clear()
         self._declared.clear()
         self.key = NO_KEY
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        with self._in_use:
+            store, self._store = self._store, None
+            if store is not None:
+                store.close()
         self._closed = True
         if self._directory:
             self._remove_directory()

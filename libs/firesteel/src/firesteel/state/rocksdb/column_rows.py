@@ -33,7 +33,7 @@ _SIZED: Final = struct.Struct(">BI")
 _LAYOUT: Final = struct.Struct(">H")
 
 
-class _Part(ABC):
+class _KeyColumn(ABC):
     """One column of keys."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class _Part(ABC):
         """The column of rows, each of which has its part at a place, which is moved behind it."""
 
 
-class _Words(_Part):
+class _Words(_KeyColumn):
     """Numbers, dates, times and Booleans."""
 
     def __init__(self, data_type: pa.DataType) -> None:
@@ -78,7 +78,7 @@ class _Words(_Part):
         return self.column(np.frombuffer(data, np.uint8).reshape(len(rows), _WORD))
 
 
-class _Sized(_Part):
+class _Sized(_KeyColumn):
     """Texts, and what else has no fixed width."""
 
     def __init__(self, data_type: pa.DataType) -> None:

@@ -1,7 +1,9 @@
 package firesteel.spark;
 
 import java.util.Properties;
+import org.apache.spark.ExceptionFailure;
 import org.apache.spark.SparkContext;
+import org.apache.spark.TaskFailedReason;
 import org.apache.spark.TaskNotSerializableException;
 import org.apache.spark.scheduler.ExternalClusterManager;
 import org.apache.spark.scheduler.SchedulerBackend;
@@ -64,31 +66,57 @@ public final class SlotsClusterManager implements ExternalClusterManager {
     public TaskSetManager createTaskSetManager(TaskSet tasks, int attempts) {
       Properties properties = tasks.properties();
       boolean isSlot = properties != null && Slots.POOL.equals(properties.getProperty(Slots.POOL_PROPERTY));
-      return isSlot || spareCores == 0
-          ? super.createTaskSetManager(tasks, attempts)
-          : new BoundedTasks(this, tasks, attempts);
+      return isSlot ? super.createTaskSetManager(tasks, attempts) : new BoundedTasks(this, tasks);
     }
 
-    /** How many tasks of bounded stages run on an executor. */
+    /** How many tasks of bounded stages run on an executor; those of jobs that hold slots for it do not count. */
     int boundedTasksOn(String executor) {
       int count = 0;
       for (java.util.Map.Entry<Object, TaskSetManager> task : taskIdToTaskSetManager().entrySet()) {
-        if (task.getValue() instanceof BoundedTasks) {
+        if (task.getValue() instanceof BoundedTasks && ((BoundedTasks) task.getValue()).run == null) {
           Option<TaskInfo> info = task.getValue().taskInfos().get(task.getKey());
           count += info.isDefined() && info.get().executorId().equals(executor) ? 1 : 0;
         }
       }
       return count;
     }
+
+    /** How many tasks of a run (`Stages`) are under way. */
+    int tasksOf(String run) {
+      int count = 0;
+      for (TaskSetManager tasks : taskIdToTaskSetManager().values()) {
+        count += tasks instanceof BoundedTasks && run.equals(((BoundedTasks) tasks).run) ? 1 : 0;
+      }
+      return count;
+    }
   }
 
-  /** Tasks of a bounded stage: they take no more cores of an executor than are spare. */
+  /**
+   * Tasks of a bounded stage. Those of a run (`Stages`) take as many cores as the job has slots, others no more of an
+   * executor than are spare. What user code raises is not tried again.
+   */
   private static final class BoundedTasks extends TaskSetManager {
-    private final Scheduler scheduler;
+    private static final int ATTEMPTS = 4;
+    private static final String FAILURE = "FIRESTEEL_FAILURE ";
 
-    BoundedTasks(Scheduler scheduler, TaskSet tasks, int attempts) {
-      super(scheduler, tasks, attempts, scheduler.healthTrackerOpt(), new SystemClock());
+    private final Scheduler scheduler;
+    private final String run;
+    private final int cores;
+
+    BoundedTasks(Scheduler scheduler, TaskSet tasks) {
+      super(scheduler, tasks, ATTEMPTS, scheduler.healthTrackerOpt(), new SystemClock());
+      Properties properties = tasks.properties() == null ? new Properties() : tasks.properties();
       this.scheduler = scheduler;
+      this.run = properties.getProperty(Stages.RUN_PROPERTY);
+      this.cores = Integer.parseInt(properties.getProperty(Stages.CORES_PROPERTY, "0"));
+    }
+
+    @Override
+    public void handleFailedTask(long task, Enumeration.Value state, TaskFailedReason reason) {
+      super.handleFailedTask(task, state, reason);
+      if (reason instanceof ExceptionFailure && reason.toErrorString().contains(FAILURE)) {
+        abort(reason.toErrorString(), Option.empty());
+      }
     }
 
     @Override
@@ -99,7 +127,11 @@ public final class SlotsClusterManager implements ExternalClusterManager {
         scala.math.BigDecimal cores,
         Map<String, Map<String, Object>> resources)
         throws TaskNotSerializableException {
-      if (scheduler.boundedTasksOn(executor) >= scheduler.spareCores) {
+      boolean full =
+          run == null
+              ? scheduler.spareCores > 0 && scheduler.boundedTasksOn(executor) >= scheduler.spareCores
+              : scheduler.tasksOf(run) >= this.cores;
+      if (full) {
         return new Tuple3<>(Option.empty(), false, -1);
       }
       return super.resourceOffer(executor, host, locality, cores, resources);

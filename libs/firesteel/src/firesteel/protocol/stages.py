@@ -1,0 +1,118 @@
+"""Stages of bounded jobs as they travel from the JobMaster to the fleet, and what comes back. Plain data.
+
+A *run* is one Spark job: all stages of a job, or the one that commits what they have prepared. The fleet obeys: which
+task reads what was decided by the JobMaster. What a stage does stands in ``Stage.task``, which only the tasks read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+FAILURE: Final = "FIRESTEEL_FAILURE "
+"""In front of a plain ``TaskFailure`` in what a task raises: Spark does not try it again (``SlotsClusterManager``)."""
+REPORT, COLLECTED, STDOUT = b"R"[0], b"C"[0], b"O"[0]
+"""First byte of what a task tells: JSON about itself, results for the client (their number in 8 bytes, then a pickled
+list), what it printed."""
+
+
+@dataclass(frozen=True)
+class StageTaskInput:
+    """What one task of a stage reads.
+
+    Attributes:
+        own: what it is told itself; None = it reads outputs of other stages.
+        plain: pieces without keys, in order: number of the input, number in ``Stage.reads``, first partition, the one
+            behind the last.
+        keyed: pieces with keys, in the same form; of all of them adjacent partitions come together.
+    """
+
+    own: str | None = None
+    plain: tuple[tuple[int, int, int, int], ...] = ()
+    keyed: tuple[tuple[int, int, int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage.
+
+    Attributes:
+        id: of the vertex.
+        name: for people.
+        reads: ids of the stages whose outputs it reads.
+        tasks: one for each.
+        partitions: of its output; what it reports goes into the last one.
+        task: what its tasks do, for ``firesteel.runtime.bounded``.
+    """
+
+    id: str
+    name: str
+    reads: tuple[str, ...]
+    tasks: tuple[StageTaskInput, ...]
+    partitions: int
+    task: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        tasks = [{"own": t.own, "plain": t.plain, "keyed": t.keyed} for t in self.tasks]
+        return {
+            "id": self.id, "name": self.name, "reads": self.reads, "tasks": tasks, "partitions": self.partitions,
+            "task": dict(self.task),
+        }  # fmt: skip
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Stage:
+        """Read what ``to_plain`` gave."""
+        tasks = tuple(
+            StageTaskInput(t["own"], tuple(map(tuple, t["plain"])), tuple(map(tuple, t["keyed"])))
+            for t in plain["tasks"]
+        )
+        return cls(plain["id"], plain["name"], tuple(plain["reads"]), tasks, plain["partitions"], plain["task"])
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """A run.
+
+    Attributes:
+        id: no other run has it.
+        description: for Spark's user interface.
+        cores: so many tasks may be under way at once: the job has as many slots.
+        stages: each behind those that it reads.
+        blobs: what tasks need of the job, by SHA-256. Nobody but the tasks looks into them.
+    """
+
+    id: str
+    description: str
+    cores: int
+    stages: tuple[Stage, ...]
+    blobs: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class RunLook:
+    """What can be seen of a run.
+
+    Attributes:
+        state: ``unknown``, ``running``, ``done`` or ``failed``.
+        message: why it failed.
+        progress: by id of the stage: tasks, active, complete and failed ones, number of the stage in Spark.
+    """
+
+    state: str
+    message: str = ""
+    progress: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def failure_in(message: str) -> dict[str, Any] | None:
+    """The plain ``TaskFailure`` in what Spark says about a failed job, if user code has raised it."""
+    at = message.find(FAILURE + "{")
+    if at < 0:
+        return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(message[at + len(FAILURE) :])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

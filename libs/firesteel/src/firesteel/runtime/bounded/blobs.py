@@ -1,0 +1,126 @@
+"""What goes through Spark's shuffle: batches as bytes, and what a stage tells the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from firesteel.protocol.stages import COLLECTED, REPORT, STDOUT
+from firesteel.runtime.batch import Batch, InBand, alike, merge
+from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
+from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.exchange.sizes import values_bytes
+
+__all__ = ["COLLECTED", "MARKER", "REPORT", "STDOUT", "ShuffleChannel", "Shuffled", "read_batch", "read_marker"]
+
+MARKER: Final = 0
+"""First byte of what Spark puts in front of each piece (``StageInput.java``)."""
+BLOB_BYTES: Final = 256 * 1024
+"""About so many bytes of records become one blob."""
+BUFFERED_BYTES: Final = 32 << 20
+"""Of all partitions together; then each of them becomes a blob."""
+_PARTITION_BYTES: Final = 8
+
+
+def read_marker(element: bytes) -> int:
+    """Which input the blobs behind a marker are for; -1: the next ones belong to another bucket of keys."""
+    return int.from_bytes(element[1:5], "big", signed=True)
+
+
+def read_batch(element: bytes, peer: str) -> Batch:
+    """The batch of a blob."""
+    return MessageReader(peer).loads(bytearray(element))
+
+
+class Shuffled:
+    """What a task gives to Spark: a partition and a blob in turn.
+
+    Attributes:
+        bytes_out: of all blobs of records so far.
+    """
+
+    def __init__(self) -> None:
+        self._out: list[bytes] = []
+        self.bytes_out = 0
+        self._channels: list[ShuffleChannel] = []
+        self._buffered = 0
+
+    def channel(self, edge: int, up: int, partition: int) -> ShuffleChannel:
+        """Where the records of a partition go."""
+        made = ShuffleChannel(self, edge, up, partition)
+        self._channels.append(made)
+        return made
+
+    def buffered(self, size: int) -> None:
+        """So many more bytes wait in a channel; fewer, if it is negative."""
+        self._buffered += size
+        if self._buffered > BUFFERED_BYTES:
+            self.flush()
+
+    def emit(self, partition: int, blob: bytes) -> None:
+        """Give a blob."""
+        self._out.append(partition.to_bytes(_PARTITION_BYTES, "big"))
+        self._out.append(blob)
+
+    def flush(self) -> None:
+        """All that waits becomes blobs."""
+        for channel in self._channels:
+            channel.flush()
+
+    def take(self) -> Iterator[bytes]:
+        """What was given since the last time."""
+        out, self._out = self._out, []
+        return iter(out)
+
+
+class ShuffleChannel(OutputChannel):
+    """Records on their way to a partition of Spark's shuffle. It has always room: Spark spills."""
+
+    def __init__(self, shuffled: Shuffled, edge: int, up: int, partition: int) -> None:
+        super().__init__(ChannelId(edge, up, partition))
+        self._shuffled, self._partition = shuffled, partition
+        self._parts: list[Batch] = []
+        self._bytes = 0
+
+    def write(self, batch: Batch) -> None:
+        """See ``OutputChannel``."""
+        if self._parts and not alike(self._parts[-1], batch):
+            self.flush()
+        self._parts.append(batch)
+        self.records_out += len(batch)
+        size = max(1, values_bytes(batch.values))
+        self._bytes += size
+        self._shuffled.buffered(size)
+        if self._bytes >= BLOB_BYTES:
+            self.flush()
+
+    def send(self, element: InBand) -> None:
+        """Event time ends where input ends; nobody has to be told."""
+
+    def flush(self) -> None:
+        """See ``OutputChannel``."""
+        parts, self._parts = self._parts, []
+        if not parts:
+            return
+        self._shuffled.buffered(-self._bytes)
+        self._bytes = 0
+        segments, _ = MessageWriter().dumps(merge(parts))
+        blob = b"".join(segments)
+        self.bytes_out += len(blob)
+        self._shuffled.bytes_out += len(blob)
+        self._shuffled.emit(self._partition, blob)
+
+    def end(self) -> None:
+        """See ``OutputChannel``."""
+        self.flush()
+
+    def close(self) -> None:
+        """See ``OutputChannel``."""
+        self._parts = []
+
+
+def plain_report(report: dict[str, Any]) -> bytes:
+    """What a task says about itself."""
+    import json
+
+    return bytes((REPORT,)) + json.dumps(report, separators=(",", ":")).encode()

@@ -1,0 +1,328 @@
+"""A task of a bounded stage: what Spark gives goes through a vertex's chain, and what comes out back to Spark.
+
+The chain is the runtime's: the same stages and operators as in a slot, moved by the same executor. What differs is what
+Flink's batch mode wants: event time stands still until input ends, and an operator with keys gets all records of a key
+together. Its state is that of one bucket of keys, and is thrown away behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from firesteel.config import Settings
+from firesteel.config.options import BATCH_MAX_COLUMNAR_RECORDS, BATCH_MAX_RECORDS, METRICS_MAX_PER_TASK
+from firesteel.core.clock import Clock
+from firesteel.functions.source import Split
+from firesteel.graph.physical import downstream_channels
+from firesteel.graph.specs import ChainSpec, PartitionerKind
+from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, InputBatch, Watermark
+from firesteel.runtime.bounded.blobs import (
+    COLLECTED,
+    MARKER,
+    STDOUT,
+    Shuffled,
+    plain_report,
+    read_batch,
+    read_marker,
+)
+from firesteel.runtime.bounded.buckets import Bucket
+from firesteel.runtime.bounded.commit import CHECKPOINT, plain_committable
+from firesteel.runtime.bounded.operators import LastReduce, create_bounded_operator
+from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
+from firesteel.runtime.chain.initialization import SnapshotContext
+from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.operators import CollectOperator, KeyedColumns, KeyedTransform, SinkOperator
+from firesteel.runtime.operators.windows import WindowTransform
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel.state.heap import HeapKeyedState
+
+FETCHED_BYTES = 4 << 20
+
+
+class _HeapBackend(StateBackend):
+    """State of one bucket of keys needs no other one."""
+
+    name = "batch"
+
+    def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
+        """See ``StateBackend``."""
+        return HeapKeyedState(parameters)
+
+
+class BoundedTask:
+    """One attempt of one task.
+
+    Args:
+        task: what the stage does; see ``firesteel_jobmaster.stages``.
+        info: of the task.
+        chain: of the vertex.
+        clock: injected.
+    """
+
+    def __init__(self, task: Mapping[str, Any], info: TaskInfo, chain: ChainSpec, clock: Clock) -> None:
+        self._task, self._info, self._clock = task, info, clock
+        self._settings = Settings(dict(task["config"]), "job")
+        self._loop, self._guard, self._token = TaskLoop(clock), Guard(), CancelToken(info.full_name)
+        self._errors: list[BaseException] = []
+        self._loop.on_error = self._errors.append
+        self._shuffled = Shuffled()
+        self._bytes_in = 0
+        self._text: list[str] = []
+        self._context = OperatorContext(
+            info,
+            clock,
+            write_stdout=self._text.append,
+            call_later=lambda seconds, call: self._call_later(seconds, call),
+            metrics=MetricRegistry(clock, self._settings.get(METRICS_MAX_PER_TASK)),
+        )
+        self._plan = plan = ChainPlan(chain, create_bounded_operator)
+        plan.use_state_backend(_HeapBackend(), info, clock)
+        self._collects = [operator for operator in plan.operators if isinstance(operator, CollectOperator)]
+        self._offsets = dict.fromkeys(range(len(self._collects)), 0)
+        self._make_outputs()
+        for stage in plan.async_stages:
+            stage.operator.on_results = lambda: self._loop.call_soon_threadsafe(_nothing)
+        self._executor = ChainExecutor(plan, self._guard, self._token)
+
+    def _call_later(self, seconds: float, call: Any) -> None:
+        self._loop.call_later(seconds, call)
+
+    def _make_outputs(self) -> None:
+        edges = {edge["edge"]: edge for edge in self._task["outputs"]}
+        rng = random.Random(f"{self._info.execution_id.rsplit('_', 1)[0]}")  # the same at each attempt
+        for spec in self._plan.spec.outputs:
+            edge, kind = edges[spec.edge], spec.partitioner
+            targets: Sequence[int]
+            if kind is PartitionerKind.HASH:
+                targets = range(edge["count"])
+            elif kind in (PartitionerKind.BROADCAST, PartitionerKind.GLOBAL):
+                targets = range(1)
+            else:
+                targets = downstream_channels(kind, self._info.subtask, self._info.parallelism, edge["count"])
+            channels = [
+                self._shuffled.channel(spec.edge, self._info.subtask, edge["base"] + target) for target in targets
+            ]
+            name = self._plan.operators[spec.operator_index].name
+            output = create_output(spec, name, channels, edge["max_parallelism"], rng)
+            self._plan.outlet_of(spec).outputs.append(output)
+
+    # -- life
+
+    def run(self, elements: Iterator[bytes]) -> Iterator[bytes]:
+        """What the task gives: a partition and a blob in turn."""
+        plan, opened = self._plan, []
+        succeeded = False
+        self._guard.active = self._token
+        try:
+            for index, operator in enumerate(plan.operators):
+                operator.create(replace(self._context, stamp=plan.stage_of[index].stamp))
+            for index in reversed(range(len(plan.operators))):
+                operator = plan.operators[index]
+                opened.append(operator)
+                operator.open(replace(self._context, stamp=plan.stage_of[index].stamp))
+            for _ in self._source(elements) if self._task["source"] else self._inputs(elements):
+                yield from self._given()
+            self._executor.advance(Watermark(MAX_WATERMARK))
+            for _ in self._work_off(wait=True):
+                yield from self._given()
+            committables = self._finish()
+            self._shuffled.flush()
+            yield from self._given()
+            for operator in opened:
+                operator.close()
+            opened = []
+            yield from self._given()  # print, of a function that closes
+            yield from self._told(plain_report(self._report(committables)))
+            succeeded = True
+        finally:
+            if not succeeded:
+                self._executor.drop()
+                for consumer in plan.consumers:
+                    _carefully(consumer.abort)
+                for operator in opened:
+                    _carefully(operator.close)
+            self._loop.close()
+
+    def _finish(self) -> dict[str, list[Any]]:
+        """Sinks make all durable; what is to be committed, by operator."""
+        found: dict[str, list[Any]] = {}
+        for consumer in self._plan.consumers:
+            consumer.finish()
+            if isinstance(consumer, SinkOperator):
+                consumer.snapshot_state(SnapshotContext(CHECKPOINT, self._clock.epoch_ms()))
+                found[consumer.spec.id] = [plain_committable(one) for _, some in consumer.uncommitted() for one in some]
+        return found
+
+    def _report(self, committables: Mapping[str, Any]) -> dict[str, Any]:
+        executor, metrics = self._executor, self._context.metrics
+        return {
+            "vertex": self._task["vertex"],
+            "subtask": self._info.subtask,
+            "attempt": self._info.attempt,
+            "metrics": {
+                "numRecordsIn": executor.records_in,
+                "numRecordsOut": executor.records_out,
+                "numBytesIn": self._bytes_in,
+                "numBytesOut": self._shuffled.bytes_out,
+            },
+            "user-metrics": metrics.values(),
+            "user-counters": metrics.counters(),
+            "commit": committables,
+        }
+
+    # -- what goes in
+
+    def _source(self, elements: Iterator[bytes]) -> Iterator[None]:
+        head = self._plan.operators[0]
+        strategy, time = head.spec.extra.get("watermark_strategy"), None
+        if strategy is not None:
+            declared = head.spec.output_type or head.function.produced_type()
+            time = SourceTime(head.name, self._info.full_name, strategy, self._clock, head.coerce, declared)
+        source = SourceInput(
+            head.name,
+            head.function,
+            self._info,
+            self._clock,
+            self._token,
+            request_splits=_nothing,
+            on_readable=_nothing,
+            max_records=self._settings.get(BATCH_MAX_RECORDS),
+            max_columnar_records=self._settings.get(BATCH_MAX_COLUMNAR_RECORDS),
+            time=time,
+            runtime_context=TaskRuntimeContext(self._info, head.name, None, self._context.metrics),
+            operator=head,
+        )
+        source.run_on(self._loop, self._guard)
+        try:
+            source.open()
+            splits = [Split.from_plain(plain) for element in elements for plain in json.loads(bytes(element))]
+            source.add_splits(splits, True, 1)
+            while True:
+                got = source.poll()
+                self._check()
+                if isinstance(got, InputBatch):
+                    self._executor.feed(*got)
+                    yield from self._work_off()
+                elif isinstance(got, Watermark):
+                    continue  # event time stands still until the end
+                elif got is not None:
+                    return
+                else:
+                    self._loop.run_once()
+        finally:
+            _carefully(source.close)
+
+    def _inputs(self, elements: Iterator[bytes]) -> Iterator[None]:
+        edges = self._task["inputs"]
+        head, peer = self._plan.operators[0], self._info.full_name
+        by_key = isinstance(head, KeyedTransform) and not isinstance(head, LastReduce | WindowTransform)
+        selectors = head.spec.key_selectors if by_key else None
+        bucket, edge = Bucket(selectors), None
+        for element in elements:
+            if element[0] == MARKER:
+                number = read_marker(element)
+                if number < 0:
+                    yield from self._bucket(bucket)
+                    bucket = Bucket(selectors)
+                else:
+                    edge = edges[number]
+                continue
+            assert edge is not None
+            self._bytes_in += len(element)
+            batch = read_batch(element, peer)
+            if edge["keyed"]:
+                bucket.add(batch, edge["input"])
+            else:
+                self._executor.feed(batch, edge["input"])
+                yield from self._work_off()
+        yield from self._bucket(bucket)
+
+    def _bucket(self, bucket: Bucket) -> Iterator[None]:
+        """All records of some keys, and then the end of their time."""
+        if not len(bucket):
+            return
+        for one in bucket.ordered():
+            self._executor.feed(*one)
+            yield from self._work_off()
+        head = self._plan.operators[0]
+        if isinstance(head, KeyedTransform):
+            yield from self._end_of_keys(head)
+            head.keyed.forget()  # type: ignore[attr-defined] # it is on the heap
+        elif isinstance(head, KeyedColumns) and not hasattr(head, "windows"):
+            yield from self._end_of_keys(head)
+
+    def _end_of_keys(self, head: Any) -> Iterator[None]:
+        """Event time has ended for these keys, timers of the clock fire; then it begins anew for the next ones."""
+        executor, timers = self._executor, getattr(head, "heap_timers", None)
+        executor.advance(Watermark(MAX_WATERMARK))
+        yield from self._work_off()
+        while timers is not None and (timers.processing.earliest is not None or timers.event.earliest is not None):
+            executor.fire(MAX_WATERMARK)
+            yield from self._work_off()
+            timers.watermark = MIN_WATERMARK  # timers that those of the clock have set
+            executor.advance(Watermark(MAX_WATERMARK))
+            yield from self._work_off()
+        if timers is not None:
+            timers.watermark = MIN_WATERMARK
+        for stage in self._plan.stages:
+            stage.stamp.watermark = MIN_WATERMARK
+        if isinstance(head, WindowTransform):
+            head.make(head.runtime_context(self._context))
+
+    # -- what comes out
+
+    def _work_off(self, *, wait: bool = False) -> Iterator[None]:
+        """Steps until nothing is pending, or with ``wait`` nothing on its way; a yield when something may be taken."""
+        executor = self._executor
+        while True:
+            if executor.pending and not executor.waits:
+                self._guard.active = self._token
+                executor.step()
+                yield
+            elif executor.pending or (wait and not executor.empty):
+                self._loop.run_once()
+                self._check()
+            else:
+                return
+
+    def _check(self) -> None:
+        """What was done later may have failed."""
+        if self._errors:
+            raise self._errors[0]
+
+    def _given(self) -> Iterator[bytes]:
+        yield from self._shuffled.take()
+        for number, operator in enumerate(self._collects):
+            while (got := operator.fetch(self._offsets[number], FETCHED_BYTES)).count:
+                self._offsets[number] = got.offset + got.count
+                yield from self._told(bytes((COLLECTED,)) + got.count.to_bytes(8, "big") + got.data)
+        if self._text:
+            text = "".join(self._text)
+            self._text.clear()
+            yield from self._told(bytes((STDOUT,)) + text.encode(errors="surrogateescape"))
+
+    def _told(self, blob: bytes) -> Iterator[bytes]:
+        yield self._task["partition"].to_bytes(8, "big")
+        yield blob
+
+
+def _nothing() -> None:
+    """It is looked at anyhow."""
+
+
+def _carefully(call: Any) -> None:
+    """The task's fate is settled."""
+    try:
+        call()
+    except Exception:  # user code at its end
+        pass

@@ -1,0 +1,86 @@
+"""The last stage of a bounded job: shows what the sinks have prepared. It may be run again, by anybody."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from firesteel.core.clock import Clock
+from firesteel.functions.two_phase import Committable
+from firesteel.runtime.bounded.blobs import plain_report
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
+from firesteel.runtime.checkpoints.restored import OperatorRestored
+from firesteel.runtime.operators import SinkOperator, create_operator
+from firesteel.runtime.slot.user_code import load_chain
+from firesteel.runtime.task.interrupts import Guard
+from firesteel.runtime.task.loop import TaskLoop
+
+CHECKPOINT = 1
+"""Number under which sinks prepare: there is one checkpoint, at the end."""
+
+
+def plain_committable(one: Committable) -> list[Any]:
+    """As JSON-able data."""
+    return [one.version, base64.b64encode(one.data).decode()]
+
+
+def _committable(plain: Sequence[Any]) -> Committable:
+    return Committable(base64.b64decode(plain[1]), plain[0])
+
+
+def commit(
+    info: TaskInfo, clock: Clock, blobs: Mapping[str, bytes], elements: Sequence[bytes], partition: int
+) -> Iterator[bytes]:
+    """Commit what each subtask of each sink has prepared.
+
+    Args:
+        info: of this task.
+        clock: of this task.
+        blobs: of the job.
+        elements: JSON: a list of the chain's blob, the operator, subtask, parallelism, and its committables.
+        partition: for the report.
+    """
+    count = 0
+    for element in elements:
+        for work in json.loads(bytes(element)):
+            committables = [_committable(plain) for plain in work["committables"]]
+            _commit_one(info, clock, blobs[work["chain"]], work, committables)
+            count += len(committables)
+    report = {"vertex": info.execution_id, "subtask": 0, "attempt": info.attempt, "committed": count}
+    yield partition.to_bytes(8, "big")
+    yield plain_report(report)
+
+
+def _commit_one(
+    info: TaskInfo, clock: Clock, chain: bytes, work: Mapping[str, Any], committables: list[Committable]
+) -> None:
+    spec = next(one for one in load_chain(chain).operators if one.id == work["operator"])
+    sink = create_operator(spec)
+    assert isinstance(sink, SinkOperator)
+    loop, guard = TaskLoop(clock), Guard()
+    errors: list[BaseException] = []
+    loop.on_error = errors.append
+    subtask = TaskInfo(
+        info.job_id, info.job_name, info.execution_id, spec.name, work["subtask"], work["parallelism"],
+        info.max_parallelism, info.attempt, info.job_parameters,
+    )  # fmt: skip
+    context = OperatorContext(subtask, clock, call_later=lambda seconds, call: _later(loop, seconds, call))
+    sink.restored = OperatorRestored(CHECKPOINT, subtask.subtask, subtask.parallelism, committables=committables)
+    try:
+        guard.active = None
+        sink.create(context)
+        sink.open(context)
+        sink.commit()
+        while not sink.drained and not errors:
+            loop.run_once()
+        if errors:
+            raise errors[0]
+    finally:
+        sink.close()
+        loop.close()
+
+
+def _later(loop: TaskLoop, seconds: float, call: Any) -> None:
+    loop.call_later(seconds, call)

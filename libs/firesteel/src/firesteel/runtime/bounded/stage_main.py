@@ -1,0 +1,81 @@
+"""The function of all tasks of bounded stages. What a task does is plain data; user code comes as blobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import ProgramError
+from firesteel.protocol.stages import FAILURE
+from firesteel.runtime.bounded.bounded_task import BoundedTask
+from firesteel.runtime.bounded.commit import commit
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
+from firesteel.runtime.task.failures import describe_failure
+
+
+def stage_main(
+    task: Mapping[str, Any], blobs: Mapping[str, bytes], subtask: int, attempt: int, elements: Iterator[bytes]
+) -> Iterator[bytes]:
+    """Partitions and blobs in turn.
+
+    Args:
+        task: what the stage does (``firesteel_jobmaster.stages``).
+        blobs: of the job, by SHA-256.
+        subtask: number of the task in its stage.
+        attempt: no other attempt of it has this number.
+        elements: what it reads.
+
+    Raises:
+        RuntimeError: whatever was raised; holds a plain ``TaskFailure`` behind ``FAILURE``.
+    """
+    info = TaskInfo(
+        task["job_id"], task["job_name"], f"{task['vertex']}_{subtask}_{attempt}", task["name"], subtask,
+        task["parallelism"], task["max_parallelism"], attempt, task["job_parameters"],
+    )  # fmt: skip
+    try:
+        _prepare(task, blobs)
+        if task.get("commits"):
+            yield from commit(info, SystemClock(), blobs, list(elements), task["partition"])
+        else:
+            chain = load_chain(blob(blobs, task["chain"]))
+            yield from BoundedTask(task, info, chain, SystemClock()).run(elements)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        failure = json.dumps(describe_failure(error, info).to_plain())
+        raise RuntimeError(FAILURE + failure) from None
+
+
+def blob(blobs: Mapping[str, bytes], name: str) -> bytes:
+    """A blob, checked before anything is unpickled.
+
+    Raises:
+        ProgramError: it is another one.
+    """
+    content = blobs[name]
+    if hashlib.sha256(content).hexdigest() != name:
+        raise ProgramError(f"blob {name} was changed on its way")
+    return content
+
+
+def _prepare(task: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+    """The program's own modules are there."""
+    extend_path(task["python_path"])
+    for name in task["python_files"]:
+        folder = os.path.join(tempfile.gettempdir(), f"firesteel-{os.getuid()}-{os.getppid()}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            part = f"{path}.{os.getpid()}"
+            with open(part, "wb") as file:
+                file.write(blob(blobs, name))
+            os.replace(part, path)
+        extend_path([unpack(path, name)])
+    if task["main"]:
+        load_main(blob(blobs, task["main"]))

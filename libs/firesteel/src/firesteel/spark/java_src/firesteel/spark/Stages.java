@@ -1,0 +1,203 @@
+package firesteel.spark;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkJobInfo;
+import org.apache.spark.SparkStageInfo;
+import org.apache.spark.SparkStatusTracker;
+import org.apache.spark.api.java.JavaFutureAction;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.api.python.PairwiseRDD;
+import org.apache.spark.api.python.PythonPartitioner;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.shuffle.ShuffleWriteProcessor;
+import scala.Option;
+import scala.Product2;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+
+/**
+ * Bounded jobs in the driver: a run is one Spark job, whose stages Spark cuts at the shuffles between them. Called by
+ * py4j; each method is one round trip.
+ */
+public final class Stages {
+  /** How many tasks of a run may be under way at once; a property of its Spark job. */
+  static final String CORES_PROPERTY = "spark.firesteel.stageCores";
+
+  /** The name of the run that a Spark job belongs to. */
+  static final String RUN_PROPERTY = "spark.firesteel.run";
+
+  private static final Map<String, Run> RUNS = new ConcurrentHashMap<>();
+
+  private Stages() {}
+
+  private static final class Run {
+    final Map<String, ShuffleDependency<Object, byte[], byte[]>> outputs = new ConcurrentHashMap<>();
+    volatile JavaFutureAction<List<byte[]>> job = null;
+  }
+
+  /** A new run; one of the same name is dropped. */
+  public static void begin(JavaSparkContext spark, String run) {
+    drop(spark, run);
+    RUNS.put(run, new Run());
+  }
+
+  /**
+   * What a stage reads.
+   *
+   * @param spec for each task: length of its own bytes (-1 = it has none) and these; bucket bytes; number of pieces
+   *     without keys and these; number of those with keys, and these: input, stage, from, to.
+   * @param stages those that it reads, by number.
+   */
+  public static JavaRDD<byte[]> input(JavaSparkContext spark, String run, List<String> stages, byte[] spec) {
+    List<ShuffleDependency<Object, byte[], byte[]>> dependencies = new ArrayList<>();
+    for (String stage : stages) {
+      dependencies.add(RUNS.get(run).outputs.get(stage));
+    }
+    ByteBuffer in = ByteBuffer.wrap(spec);
+    StageInput.Part[] parts = new StageInput.Part[in.getInt()];
+    for (int i = 0; i < parts.length; i++) {
+      int length = in.getInt();
+      byte[] own = length < 0 ? null : new byte[length];
+      if (own != null) {
+        in.get(own);
+      }
+      long bucketBytes = in.getLong();
+      parts[i] = new StageInput.Part(i, own, pieces(in), pieces(in), bucketBytes);
+    }
+    return new StageInput(spark.sc(), dependencies, parts).toJavaRDD();
+  }
+
+  private static int[][] pieces(ByteBuffer in) {
+    int[][] found = new int[in.getInt()][4];
+    for (int[] piece : found) {
+      for (int k = 0; k < piece.length; k++) {
+        piece[k] = in.getInt();
+      }
+    }
+    return found;
+  }
+
+  /** What a stage gives: pairs of partition and bytes, kept as files of Spark's shuffle. */
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  public static void output(String run, String stage, JavaRDD<byte[]> pairs, int partitions) {
+    ClassTag<Object> number = (ClassTag) ClassTag$.MODULE$.apply(long.class);
+    ClassTag<byte[]> bytes = ClassTag$.MODULE$.apply(byte[].class);
+    SparkContext spark = pairs.rdd().sparkContext();
+    RDD<? extends Product2<Object, byte[]>> rdd;
+    spark.setCallSite(stage); // so is Spark's stage called
+    try {
+      rdd = (RDD) new PairwiseRDD(pairs.rdd());
+    } finally {
+      spark.clearCallSite();
+    }
+    RUNS.get(run).outputs.put(
+        stage,
+        new ShuffleDependency<Object, byte[], byte[]>(
+            rdd,
+            new PythonPartitioner(partitions, 0L),
+            new BlobSerializer(),
+            Option.empty(),
+            Option.empty(),
+            false,
+            new ShuffleWriteProcessor(),
+            number,
+            bytes,
+            bytes));
+  }
+
+  /** Runs everything that these results stand on. */
+  public static void submit(JavaSparkContext spark, String run, JavaRDD<byte[]> results, int cores, String description) {
+    SparkContext context = spark.sc();
+    context.addJobTag(tag(run));
+    context.setLocalProperty(CORES_PROPERTY, String.valueOf(cores));
+    context.setLocalProperty(RUN_PROPERTY, run);
+    context.setLocalProperty("spark.job.description", description);
+    try {
+      RUNS.get(run).job = results.collectAsync();
+    } finally {
+      context.setLocalProperty("spark.job.description", null);
+      context.setLocalProperty(RUN_PROPERTY, null);
+      context.setLocalProperty(CORES_PROPERTY, null);
+      context.removeJobTag(tag(run));
+    }
+  }
+
+  /** "unknown", "running", "done", or "failed: " and why. */
+  public static String state(String run) {
+    Run found = RUNS.get(run);
+    if (found == null || found.job == null) {
+      return "unknown";
+    }
+    if (!found.job.isDone()) {
+      return "running";
+    }
+    try {
+      found.job.get();
+      return "done";
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+      return "running";
+    } catch (ExecutionException | CancellationException failed) {
+      Throwable cause = failed.getCause() == null ? failed : failed.getCause();
+      return "failed: " + cause.getMessage();
+    }
+  }
+
+  /** A line for each stage that Spark knows of: its name, tasks, active, complete and failed ones, Spark's number. */
+  public static String progress(JavaSparkContext spark, String run) {
+    Run found = RUNS.get(run);
+    if (found == null || found.job == null) {
+      return "";
+    }
+    StringBuilder lines = new StringBuilder();
+    SparkStatusTracker tracker = spark.sc().statusTracker();
+    for (Integer job : found.job.jobIds()) {
+      Option<SparkJobInfo> info = tracker.getJobInfo(job);
+      if (info.isEmpty()) {
+        continue;
+      }
+      for (int stage : info.get().stageIds()) {
+        Option<SparkStageInfo> one = tracker.getStageInfo(stage);
+        if (one.isDefined()) {
+          SparkStageInfo s = one.get();
+          lines.append(s.name()).append('\t').append(s.numTasks()).append('\t').append(s.numActiveTasks());
+          lines.append('\t').append(s.numCompletedTasks()).append('\t').append(s.numFailedTasks());
+          lines.append('\t').append(stage).append('\n');
+        }
+      }
+    }
+    return lines.toString();
+  }
+
+  /** What came of a run that is done. */
+  public static List<byte[]> results(String run) throws Exception {
+    return RUNS.get(run).job.get();
+  }
+
+  /** Ends a run, if it still goes on, and removes the files of its shuffles. */
+  @SuppressWarnings("deprecation") // nor to forget one
+  public static void drop(JavaSparkContext spark, String run) {
+    Run found = RUNS.remove(run);
+    if (found == null) {
+      return;
+    }
+    spark.sc().cancelJobsWithTag(tag(run));
+    for (ShuffleDependency<Object, byte[], byte[]> output : found.outputs.values()) {
+      spark.env().shuffleManager().unregisterShuffle(output.shuffleId());
+      spark.sc().cleaner().get().doCleanupShuffle(output.shuffleId(), false);
+    }
+  }
+
+  private static String tag(String run) {
+    return "stages-" + run;
+  }
+}

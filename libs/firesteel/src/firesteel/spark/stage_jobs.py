@@ -1,0 +1,189 @@
+"""Runs of bounded stages in a Spark driver, for any fleet. What they do was decided by a JobMaster."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from firesteel.core.errors import FleetError
+from firesteel.protocol.stages import RunLook, StageRun, StageTaskInput
+from firesteel.spark.context import OwnContext, reason_of
+from firesteel.spark.own_thread import OwnThread
+from firesteel.spark.quiet import without_py4j_log
+from firesteel.spark.slot_jobs import ANSWER_SECONDS
+
+BUCKET_BYTES: Final = 8 << 20
+"""Of records with keys that a task holds at once, as they are in the shuffle; a key group is never divided."""
+START_SECONDS: Final = 60.0
+T = TypeVar("T")
+StageMain = Callable[[Mapping[str, Any], Mapping[str, bytes], int, int, Iterator[bytes]], Iterator[bytes]]
+"""What a task does: of a stage's ``task``, the blobs, its number, its attempt, what it reads."""
+
+
+class StageFunction:
+    """The function of all tasks of a stage.
+
+    Args:
+        stage_main: the pickled function, unpickled in here.
+        task: of the stage, as JSON.
+        blobs: of the job.
+    """
+
+    def __init__(self, stage_main: bytes, task: str, blobs: Mapping[str, bytes]) -> None:
+        self._stage_main, self._task, self._blobs = stage_main, task, dict(blobs)
+
+    def __call__(self, subtask: int, elements: Iterator[bytes]) -> Iterator[bytes]:
+        """What the task gives: partition and blob in turn."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = 0 if context is None else int(context.taskAttemptId())
+        main: StageMain = pickle.loads(self._stage_main)
+        return main(json.loads(self._task), self._blobs, subtask, attempt, elements)
+
+
+class StageJobs:
+    """Safe with any number of threads.
+
+    Args:
+        stage_main: what a task does; workers must be able to import it.
+    """
+
+    def __init__(self, stage_main: StageMain | None) -> None:
+        self._stage_main = None if stage_main is None else pickle.dumps(stage_main)
+        self._guard = threading.Lock()
+        self._link: tuple[OwnThread, OwnContext] | None = None
+
+    def connect(self, thread: OwnThread, context: OwnContext) -> None:
+        """Begin with this driver."""
+        with self._guard:
+            self._link = thread, context
+
+    def disconnect(self) -> None:
+        """End with it: nobody knows its runs any more."""
+        with self._guard:
+            self._link = None
+
+    def start(self, run: StageRun) -> None:
+        """Submit a run; one that was submitted before goes on.
+
+        Raises:
+            FleetError: the driver is not there, or refused.
+        """
+        if self._stage_main is None:
+            raise FleetError("this fleet runs no bounded stages")
+        try:
+            self._call(lambda context: self._submit(context, run), START_SECONDS)
+        except FleetError:
+            raise
+        except Exception as error:  # py4j raises whatever comes; the reason is told
+            raise FleetError(f"stages could not be started: {reason_of(error)}") from error
+
+    def look(self, run_id: str) -> RunLook:
+        """How it goes.
+
+        Raises:
+            FleetError: the driver is not there, or does not answer.
+        """
+
+        def look(context: OwnContext) -> RunLook:
+            stages = context.stages
+            with without_py4j_log():
+                state, _, message = str(stages.state(run_id)).partition(": ")
+                return RunLook(state, message, _progress(str(stages.progress(context.spark._jsc, run_id))))
+
+        try:
+            return self._call(look)
+        except TimeoutError as error:
+            raise FleetError("the Spark driver does not answer") from error
+
+    def results(self, run_id: str) -> list[bytes]:
+        """What the tasks of a run that is done have told, in no order.
+
+        Raises:
+            FleetError: the driver is not there, or does not answer.
+        """
+        return self._call(lambda context: [bytes(one) for one in context.stages.results(run_id)], START_SECONDS)
+
+    def drop(self, run_id: str) -> None:
+        """End a run, if it goes on, and remove what it has left. Nothing happens if it is not known."""
+        try:
+            self._call(lambda context: context.stages.drop(context.spark._jsc, run_id))
+        except (FleetError, TimeoutError):
+            return
+
+    def _call(self, what: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
+        with self._guard:
+            link = self._link
+        if link is None:
+            raise FleetError("the fleet is not running: stages can't be run")
+        thread, context = link
+        return thread.call(lambda: what(context), seconds)
+
+    def _submit(self, context: OwnContext, run: StageRun) -> None:
+        """On the own thread: the whole run is one Spark job; Spark cuts it into stages at the shuffles."""
+        assert self._stage_main is not None
+        from pyspark.core.rdd import RDD
+        from pyspark.serializers import NoOpSerializer
+
+        spark, stages = context.spark, context.stages
+        if str(stages.state(run.id)) != "unknown":
+            return
+        stages.begin(spark._jsc, run.id)
+        for stage in run.stages:
+            read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(_spec(stage.tasks)))
+            function: Any = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
+            pairs: Any = RDD(read, spark, NoOpSerializer()).mapPartitionsWithIndex(function, True)
+            pairs._bypass_serializer = True
+            stages.output(run.id, stage.id, pairs._jrdd, stage.partitions)
+        told = tuple((number, number, s.partitions - 1, s.partitions) for number, s in enumerate(run.stages))
+        names = [stage.id for stage in run.stages]
+        results = stages.input(spark._jsc, run.id, names, bytearray(_spec((StageTaskInput(plain=told),))))
+        stages.submit(spark._jsc, run.id, results, run.cores, run.description)
+
+
+class StagesFleet:
+    """The part of ``firesteel.protocol.fleet.Fleet`` that runs bounded stages."""
+
+    _stages: StageJobs
+
+    def start_stages(self, run: StageRun) -> None:
+        """See ``Fleet``."""
+        self._stages.start(run)
+
+    def look_at_stages(self, run_id: str) -> RunLook:
+        """See ``Fleet``."""
+        return self._stages.look(run_id)
+
+    def stage_results(self, run_id: str) -> list[bytes]:
+        """See ``Fleet``."""
+        return self._stages.results(run_id)
+
+    def drop_stages(self, run_id: str) -> None:
+        """See ``Fleet``."""
+        self._stages.drop(run_id)
+
+
+def _spec(tasks: tuple[StageTaskInput, ...]) -> bytes:
+    """As ``Stages.input`` reads it."""
+    parts = [struct.pack(">i", len(tasks))]
+    for task in tasks:
+        own = None if task.own is None else task.own.encode()
+        parts.append(struct.pack(">i", -1) if own is None else struct.pack(">i", len(own)) + own)
+        parts.append(struct.pack(">q", BUCKET_BYTES))
+        for pieces in (task.plain, task.keyed):
+            parts.append(struct.pack(">i", len(pieces)))
+            parts += [struct.pack(">4i", *piece) for piece in pieces]
+    return b"".join(parts)
+
+
+def _progress(lines: str) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for line in lines.splitlines():
+        name, *numbers = line.split("\t")
+        found[name] = tuple(map(int, numbers))
+    return found

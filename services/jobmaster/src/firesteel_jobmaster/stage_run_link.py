@@ -1,0 +1,140 @@
+"""Has the ResourceManager run the stages of a bounded job, and looks how they go."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from firesteel.core.backoff import pauses
+from firesteel.core.errors import RpcError
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.stages import RunLook
+from firesteel.service.lanes import Spawn
+from firesteel.service.retries import FIRST_PAUSE
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.resourcemanager import ResourceManagerLink
+
+logger = logging.getLogger(__name__)
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries of a call that was not answered."""
+LOOK_PAUSES = (0.03, 0.5)
+"""Seconds between two looks, at first and later."""
+
+
+class Owner(Protocol):
+    """Who is told."""
+
+    job_id: str
+    token: str
+
+    def stages_seen(self, run_id: str, look: RunLook) -> None:
+        """So far has a run come."""
+
+    def stages_ended(self, run_id: str, results: Sequence[bytes]) -> None:
+        """A run is done."""
+
+    def stages_failed(self, run_id: str, message: str) -> None:
+        """A run has failed, or is lost."""
+
+
+class StageRunLink:
+    """One run at a time.
+
+    Args:
+        owner: hears of it.
+        resourcemanager: has it run.
+        blob_address: where the job's blobs are, as of now.
+        spawn: runs what goes on until the job ends.
+    """
+
+    def __init__(
+        self, owner: Owner, resourcemanager: ResourceManagerLink, blob_address: Callable[[], str], spawn: Spawn
+    ) -> None:
+        self._owner, self._resourcemanager = owner, resourcemanager
+        self._blob_address, self._spawn = blob_address, spawn
+        self._wanted = ""
+
+    def run(self, order: do.RunStages) -> None:
+        """Have it run, and tell its owner what becomes of it."""
+        self._wanted = order.run_id
+        self._spawn(self._follow(order), f"stages {order.run_id}")
+
+    def drop(self, run_id: str) -> None:
+        """It is not wanted any more."""
+        if self._wanted == run_id:
+            self._wanted = ""
+        self._spawn(self._drop(run_id), f"end of stages {run_id}")
+
+    async def _drop(self, run_id: str) -> None:
+        try:
+            await self._resourcemanager.gateway().drop_stages(self._ref(run_id))
+        except RpcError as error:
+            logger.warning("stages %s may be left in Spark: %s", run_id, error)
+
+    def _ref(self, run_id: str, offset: int = 0) -> m.StageRunRef:
+        return m.StageRunRef(self._owner.job_id, run_id, offset, self._owner.token)
+
+    async def _follow(self, order: do.RunStages) -> None:
+        run_id = order.run_id
+        message = m.RunStages(
+            self._owner.job_id,
+            run_id,
+            order.description,
+            order.cores,
+            tuple(stage.to_plain() for stage in order.stages),
+            order.blobs,
+            self._blob_address(),
+            self._owner.token,
+        )
+        waits = pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        while self._wanted == run_id:
+            try:
+                await self._resourcemanager.gateway().run_stages(message)
+                break
+            except RpcError as error:  # the ResourceManager, the fleet or the Dispatcher may come back
+                if isinstance(error, RpcFault) and error.code is RpcCode.BAD_REQUEST:
+                    self._owner.stages_failed(run_id, str(error))
+                    return
+                logger.warning("stages can't be started, which is tried again: %s", error)
+            await asyncio.sleep(next(waits))
+        await self._watch(run_id)
+
+    async def _watch(self, run_id: str) -> None:
+        pause, longest = LOOK_PAUSES
+        silent = pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        while self._wanted == run_id:
+            try:
+                seen = await self._resourcemanager.gateway().look_at_stages(self._ref(run_id))
+                if seen.state == "done":
+                    results = await self._results(run_id)
+                    if self._wanted == run_id:
+                        self._owner.stages_ended(run_id, results)
+                    return
+            except RpcError as error:
+                logger.warning("nobody says how stages go, which is asked again: %s", error)
+                await asyncio.sleep(next(silent))
+                continue
+            if self._wanted != run_id:
+                return
+            if seen.state == "failed":
+                self._owner.stages_failed(run_id, seen.message)
+                return
+            if seen.state == "unknown":
+                self._owner.stages_failed(run_id, "the Spark driver was lost, and the stages with it")
+                return
+            progress = {stage: tuple(map(int, numbers)) for stage, numbers in seen.progress.items()}
+            self._owner.stages_seen(run_id, RunLook(seen.state, "", progress))
+            await asyncio.sleep(pause)
+            pause = min(longest, pause * 1.2)
+
+    async def _results(self, run_id: str) -> list[bytes]:
+        found: list[bytes] = []
+        while True:
+            some = await self._resourcemanager.gateway().stage_results(self._ref(run_id, len(found)))
+            found += [base64.b64decode(text) for text in some.results]
+            if some.end:
+                return found

@@ -1,0 +1,201 @@
+"""The stages of a bounded job: which task of which vertex reads which partitions of which output. Pure.
+
+Each vertex is a stage; Spark's shuffle is between two vertices that an edge connects. The output of a stage has the
+partitions of all edges that leave it, one behind the other, and a last one for what its tasks report:
+
+* HASH: a partition for each key group. A subtask reads its range, bucket by bucket (``StageInput.java``).
+* BROADCAST: one that all subtasks read; GLOBAL: one that the first one reads.
+* all others: one for each subtask.
+
+Of two inputs the broadcast one comes first, as in Flink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from firesteel.config import Settings
+from firesteel.config.options import PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.core.errors import GraphError
+from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
+from firesteel.graph.key_groups import key_group_range
+from firesteel.graph.specs import OperatorKind, PartitionerKind
+from firesteel.protocol.stages import Stage, StageTaskInput
+from firesteel_jobmaster.splits import EnumeratorFactory
+
+COMMIT: Final = "commit"
+"""Name of the stage that commits."""
+_KEYED: Final = frozenset(
+    kind.value
+    for kind in (
+        OperatorKind.KEYED_PROCESS, OperatorKind.KEYED_MAP, OperatorKind.KEYED_FLAT_MAP, OperatorKind.KEYED_FILTER,
+        OperatorKind.COLUMNS_AGGREGATE, OperatorKind.COLUMNS_WINDOW, OperatorKind.COLUMNS_PROCESS, OperatorKind.REDUCE,
+        OperatorKind.KEYED_CO_MAP, OperatorKind.KEYED_CO_FLAT_MAP, OperatorKind.KEYED_CO_PROCESS, OperatorKind.WINDOW,
+        OperatorKind.ALIGNED_WINDOW, OperatorKind.SESSION_WINDOW, OperatorKind.INTERVAL_JOIN,
+        OperatorKind.KEYED_BROADCAST_PROCESS,
+    )
+)  # fmt: skip
+
+
+def plan_stages(graph: JobGraph, create: EnumeratorFactory) -> tuple[Stage, ...]:
+    """All stages, each behind those that it reads.
+
+    Args:
+        graph: of a job in runtime mode BATCH.
+        create: makes an enumerator of a name and a configuration: all splits are handed out now.
+
+    Raises:
+        GraphError: a source can't be read so.
+        ProgramError: there is nothing where a source looks.
+        OSError: it can't look.
+    """
+    return tuple(_stage(graph, vertex, create) for vertex in graph.vertices)
+
+
+def plan_commit(graph: JobGraph, reports: Sequence[Mapping[str, Any]]) -> Stage | None:
+    """The stage that commits what the sinks have prepared; None = there is nothing.
+
+    Args:
+        graph: of the job.
+        reports: of all tasks.
+    """
+    work = [
+        {
+            "chain": graph.vertex(report["vertex"]).chain,
+            "operator": operator,
+            "subtask": report["subtask"],
+            "parallelism": graph.vertex(report["vertex"]).parallelism,
+            "committables": committables,
+        }
+        for report in reports
+        for operator, committables in report["commit"].items()
+        if committables
+    ]
+    if not work:
+        return None
+    task = {**_common(graph), "vertex": COMMIT, "name": "Commit", "parallelism": 1, "max_parallelism": 1}
+    own = StageTaskInput(json.dumps(work))
+    return Stage(COMMIT, "Commit", (), (own,), 1, {**task, "commits": True, "partition": 0})
+
+
+def _common(graph: JobGraph) -> dict[str, Any]:
+    parameters = Settings(dict(graph.config), "job").get(PIPELINE_GLOBAL_JOB_PARAMETERS)
+    return {
+        "job_id": graph.job_id,
+        "job_name": graph.name,
+        "job_parameters": dict(parameters or {}),
+        "config": dict(graph.config),
+        "main": graph.main_blob,
+        "python_path": list(graph.python_path),
+        "python_files": list(graph.python_files),
+    }
+
+
+def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Stage:
+    outputs, partitions = _outputs(graph, vertex)
+    inputs = sorted((edge for edge in graph.edges if edge.target == vertex.id), key=_reading_order)
+    keyed = {edge.index for edge in inputs if _is_keyed(edge, vertex)}
+    reads = tuple(dict.fromkeys(edge.source for edge in inputs))
+    tasks: tuple[StageTaskInput, ...]
+    if vertex.source is not None:
+        tasks = tuple(StageTaskInput(json.dumps(splits)) for splits in _splits(vertex, create))
+    else:
+        pieces = [list(_pieces(graph, vertex, inputs, reads, subtask)) for subtask in range(vertex.parallelism)]
+        tasks = tuple(
+            StageTaskInput(
+                plain=tuple(piece for edge, piece in own if edge.index not in keyed),
+                keyed=tuple(piece for edge, piece in own if edge.index in keyed),
+            )
+            for own in pieces
+        )
+    task = {
+        **_common(graph),
+        "vertex": vertex.id,
+        "name": vertex.name,
+        "parallelism": vertex.parallelism,
+        "max_parallelism": vertex.max_parallelism,
+        "chain": vertex.chain,
+        "source": vertex.source is not None,
+        "inputs": [{"input": edge.input_index, "keyed": edge.index in keyed} for edge in inputs],
+        "outputs": outputs,
+        "partition": partitions,
+    }
+    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task)
+
+
+def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], int]:
+    """Of each edge the first partition and how many it has; and how many there are in all."""
+    outputs, base = [], 0
+    for edge in graph.edges:
+        if edge.source == vertex.id:
+            target = graph.vertex(edge.target)
+            count = _partitions(edge, target)
+            outputs.append(
+                {"edge": edge.index, "base": base, "count": count, "max_parallelism": target.max_parallelism}
+            )
+            base += count
+    return outputs, base
+
+
+def _partitions(edge: JobEdge, target: JobVertex) -> int:
+    kind = PartitionerKind(edge.partitioner)
+    if kind is PartitionerKind.HASH:
+        return target.max_parallelism
+    return 1 if kind in (PartitionerKind.BROADCAST, PartitionerKind.GLOBAL) else target.parallelism
+
+
+def _reading_order(edge: JobEdge) -> tuple[bool, int]:
+    return edge.partitioner != PartitionerKind.BROADCAST.value, edge.index
+
+
+def _is_keyed(edge: JobEdge, target: JobVertex) -> bool:
+    return edge.partitioner == PartitionerKind.HASH.value and target.operators[0].kind in _KEYED
+
+
+def _pieces(
+    graph: JobGraph, vertex: JobVertex, inputs: Sequence[JobEdge], reads: Sequence[str], subtask: int
+) -> Iterator[tuple[JobEdge, tuple[int, int, int, int]]]:
+    """What a subtask reads of each input."""
+    for number, edge in enumerate(inputs):
+        outputs, _ = _outputs(graph, graph.vertex(edge.source))
+        base = next(output["base"] for output in outputs if output["edge"] == edge.index)
+        kind = PartitionerKind(edge.partitioner)
+        if kind is PartitionerKind.HASH:
+            first, last = key_group_range(subtask, vertex.parallelism, vertex.max_parallelism)
+        elif kind in (PartitionerKind.BROADCAST, PartitionerKind.GLOBAL):
+            if kind is PartitionerKind.GLOBAL and subtask:
+                continue
+            first = last = 0
+        else:
+            first = last = subtask
+        yield edge, (number, reads.index(edge.source), base + first, base + last + 1)
+
+
+def _splits(vertex: JobVertex, create: EnumeratorFactory) -> list[list[dict[str, Any]]]:
+    """The splits of each subtask, in turn."""
+    source = vertex.source
+    assert source is not None
+    if not source.bounded:
+        raise GraphError(f"source {vertex.name!r} is unbounded: runtime mode BATCH runs bounded sources only")
+    if source.coordinator is not None:
+        raise GraphError(
+            f"source {vertex.name!r} has an enumerator of its own (create_enumerator), which runtime mode BATCH does "
+            "not run in this version: use STREAMING"
+        )
+    enumerator = create(source.enumerator, source.config)
+    enumerator.start()
+    found: list[list[dict[str, Any]]] = [[] for _ in range(vertex.parallelism)]
+    while not enumerator.exhausted:
+        given = 0
+        for subtask, own in enumerate(found):
+            splits = enumerator.next_splits(subtask, vertex.parallelism)
+            given += len(splits)
+            own += [dict(split.to_plain()) for split in splits]
+        if not given and not enumerator.exhausted:
+            raise GraphError(
+                f"source {vertex.name!r} does not say all that there is to read at once ({source.enumerator}), which "
+                "runtime mode BATCH needs: use STREAMING"
+            )
+    return found

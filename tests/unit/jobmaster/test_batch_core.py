@@ -1,0 +1,294 @@
+"""Jobs in batch mode: what is decided when stages run, fail and end, and which task reads what."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from firesteel.connectors.enumerators import create_enumerator
+from firesteel.core.errors import GraphError
+from firesteel.graph.job_graph import JobEdge, JobGraph, OperatorInfo
+from firesteel.graph.key_groups import key_group_range
+from firesteel.protocol import messages as m
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.stages import COLLECTED, FAILURE, STDOUT, RunLook, Stage, StageTaskInput
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.batch_core import BatchCore, batch_settings
+from firesteel_jobmaster.restart_strategies import FixedDelay
+from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.stages import plan_commit, plan_stages
+from tests.unit.jobmaster.jobs import Driver, job, two_by_two, vertex, vertex_id, with_user_enumerator
+
+BATCH = {"execution.runtime-mode": "BATCH"}
+
+
+class Batch(Driver):
+    """A core of a job in batch mode."""
+
+    core: BatchCore
+
+    def __init__(self, graph: JobGraph, settings: JobMasterSettings | None = None, **arguments: Any) -> None:
+        super().__init__(graph)
+        self.core = BatchCore(graph, batch_settings(settings or JobMasterSettings()), self.clock, **arguments)
+
+    def begun(self) -> do.RunStages:
+        self.start()
+        self.offer(0, 1)
+        return self.seen(do.RunStages)[-1]
+
+    def told(self, commit: dict[str, list[Any]] | None = None, *more: bytes) -> list[bytes]:
+        """What the tasks of all stages tell; those of the last vertex have this to commit."""
+        found: list[bytes] = []
+        vertices = self.core.graph.job_graph.vertices
+        for number, one in enumerate(vertices):
+            found.append(b"\0" + number.to_bytes(4, "big"))
+            for subtask in range(one.parallelism):
+                plain = {
+                    "vertex": one.id, "subtask": subtask, "attempt": 3, "metrics": {"numRecordsIn": 5},
+                    "user-metrics": {}, "user-counters": [],
+                    "commit": (commit or {}) if number == len(vertices) - 1 else {},
+                }  # fmt: skip
+                found.append(b"R" + json.dumps(plain).encode())
+        return found + list(more)
+
+
+def user_failure(vertex_name: str = "V2", subtask: int = 1) -> str:
+    failure = TaskFailure("user", "builtins.ValueError", "boom", "Traceback", vertex_name=vertex_name, subtask=subtask)
+    return f"Job aborted: PythonException: RuntimeError: {FAILURE}{json.dumps(failure.to_plain())}\n\tat java.lang"
+
+
+def collecting() -> JobGraph:
+    return job(vertex(1, 2, splits=["a"]), vertex(2, 1, collects="c" * 32))
+
+
+def test_stages_begin_when_all_slots_are_there_and_take_as_many_cores() -> None:
+    d = Batch(two_by_two())
+    d.start()
+    d.offer(0)
+    assert not d.seen(do.RunStages)
+    d.offer(1)
+    (run,) = d.seen(do.RunStages)
+    assert run.cores == 2
+    assert [stage.id for stage in run.stages] == [vertex_id(1), vertex_id(2)]
+    assert not d.seen(do.SubmitSlot), "nothing runs in slots"
+    assert {d.state(id_) for id_ in d.ids()} == {"DEPLOYING"}
+
+
+def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
+    d = Batch(two_by_two())
+    run = d.begun()
+    d.did(d.core.stages_seen(run.run_id, RunLook("running", "", {vertex_id(1): (2, 1, 0, 0, 7)})))
+    assert [d.state(id_) for id_ in d.ids()] == ["RUNNING", "RUNNING", "DEPLOYING", "DEPLOYING"]
+    d.did(d.core.stages_ended("another", d.told()))
+    assert not d.core.is_terminal
+    d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", bytes((STDOUT,)) + b"1\n")))
+    assert d.core.state.name == "FINISHED"
+    assert d.seen(do.WriteOutput) == [do.WriteOutput("1\n")]
+    assert d.seen(do.DropStages) == [do.DropStages(run.run_id)]
+    assert len(d.seen(do.ReleaseSlot)) == 2
+    assert d.core.graph.executions()[0].metrics["numRecordsIn"] == 5
+
+
+def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({"op": [[1, "eA=="]]})))
+    assert not d.core.is_terminal
+    _, commit = d.seen(do.RunStages)
+    (stage,) = commit.stages
+    work = json.loads(stage.tasks[0].own or "")
+    assert [(one["operator"], one["subtask"], one["committables"]) for one in work] == [
+        ("op", 0, [[1, "eA=="]]),
+        ("op", 1, [[1, "eA=="]]),
+    ]
+    d.did(d.core.stages_ended(run.run_id, d.told({"op": [[1, "eA=="]]})))
+    assert len(d.seen(do.RunStages)) == 2, "an old answer begins nothing"
+    d.did(d.core.cancel("its user wants it"))
+    assert d.core.state.name == "RUNNING", "the results are being shown"
+    d.did(d.core.stages_failed(commit.run_id, "an executor was lost"))
+    assert d.core.state.name == "RUNNING"
+    d.did(d.core.timer_fired("commit-again"))
+    again = d.seen(do.RunStages)[-1]
+    assert again.stages == commit.stages
+    assert again.run_id not in (run.run_id, commit.run_id)
+    d.did(d.core.stages_ended(again.run_id, []))
+    assert d.core.state.name == "FINISHED"
+
+
+def test_a_commit_that_user_code_refuses_ends_the_job_whatever_the_strategy_says() -> None:
+    settings = JobMasterSettings(new_restart_strategy=lambda: FixedDelay(5, 0.0))
+    d = Batch(two_by_two(commits=True), settings)
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({"op": [[1, "eA=="]]})))
+    d.did(d.core.stages_failed(d.seen(do.RunStages)[-1].run_id, user_failure("Commit", 0)))
+    assert d.core.state.name == "FAILED"
+
+
+def test_a_users_exception_fails_the_job_with_its_place() -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    d.did(d.core.stages_failed(run.run_id, user_failure()))
+    assert d.core.state.name == "FAILED"
+    assert len(d.seen(do.RunStages)) == 1, "nothing is committed"
+    root = d.core.graph.root_failure
+    assert root is not None
+    assert (root.failure["message"], root.task_name) == ("boom", "V2 (2/2)#0")
+
+
+@pytest.mark.parametrize("message", [user_failure(), "Python worker exited unexpectedly"])
+def test_the_restart_strategy_has_all_stages_run_again(message: str) -> None:
+    settings = JobMasterSettings(new_restart_strategy=lambda: FixedDelay(1, 0.0))
+    d = Batch(two_by_two(), settings)
+    run = d.begun()
+    d.did(d.core.stages_failed(run.run_id, message))
+    d.did(d.core.timer_fired("restart"))
+    assert d.core.state.name == "RUNNING"
+    again = d.seen(do.RunStages)[-1]
+    assert again.run_id != run.run_id
+    d.did(d.core.stages_failed(run.run_id, message))
+    assert d.core.state.name == "RUNNING", "that was the run before"
+    d.did(d.core.stages_failed(again.run_id, message))
+    assert d.core.state.name == "FAILED"
+
+
+def test_cancelling_ends_the_run() -> None:
+    d = Batch(two_by_two())
+    run = d.begun()
+    d.did(d.core.cancel("its user wants it"))
+    assert d.core.state.name == "CANCELED"
+    assert d.seen(do.DropStages) == [do.DropStages(run.run_id)]
+    assert not d.seen(do.CancelSlotTasks)
+
+
+def test_a_lost_slot_harms_no_stage() -> None:
+    d = Batch(two_by_two())
+    run = d.begun()
+    d.did(d.core.fail_slot("tm", "tm-0", "killed"))
+    d.did(d.core.taskmanager_heartbeat("tm", m.ExecutionReport({}, {})))
+    assert d.core.state.name == "RUNNING"
+    d.did(d.core.stages_ended(run.run_id, d.told()))
+    assert d.core.state.name == "FINISHED"
+
+
+def test_results_are_given_when_all_has_succeeded_and_the_job_ends_with_them() -> None:
+    d = Batch(collecting())
+    run = d.begun()
+    operator = "c" * 32
+    assert d.core.give(operator, 0)[0] is None
+    pieces = [bytes((COLLECTED,)) + count.to_bytes(8, "big") + data for count, data in ((2, b"ab"), (1, b"c"))]
+    d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", *pieces)))
+    assert d.core.state.name == "RUNNING", "the client has not got them"
+    first, _ = d.core.give(operator, 0)
+    assert first is not None
+    assert (first.count, first.end, base64.b64decode(first.data)) == (2, False, b"ab")
+    last, instructions = d.core.give(operator, 2)
+    d.did(instructions)
+    assert last is not None
+    assert (last.count, last.end, base64.b64decode(last.data)) == (1, True, b"c")
+    assert d.core.state.name == "FINISHED"
+    assert d.core.give(operator, 2)[0] is not None, "the answer may have got lost"
+
+
+def test_no_results_of_a_failed_job_are_given() -> None:
+    d = Batch(collecting())
+    run = d.begun()
+    d.did(d.core.stages_failed(run.run_id, user_failure("V1", 0)))
+    given, _ = d.core.give("c" * 32, 0)
+    assert given is not None
+    assert (given.count, given.end, given.state) == (0, True, "FAILED")
+
+
+def test_a_job_that_may_have_committed_does_not_run_again() -> None:
+    d = Batch(two_by_two(commits=True), takeover=(1, "killed"))
+    d.did(d.core.start())
+    assert d.core.state.name == "FAILED"
+    assert not d.seen(do.ConnectResourceManager)
+    d = Batch(two_by_two(), takeover=(1, "killed"))
+    d.did(d.core.start())
+    assert d.core.state.name == "RUNNING"
+
+
+# --- which task reads what
+
+
+def graph(*edges: tuple[int, int, str, str]) -> JobGraph:
+    """Sources 1 (two subtasks) and 2, and a vertex 3 with three; edges: from, to, partitioner, kind of the target."""
+    vertices = [vertex(1, 2, splits=["a", "b", "c"]), vertex(2, 1, splits=["d"]), vertex(3, 3)]
+    made = []
+    for index, (up, down, partitioner, kind) in enumerate(edges):
+        made.append(JobEdge(index, vertex_id(up), vertex_id(down), vertex_id(up), index, partitioner))
+        info = OperatorInfo(vertex_id(3), "V3", None, kind)
+        vertices[2] = replace(vertices[2], operators=(info,))
+    found = JobGraph("ab" * 16, "test", tuple(vertices), tuple(made), BATCH, {"c" * 64: 10})
+    found.validate()
+    return found
+
+
+def planned(job_graph: JobGraph) -> list[Stage]:
+    return list(plan_stages(job_graph, create_enumerator))
+
+
+def test_splits_are_handed_out_in_turn() -> None:
+    first, second, _ = planned(graph((1, 3, "REBALANCE", "map")))
+    assert [[split["id"] for split in json.loads(task.own or "")] for task in first.tasks] == [["a", "c"], ["b"]]
+    assert [len(json.loads(task.own or "")) for task in second.tasks] == [1]
+
+
+def test_keyed_inputs_are_read_by_key_groups_and_others_by_subtask() -> None:
+    first, second, third = planned(graph((1, 3, "HASH", "keyed_co_process"), (2, 3, "HASH", "keyed_co_process")))
+    assert (first.partitions, second.partitions, third.partitions) == (129, 129, 1)
+    assert third.reads == (first.id, second.id)
+    ranges = [key_group_range(subtask, 3, 128) for subtask in range(3)]
+    for task, (low, high) in zip(third.tasks, ranges, strict=True):
+        assert task.keyed == ((0, 0, low, high + 1), (1, 1, low, high + 1))
+        assert task.plain == ()
+    (_, _, plain) = planned(graph((1, 3, "REBALANCE", "map")))
+    assert [task.plain for task in plain.tasks] == [((0, 0, i, i + 1),) for i in range(3)]
+    (_, _, hashed) = planned(graph((1, 3, "HASH", "map")))
+    assert [task.plain[0][2:] for task in hashed.tasks] == [(low, high + 1) for low, high in ranges]
+
+
+def test_the_broadcast_side_comes_first_and_goes_to_all() -> None:
+    first, second, third = planned(
+        graph((1, 3, "HASH", "keyed_broadcast_process"), (2, 3, "BROADCAST", "keyed_broadcast_process"))
+    )
+    assert (first.partitions, second.partitions) == (129, 2)
+    assert third.task["inputs"] == [{"input": 1, "keyed": False}, {"input": 0, "keyed": True}]
+    for task in third.tasks:
+        assert task.plain == ((0, 0, 0, 1),)
+        assert task.keyed[0][:2] == (1, 1)
+
+
+def test_global_goes_to_the_first_subtask_and_edges_lie_one_behind_the_other() -> None:
+    first, _, third = planned(graph((1, 3, "GLOBAL", "co_map"), (1, 3, "RESCALE", "co_map")))
+    assert first.partitions == 1 + 3 + 1
+    assert [(o["base"], o["count"]) for o in first.task["outputs"]] == [(0, 1), (1, 3)]
+    assert [task.plain for task in third.tasks] == [
+        ((0, 0, 0, 1), (1, 0, 1, 2)),
+        ((1, 0, 2, 3),),
+        ((1, 0, 3, 4),),
+    ]
+
+
+def test_plans_travel_as_plain_data() -> None:
+    for stage in planned(graph((1, 3, "HASH", "reduce"))):
+        assert Stage.from_plain(json.loads(json.dumps(stage.to_plain()))).tasks == stage.tasks
+    assert StageTaskInput().own is None
+
+
+def test_what_can_not_be_read_to_its_end_is_refused_by_name() -> None:
+    unbounded = two_by_two()
+    source = replace(unbounded.vertices[0].source, bounded=False)  # type: ignore[type-var]
+    unbounded = replace(unbounded, vertices=(replace(unbounded.vertices[0], source=source), *unbounded.vertices[1:]))
+    with pytest.raises(GraphError, match="'V1' is unbounded"):
+        planned(unbounded)
+    with pytest.raises(GraphError, match="enumerator of its own"):
+        planned(with_user_enumerator(two_by_two()))
+
+
+def test_there_is_no_commit_without_anything_prepared() -> None:
+    assert plan_commit(two_by_two(), [{"vertex": vertex_id(2), "subtask": 0, "commit": {"op": []}}]) is None

@@ -1,0 +1,383 @@
+"""Programs in batch mode, stage by stage in this process: a list of blobs stands for Spark's shuffle."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.client.graph_shipment import prepare
+from firesteel.common import Configuration, Duration, Encoder, Row, Time, TimestampAssigner, Types, WatermarkStrategy
+from firesteel.config import Settings
+from firesteel.connectors.enumerators import create_enumerator
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.datastream import (
+    AsyncDataStream,
+    AsyncFunction,
+    BroadcastProcessFunction,
+    DataStream,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    OutputTag,
+    ProcessJoinFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.file_system import FileSink
+from firesteel.datastream.connectors.number_seq import NumberSequenceSource
+from firesteel.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
+from firesteel.graph.bounded import is_batch
+from firesteel.graph.specs import OperatorKind
+from firesteel.protocol.stages import COLLECTED, STDOUT, Stage, failure_in
+from firesteel.runtime.bounded.stage_main import stage_main
+from firesteel_jobmaster.stages import plan_commit, plan_stages
+
+PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
+RECORDS = [(f"k{i % 5}", i) for i in range(60)]
+BATCH = Settings({"execution.runtime-mode": "BATCH"})
+
+
+class Seconds(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value[1]) * 1000
+
+
+TIMED = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(0)).with_timestamp_assigner(Seconds())
+
+
+class Spark:
+    """Runs the stages of a program.
+
+    Args:
+        stream: its results are collected.
+        groups: so many key groups are in one bucket.
+    """
+
+    def __init__(self, stream: DataStream | None, env: StreamExecutionEnvironment, groups: int = 1) -> None:
+        self.env, self.groups = env, groups
+        if stream is not None:
+            extra = {"buffer_bytes": 1 << 30}
+            sink = env._add("Collect", OperatorKind.COLLECT, None, (stream._collected(),), extra=extra)
+            sink.internal = True
+        graph, _ = env._take(None)
+        self.graph, self.blobs = prepare(graph, BATCH, same_host=True)
+        assert is_batch(self.graph)
+        self.shuffle: dict[str, dict[int, list[bytes]]] = {}
+        self.reports: list[dict[str, Any]] = []
+        self.collected: list[Any] = []
+        self.printed = ""
+
+    def run(self) -> Spark:
+        for stage in plan_stages(self.graph, create_enumerator):
+            stage = Stage.from_plain(json.loads(json.dumps(stage.to_plain())))
+            output: dict[int, list[bytes]] = defaultdict(list)
+            for subtask in range(len(stage.tasks)):
+                for partition, blob in self.task(stage, subtask, 1):
+                    output[partition].append(blob)
+            self.shuffle[stage.id] = output
+            for blob in output.pop(stage.partitions - 1):
+                if blob[0] == COLLECTED:
+                    self.collected += pickle.loads(blob[9:])
+                elif blob[0] == STDOUT:
+                    self.printed += blob[1:].decode()
+                else:
+                    self.reports.append(json.loads(blob[1:]))
+        return self
+
+    def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
+        out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
+        return [(int.from_bytes(partition, "big"), blob) for partition, blob in zip(out, out, strict=True)]
+
+    def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
+        task = stage.tasks[subtask]
+        if task.own is not None:
+            yield task.own.encode()
+            return
+        for number, dep, first, end in task.plain:
+            yield marker(number)
+            yield from self.read(stage, dep, first, end)
+        count = task.keyed[0][3] - task.keyed[0][2] if task.keyed else 0
+        for start in range(0, count, self.groups):
+            yield marker(-1)
+            for number, dep, first, end in task.keyed:
+                yield marker(number)
+                yield from self.read(stage, dep, first + start, min(end, first + start + self.groups))
+
+    def read(self, stage: Stage, dep: int, first: int, end: int) -> Iterator[bytes]:
+        for partition in range(first, end):
+            yield from self.shuffle[stage.reads[dep]].get(partition, [])
+
+    def commit(self) -> None:
+        stage = plan_commit(self.graph, self.reports)
+        assert stage is not None
+        self.task(stage, 0, 9)
+
+
+def marker(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big", signed=True)
+
+
+def environment(parallelism: int = 2) -> StreamExecutionEnvironment:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.configure(_configuration())
+    return env.set_parallelism(parallelism)
+
+
+def _configuration() -> Any:
+    return Configuration.from_dict({"execution.runtime-mode": "BATCH"})
+
+
+def results(build: Callable[[StreamExecutionEnvironment], DataStream], groups: int = 1) -> list[Any]:
+    env = environment()
+    return sorted(Spark(build(env), env, groups).run().collected, key=lambda one: (one[0], one[1]))
+
+
+def pairs(env: StreamExecutionEnvironment, *, timed: bool = False) -> DataStream:
+    stream = env.from_collection(RECORDS[::-1], PAIR).rebalance().map(lambda pair: pair, PAIR)
+    return stream.assign_timestamps_and_watermarks(TIMED) if timed else stream
+
+
+SUMS = {key: sum(n for k, n in RECORDS if k == key) for key in ("k0", "k1", "k2", "k3", "k4")}
+
+
+@pytest.mark.parametrize("groups", [1, 40, 128])
+def test_reduce_gives_the_last_result_of_each_key_only(groups: int) -> None:
+    found = results(lambda e: pairs(e).key_by(lambda p: p[0]).reduce(lambda a, b: (a[0], a[1] + b[1])), groups)
+    assert found == sorted(SUMS.items())
+
+
+def test_sums_of_columns_give_the_last_row_of_each_key_only() -> None:
+    assert results(lambda e: pairs(e).key_by(lambda p: p[0]).sum(1)) == sorted(SUMS.items())
+    row = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
+
+    def by_columns(env: StreamExecutionEnvironment) -> DataStream:
+        rows = env.from_collection([Row(k=k, n=n) for k, n in RECORDS], row)
+        return rows.key_by("k").sum("n")
+
+    assert sorted((one["k"], one["n"]) for one in results(by_columns)) == sorted(SUMS.items())
+
+
+class Summing(KeyedProcessFunction[Any, Any, Any]):
+    """Counts with state; gives the sum by a timer of event time, and the times that it saw by one of the clock."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))
+        self.keys: list[str] = []
+        self.times: list[int] = []
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        key = ctx.get_current_key()
+        if not self.keys or self.keys[-1] != key:
+            assert key not in self.keys, "keys come one after the other"
+            self.keys.append(key)
+            self.times = []
+        assert ctx.timer_service().current_watermark() < 0, "event time stands still"
+        self.times.append(ctx.timestamp() or 0)
+        assert self.times == sorted(self.times), "records of a key come by time"
+        self.sum.update((self.sum.value() or 0) + value[1])
+        ctx.timer_service().register_event_time_timer(10**12)
+        ctx.timer_service().register_processing_time_timer(10**15)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        total = self.sum.value() or 0
+        yield ctx.get_current_key(), total if timestamp == 10**12 else -total
+        self.sum.clear()
+        self.sum.update(total)
+
+
+@pytest.mark.parametrize("groups", [1, 128])
+def test_functions_with_keys_see_one_key_after_the_other_and_timers_fire_behind_it(groups: int) -> None:
+    found = results(lambda e: pairs(e, timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), groups)
+    assert found == sorted([*SUMS.items(), *((key, -total) for key, total in SUMS.items())])
+
+
+def test_windows_fire_at_the_end_and_nothing_is_late() -> None:
+    def tumbling(env: StreamExecutionEnvironment) -> DataStream:
+        keyed = pairs(env, timed=True).key_by(lambda p: p[0])
+        return keyed.window(TumblingEventTimeWindows.of(Time.seconds(20))).reduce(lambda a, b: (a[0], a[1] + b[1]))
+
+    def sessions(env: StreamExecutionEnvironment) -> DataStream:
+        keyed = pairs(env, timed=True).key_by(lambda p: p[0])
+        return keyed.window(EventTimeSessionWindows.with_gap(Time.seconds(6))).reduce(lambda a, b: (a[0], a[1] + b[1]))
+
+    def counts(env: StreamExecutionEnvironment) -> DataStream:
+        return pairs(env).key_by(lambda p: p[0]).count_window(5).reduce(lambda a, b: (a[0], 1))
+
+    expected: dict[Any, int] = defaultdict(int)
+    for key, number in RECORDS:
+        expected[key, number // 20] += number
+    for groups in (1, 128):
+        assert results(tumbling, groups) == sorted((key, total) for (key, _), total in expected.items())
+        assert results(sessions, groups) == sorted(SUMS.items())
+        assert results(counts, groups) == sorted([(key, 1) for key in SUMS] * 2)
+
+
+class Both(KeyedCoProcessFunction[Any, Any, Any, Any]):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.STRING()))
+
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        self.seen.update((self.seen.value() or "") + "a")
+        ctx.timer_service().register_event_time_timer(1)
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        self.seen.update((self.seen.value() or "") + "b")
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), self.seen.value()
+
+
+def test_two_inputs_with_keys_come_merged_by_time() -> None:
+    def program(env: StreamExecutionEnvironment) -> DataStream:
+        one = env.from_collection([("x", 1), ("x", 3), ("y", 2)], PAIR).assign_timestamps_and_watermarks(TIMED)
+        two = env.from_collection([("y", 1), ("x", 2)], PAIR).assign_timestamps_and_watermarks(TIMED)
+        keyed = one.key_by(lambda p: p[0]).connect(two.key_by(lambda p: p[0]))
+        return keyed.process(Both(), Types.TUPLE([Types.STRING(), Types.STRING()]))
+
+    for groups in (1, 128):
+        assert results(program, groups) == [("x", "aba"), ("y", "ba")]
+
+
+class Joined(ProcessJoinFunction[Any, Any, Any]):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        yield left[0], left[1] * 100 + right[1]
+
+
+def test_interval_joins() -> None:
+    def program(env: StreamExecutionEnvironment) -> DataStream:
+        one = pairs(env, timed=True).key_by(lambda p: p[0])
+        two = env.from_collection([("k1", 6), ("k2", 40)], PAIR).assign_timestamps_and_watermarks(TIMED)
+        joined = one.interval_join(two.key_by(lambda p: p[0])).between(Time.seconds(-5), Time.seconds(5))
+        return joined.process(Joined(), PAIR)
+
+    expected = sorted(
+        (k, n * 100 + m) for k, n in RECORDS for j, m in (("k1", 6), ("k2", 40)) if k == j and abs(n - m) <= 5
+    )
+    assert results(program) == expected
+
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
+
+
+class Ruled(BroadcastProcessFunction[Any, Any, Any]):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value[0], value[1] * ctx.get_broadcast_state(RULES).get(value[0])
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(RULES).put(value[0], value[1])
+        return ()
+
+
+def test_the_broadcast_side_comes_first() -> None:
+    def program(env: StreamExecutionEnvironment) -> DataStream:
+        rules = env.from_collection([(f"k{i}", i) for i in range(5)], PAIR).broadcast(RULES)
+        return pairs(env).connect(rules).process(Ruled(), PAIR)
+
+    assert results(program) == sorted((key, number * int(key[1])) for key, number in RECORDS)
+
+
+LARGE = OutputTag("large", PAIR)
+
+
+class Sorting(KeyedProcessFunction[Any, Any, Any]):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield (LARGE, value) if value[1] >= 50 else value
+
+
+def test_side_outputs_unions_and_partitioners() -> None:
+    def program(env: StreamExecutionEnvironment) -> DataStream:
+        main = pairs(env).key_by(lambda p: p[0]).process(Sorting(), PAIR)
+        side = main.get_side_output(LARGE).map(lambda p: (p[0], -p[1]), PAIR)
+        return main.union(side).partition_custom(lambda key, count: key % count, lambda p: p[1]).map(lambda p: p, PAIR)
+
+    assert results(program) == sorted((key, -n if n >= 50 else n) for key, n in RECORDS)
+
+
+class Doubling(AsyncFunction[Any, Any]):
+    async def async_invoke(self, value: Any) -> list[Any]:
+        return [(value[0], value[1] * 2)]
+
+
+def test_asynchronous_functions() -> None:
+    def program(env: StreamExecutionEnvironment) -> DataStream:
+        return AsyncDataStream.unordered_wait(pairs(env), Doubling(), Time.seconds(60), 10, PAIR)
+
+    assert results(program) == sorted((key, 2 * number) for key, number in RECORDS)
+
+
+def test_only_what_is_committed_is_visible_and_a_commit_may_be_repeated(tmp_path: Path) -> None:
+    env = environment()
+    sink = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder()).build()
+    pairs(env).map(lambda p: f"{p[0]} {p[1]}", Types.STRING()).sink_to(sink)
+    spark = Spark(None, env)
+    stages = plan_stages(spark.graph, create_enumerator)
+    spark.run()
+    spark.task(stages[-1], 0, 0)  # an earlier attempt that comes late, and that Spark does not look at
+    assert visible(tmp_path) == []
+    expected = sorted(f"{key} {number}" for key, number in RECORDS)
+    for _ in range(2):
+        spark.commit()
+        assert sorted(visible(tmp_path)) == expected
+
+
+def visible(folder: Path) -> list[str]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
+    return [line for path in files for line in path.read_text().splitlines()]
+
+
+def test_what_is_printed_is_kept_until_the_end() -> None:
+    env = environment(1)
+    env.from_sequence(1, 3).print()
+    assert Spark(None, env).run().printed == "1\n2\n3\n"
+
+
+class Failing(MapFunction[Any, Any]):
+    closed = 0
+
+    def map(self, value: Any) -> Any:
+        if value[1] == 7:
+            raise ValueError("seven")
+        return value
+
+    def close(self) -> None:
+        Failing.closed += 1
+
+
+def test_a_users_exception_says_where_it_was() -> None:
+    env = environment()
+    pairs(env).map(Failing(), PAIR).name("picky").print()
+    with pytest.raises(RuntimeError) as caught:
+        Spark(None, env).run()
+    failure = failure_in(f"org.apache.spark: Job aborted\n{caught.value}\n\tat java.lang")
+    assert failure is not None
+    place = failure["operator"], failure["error_class"], failure["record"]
+    assert place == ("picky", "ValueError", "('k2', 7)")
+    assert failure["recoverable"] is True
+    assert failure_in("an executor was lost") is None
+
+
+def test_what_is_not_there_is_refused_by_name() -> None:
+    env = environment(1)
+    env.from_source(NumberSequenceSource(1, 3), WatermarkStrategy.no_watermarks(), "few").print()
+    graph, _ = env._take(None)
+    with pytest.raises(UnsupportedFeatureError, match="embedded clusters only"):
+        prepare(graph, BATCH, same_host=False)
+    chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=True)
+    assert is_batch(chosen)
+    chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=False)
+    assert not is_batch(chosen)
+    env = environment(1)
+    env.from_source(DataGeneratorSource(str), WatermarkStrategy.no_watermarks(), "for ever").print()
+    graph, _ = env._take(None)
+    with pytest.raises(ProgramError, match=r"source 'Source: for ever.*' is unbounded"):
+        prepare(graph, BATCH, same_host=True)
+    chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=True)
+    assert not is_batch(chosen)
