@@ -154,6 +154,8 @@ class DirectoryPayloads(Payloads):
 
     def remove(self, name: str) -> None:
         """See ``Payloads``."""
+        if self._given is None and self._made is None:
+            return
         path = self.directory / name
         gone = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with suppress(FileNotFoundError):
@@ -162,6 +164,8 @@ class DirectoryPayloads(Payloads):
 
     def names(self, folder: str) -> list[str]:
         """See ``Payloads``."""
+        if self._given is None and self._made is None:
+            return []  # nothing was written: no directory is made for that
         path = self.directory / folder
         found = path.iterdir() if path.is_dir() else ()
         return sorted(f"{folder}/{one.name}" for one in found if not one.name.startswith("."))
