@@ -34,4 +34,4 @@ def test_hashmap(here: Embedded, folder: Path) -> None:
 def test_each_way_on_each_backend(here: Embedded, folder: Path, backend: str, way: str) -> None:
     programs = [*ROWS, *COLUMNS, *([] if way == UNALIGNED else BROADCAST)]
     settings = {"execution.checkpointing.incremental": "true", "state.backend.rocksdb.memory.fixed-per-slot": "2 mb"}
-    Trial(here, folder, programs, backend, settings=settings).rescale(PARALLELISMS, [way] * 4)
+    Trial(here, folder, programs, backend, rate=500, settings=settings).rescale(PARALLELISMS, [way] * 4)

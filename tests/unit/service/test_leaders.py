@@ -10,8 +10,8 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
-from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.cells import MemoryCells
+from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import FixedLeaders
 from firesteel.ha.services import RESOURCEMANAGER, Leadership
