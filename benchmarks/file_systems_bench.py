@@ -1,8 +1,8 @@
 """``python -m benchmarks.file_systems_bench CLIENT``: processor time of clients of one object store.
 
 CLIENT is ``minio``, ``pyarrow`` or ``s3fs``: which of them the file system ``s3`` stands on was decided by this. It
-writes an object in parts of 8 MiB, reads it by ranges, and lists what the first client that ran has put below ``many/``;
-then it prints milliseconds of processor time. ``s3fs`` is no dependency of anything here, and has to be installed.
+writes an object in parts of 8 MiB, reads it by ranges, and lists what was put below ``many/`` by the client that ran
+first. It prints milliseconds of processor time. ``s3fs`` is no dependency of anything here, and has to be installed.
 The server and its bucket have to be there::
 
     python -m benchmarks.file_systems_bench minio --endpoint http://127.0.0.1:9000 --bucket bench \

@@ -145,8 +145,10 @@ def test_what_was_written_is_read(here: Embedded, minio: MinioServer, bucket: st
 
 
 @pytest.mark.long
-def test_a_job_that_is_cancelled_leaves_no_uploads(here: Embedded, minio: MinioServer, bucket: str) -> None:
-    more = {"execution.checkpointing.interval": "200 ms"}
+def test_a_job_that_is_cancelled_leaves_no_uploads(
+    here: Embedded, minio: MinioServer, bucket: str, tmp_path: Path
+) -> None:
+    more = {"execution.checkpointing.interval": "200 ms", "execution.checkpointing.dir": str(tmp_path)}
     with submitted_to(here.settings()):
         environment = environment_of(minio, more)
         encoder = Encoder.simple_string_encoder()

@@ -24,6 +24,7 @@ def watching(path: Path, clock: ManualClock, split_size: int = 1000) -> WatchedF
     source = builder.monitor_continuously(Duration.of_seconds(10)).build()
     assert source.boundedness is Boundedness.CONTINUOUS_UNBOUNDED
     spec = source.enumerator()
+    assert spec is not None
     assert spec.name == "watched-files"
     return WatchedFilesEnumerator(json.loads(json.dumps(dict(spec.config))), clock)
 
@@ -91,7 +92,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"a Time, Duration or timedelta such as .*, not int"):
         builder.monitor_continuously(5)  # type: ignore[arg-type]
     missing = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path / "missing")
-    config = missing.monitor_continuously(Duration.of_millis(5)).build().enumerator().config
+    spec = missing.monitor_continuously(Duration.of_millis(5)).build().enumerator()
+    assert spec is not None
+    config = spec.config
     with pytest.raises(ProgramError, match="does not exist"):
         WatchedFilesEnumerator(config, ManualClock()).start()
     assert builder.monitor_continuously(Duration.of_millis(5)).process_static_file_set().build().boundedness is (
@@ -111,6 +114,7 @@ def test_split_sizes_below_zero_are_refused(tmp_path: Path) -> None:
 def listing(*paths: Path) -> FileEnumerator:
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()
     spec = source.enumerator()
+    assert spec is not None
     assert spec.name == "files"
     return FileEnumerator(json.loads(json.dumps(dict(spec.config))))
 

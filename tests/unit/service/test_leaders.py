@@ -10,6 +10,7 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.cells import MemoryCells
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import FixedLeaders
@@ -105,7 +106,7 @@ def test_where_no_standby_is_expected_a_second_process_is_a_mistake(tmp_path: Pa
     asyncio.run(scenario())
 
 
-class Unreadable(Standby):
+class Unreadable(MemoryCells):
     """Reading fails for a while."""
 
     failing = 0
@@ -114,7 +115,7 @@ class Unreadable(Standby):
         self._look()
         super().check(component, epoch)
 
-    def campaign(self, component: str) -> Leadership | None:
+    def campaign(self, component: str) -> int | None:
         self._look()
         return super().campaign(component)
 
@@ -126,13 +127,14 @@ class Unreadable(Standby):
 
 def test_an_error_of_the_disk_that_passes_ends_neither_a_leader_nor_a_standby() -> None:
     async def scenario() -> None:
-        services = Unreadable()
+        services = Standby()
+        services.cells = cells = Unreadable()
         one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
         await one.lead()
         waiting, holding = asyncio.ensure_future(other.lead()), asyncio.ensure_future(one.hold())
         await until(lambda: other.is_standby)
-        services.failing = 6
-        await until(lambda: not services.failing)
+        cells.failing = 6
+        await until(lambda: not cells.failing)
         assert not waiting.done()
         assert not holding.done()
         one.give_up()

@@ -26,7 +26,10 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-S", "-c", code]
 
 
-def test_what_dies_is_started_again_and_the_end_of_one_ends_all_when_it_is_over(tmp_path: Path) -> None:
+def test_what_dies_is_started_again_and_the_end_of_one_ends_all_when_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.5)  # for the one that does not end by itself
     count = tmp_path / "count"
     dies_twice = python(
         f"import os; path = {str(count)!r}; open(path, 'a').write('x'); "
