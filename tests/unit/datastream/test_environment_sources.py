@@ -68,7 +68,7 @@ def test_input_formats(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
         (lambda env: env.socket_text_stream("h", 0), ProgramError, "port is between 1 and 65535, not 0"),
         (lambda env: env.socket_text_stream("h", 1, ""), ProgramError, "the delimiter is a text"),
         (lambda env: env.socket_text_stream("h", 1, max_retries=-2), ProgramError, "at least -1"),
-        (lambda env: env.read_text_file("s3://bucket/x"), ProgramError, "local files only, not s3"),
+        (lambda env: env.read_text_file("ftp://host/x"), ProgramError, "there is no file system for ftp"),
         (lambda env: env.read_text_file("/tmp", "nonsense"), ProgramError, "unknown charset 'nonsense'"),
     ],
 )
