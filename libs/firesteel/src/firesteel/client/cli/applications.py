@@ -177,6 +177,8 @@ class _Started:
         last = next((one for one in reversed(self._said().splitlines()) if one.startswith("application ")), None)
         if last is not None and " is " in last:
             self._console.say(last)
+        for name in ("conf", "cluster"):  # of one that was refused before it began
+            shutil.rmtree(self._logs.parent / name, ignore_errors=True)
         return self._process.wait()
 
     def _interrupted(self) -> int:
