@@ -111,19 +111,14 @@ class BatchCore(JobMasterCore):
 
     # -- slots stand for cores; nothing runs in them
 
-    def _deploy(self, new: Sequence[Execution]) -> None:
-        self._deployed = self._has_begun = True
-        for execution in new:
-            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
-            shared = self.graph.shared_slot(execution)
-            if shared.slot is not None:
-                self.pool.use(shared.slot.allocation_id)
-        self._note(slot.taskmanager_id for slot in self.pool.unused())
-        if any(execution.state is ExecutionState.CREATED for execution in self.graph.executions()):
+    def _deploy_some(self) -> None:
+        """All that is scheduled is submitted at once, when everything is."""
+        self._to_deploy.clear()
+        scheduled = [e for e in self.graph.executions() if e.state is ExecutionState.SCHEDULED]
+        if not scheduled or not self.is_active or self.graph.tally.states[ExecutionState.CREATED]:
             return
-        for execution in self.graph.executions():
-            if execution.state is ExecutionState.SCHEDULED:
-                execution.machine.move(ExecutionState.DEPLOYING, "its stage is submitted to Spark")
+        for execution in scheduled:
+            execution.machine.move(ExecutionState.DEPLOYING, "its stage is submitted to Spark")
         self._begin(self._stages)
 
     def _begin(self, stages: tuple[Stage, ...]) -> None:
