@@ -103,6 +103,8 @@ def over_loopback(test: Callable[[Echo, RpcClient], Awaitable[None]]) -> None:
 def test_a_call_and_its_answer() -> None:
     async def test(service: Echo, client: RpcClient) -> None:
         assert await client.call(service.address, "echo", {"a": 1}, "t1") == {"got": {"a": 1}, "n": 1}
+        large = {"a": "x" * (3 << 20)}  # a warning of aiohttp's would be an error here
+        assert await client.call(service.address, "echo", large, "t1") == {"got": large, "n": 2}
 
     over_loopback(test)
 

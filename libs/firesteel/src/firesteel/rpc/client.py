@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import uuid
@@ -19,6 +20,8 @@ from firesteel.rpc.signing import Signer
 logger = logging.getLogger(__name__)
 STALL_SECONDS = 1.0
 """A timeout that comes so much too late was made by a stall of this process, not by the peer."""
+_IN_PIECES = 1 << 20
+"""Larger requests are written in pieces: in one they would hold the loop up, and aiohttp warns of it."""
 
 
 class RpcClient:
@@ -71,8 +74,9 @@ class RpcClient:
             nonce, headers = self._signer.sign("POST", url, body)
             headers["Content-Type"] = "application/json"
             try:
+                data = body if len(body) <= _IN_PIECES else io.BytesIO(body)
                 async with self._session.post(
-                    url, data=body, headers=headers, timeout=limit, allow_redirects=False
+                    url, data=data, headers=headers, timeout=limit, allow_redirects=False
                 ) as response:
                     status, text = response.status, await response.read()
                     genuine = self._signer.check_answer(nonce, status, text, response.headers)
