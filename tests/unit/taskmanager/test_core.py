@@ -311,8 +311,19 @@ def test_the_jobs_files_stay_until_its_last_slot_is_free() -> None:
 def test_a_lost_jobmaster_frees_its_slots_only() -> None:
     core = running("e")
     core.request_slot(request(1, "b", "other"), 0.0)
-    assert sent(core.jobmaster_lost("job", "silent", 0.0)) == ["release"]
+    out = core.jobmaster_lost("job", "silent", 0.0)
+    assert sent(out) == ["release"]
     assert [s.state for s in core.report()] == ["RELEASING", "ALLOCATED"]
+    assert out[0] == i.ReportSlotFailed(REF, "a", "silent"), "it may hear, and not be heard"
+    assert core.jobmaster_lost("job", "silent", 1.0) == []
+
+
+def test_a_jobmaster_that_has_gone_is_told_nothing() -> None:
+    core = running("e")
+    assert core.jobmaster_lost("job", "replaced", 0.0, "another") == []
+    out = core.jobmaster_lost("job", "replaced", 0.0, REF.token)
+    assert sent(out) == ["release"]
+    assert not [one for one in out if isinstance(one, i.ReportSlotFailed)]
 
 
 def test_a_heartbeat_frees_what_the_jobmaster_does_not_know_and_accepts_what_it_does() -> None:

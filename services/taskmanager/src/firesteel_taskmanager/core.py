@@ -289,12 +289,16 @@ class TaskManagerCore:
             job_id: of the job.
             cause: why.
             now: monotonic seconds.
-            token: of the JobMaster that is lost; slots of another one stay. None = all.
+            token: of the JobMaster that is lost; slots of another one stay. None = all: the JobMaster is silent, may
+                hear this nevertheless, and is to know why its tasks end.
         """
         out: list[Instruction] = []
         for slot in self.slots.of_job(job_id):
             if token is None or slot.jobmaster.token == token:
-                out += self._endings.release(slot, cause, now)
+                released = self._endings.release(slot, cause, now)
+                if released and token is None:
+                    out.append(ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause))
+                out += released
         return out
 
     def jobmaster_heartbeat(
