@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,22 @@ class _SteppedCommitter(Committer):
         self._committer, self._folder = committer, folder
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        steps.at(self._folder, steps.BEFORE_COMMIT)
-        half = (len(committables) + 1) // 2
-        results = list(self._committer.commit(committables[:half]))
-        steps.at(self._folder, steps.WITHIN_COMMIT)
-        if committables[half:]:
-            results += self._committer.commit(committables[half:])
-        steps.at(self._folder, steps.AFTER_COMMIT)
-        return results
+        return self._step_by_step(self._committer.commit, committables)
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        return self._committer.recommit(committables)
+        return self._step_by_step(self._committer.recommit, committables)
+
+    def _step_by_step(
+        self, commit: Callable[[Sequence[Committable]], Sequence[CommitResult]], committables: Sequence[Committable]
+    ) -> Sequence[CommitResult]:
+        steps.at(self._folder, steps.BEFORE_COMMIT)
+        half = (len(committables) + 1) // 2
+        results = list(commit(committables[:half]))
+        steps.at(self._folder, steps.WITHIN_COMMIT)
+        if committables[half:]:
+            results += commit(committables[half:])
+        steps.at(self._folder, steps.AFTER_COMMIT)
+        return results
 
     def close(self) -> None:
         self._committer.close()
