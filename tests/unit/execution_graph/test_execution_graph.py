@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel.common.job_status import JobStatus
 from firesteel.core.ids import AllocationId
 from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, Slot
 from firesteel.graph.execution_states import ExecutionState
@@ -165,6 +166,15 @@ def test_archive_of_an_unplaced_job() -> None:
     (subtask,) = archive["vertices"][0]["subtasks"]
     assert (subtask["endpoint"], subtask["start-time"], subtask["duration"]) == ("(unassigned)", -1, -1)
     assert archive["net-runtime"] == 0
+
+
+def test_the_net_runtime_counts_restarts() -> None:
+    clock = ManualClock(epoch_ms=1000)
+    graph = ExecutionGraph(job(vertex(1, 1)), clock)
+    for state in (JobStatus.CREATED, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.RUNNING):
+        graph.move_job(state, "test")
+        clock.advance(2)
+    assert archive_of(graph)["net-runtime"] == 8000
 
 
 def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:

@@ -200,8 +200,8 @@ def restart_times(graph: ExecutionGraph, now: int) -> dict[str, int]:
 
 
 def _net_runtime(stamps: Mapping[str, int], end: int) -> int:
-    began = stamps[JobStatus.RUNNING.name]
-    return max(0, end - began) if began else 0
+    """From the submission on, over all restarts, as Flink's; ``RUNNING`` has the time of the last of them."""
+    return max(0, end - stamps[JobStatus.INITIALIZING.name]) if stamps[JobStatus.RUNNING.name] else 0
 
 
 def _max_parallelism(config: Mapping[str, str]) -> int:
