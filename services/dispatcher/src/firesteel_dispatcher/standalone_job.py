@@ -19,9 +19,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from firesteel import __version__
+from firesteel.client.cli.refused import Refused
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.settings import Settings
@@ -93,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--own-directory", type=Path, help=argparse.SUPPRESS)  # of `firesteel run-application`
     found.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # stop at its end
     for spellings, instead in _REFUSED:
-        found.add_argument(*spellings, action=_Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
+        found.add_argument(*spellings, action=Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
     found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
     return found
 
@@ -102,17 +103,6 @@ _REFUSED: Final = (
     (("-j", "--job-classname"), "Java programs don't run here; name a Python program with --python FILE"),
     (("--jars",), "no JVM runs the program: what it needs comes with --pyFiles, --pyRequirements and --pyArchives"),
 )
-
-
-class _Refused(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str, instead: str = "", **keywords: Any) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, **keywords)
-        self.instead = instead
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> NoReturn:
-        parser.error(f"{option} is not supported: {self.instead}")
 
 
 def definitions_of(parsed: argparse.Namespace) -> list[str]:

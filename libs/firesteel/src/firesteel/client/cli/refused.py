@@ -46,7 +46,7 @@ OF_SAVEPOINT: Final[Sequence[tuple[Sequence[str], str]]] = (
 def refuse(verb: argparse.ArgumentParser, rows: Sequence[tuple[Sequence[str], str]]) -> None:
     """Have a verb refuse these options by their names."""
     for spellings, instead in rows:
-        verb.add_argument(*spellings, action=_Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
+        verb.add_argument(*spellings, action=Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
 
 
 def refused_target(text: str) -> str:
@@ -58,7 +58,9 @@ def refused_target(text: str) -> str:
     return ""
 
 
-class _Refused(argparse.Action):
+class Refused(argparse.Action):
+    """An option of Flink's that can't be here; ``instead`` says what to use."""
+
     def __init__(self, option_strings: Sequence[str], dest: str, instead: str = "", **keywords: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, **keywords)
         self.instead = instead
