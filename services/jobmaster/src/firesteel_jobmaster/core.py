@@ -323,7 +323,7 @@ class JobMasterCore:
                 self._out.append(do.SetTimer(SLOTS_TIMER, seconds))
                 return self._take()
             present = f"{len(self.pool)} of them came within {seconds:g} s (slot.request.timeout)"
-            detail = "" if self._connected else "The ResourceManager does not answer."
+            detail = self.graph.waiting_reason if self._connected else "The ResourceManager does not answer."
             self._fail(failures.no_resources(self._missing_slots(present, detail)), failed=self._waiting())
         elif name == CANCEL_TIMER:
             self._give_up_tasks()
@@ -410,6 +410,13 @@ class JobMasterCore:
             self._fail(failures.no_resources(text, recoverable=False))
         else:
             logger.info("the cluster has %d slots in all: %s", message.total, message.message)
+        return self._take()
+
+    def notify_waiting(self, message: m.NotifyWaiting) -> list[do.Instruction]:
+        """What keeps the TaskManagers that are started for the job."""
+        if message.reason and message.reason != self.graph.waiting_reason:
+            logger.warning("the job waits for slots: %s", message.reason)
+        self.graph.waiting_reason = message.reason
         return self._take()
 
     def _missing_slots(self, present: str, detail: str = "") -> str:

@@ -320,6 +320,11 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         self._event("a lack of slots", lambda: self.core.notify_no_resources(message))
 
+    @answers(JobMasterGateway.notify_waiting)
+    def notify_waiting(self, message: m.NotifyWaiting) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("what slots wait for", lambda: self.core.notify_waiting(message))
+
     @answers(JobMasterGateway.cancel)
     def cancel(self, _: m.Empty) -> None:
         """See ``JobMasterGateway``."""

@@ -16,7 +16,7 @@ from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
-from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, StartFleet
+from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, NotifyWaiting, StartFleet
 from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_life import FOLLOWED, SlotLife
@@ -429,6 +429,11 @@ class ResourceManagerCore:
         self.workers.recovered(worker_ids, now)
         return self._settle(now)
 
+    def workers_wait(self, reasons: Mapping[str, str], now: float) -> list[Instruction]:
+        """Workers do not run yet, for these reasons."""
+        self.workers.wait(reasons)
+        return self._settle(now)
+
     def worker_failed(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
         """The driver could not start a worker."""
         self.workers.failed(worker_id, cause, now)
@@ -479,4 +484,17 @@ class ResourceManagerCore:
 
     def _settle(self, now: float) -> list[Instruction]:
         """What follows from any event: slots are given away, executors and workers are asked for."""
-        return [*self._manager.schedule(now), *self.executors.advance(now), *self.workers.plan(now)]
+        out = [*self._manager.schedule(now), *self.executors.advance(now), *self.workers.plan(now)]
+        return [*out, *self._tell_why(now)]
+
+    def _tell_why(self, now: float) -> list[Instruction]:
+        """Jobs that wait for slots hear what keeps the TaskManagers that are started for them."""
+        if not self.workers.is_active:
+            return []
+        trouble, out = self.workers.trouble(now), list[Instruction]()
+        for job in self.registry.jobs.values():
+            reason = trouble if job.declared and self.registry.missing(job) else ""
+            if reason != job.told_waiting:
+                job.told_waiting = reason
+                out.append(NotifyWaiting(job.address, job.token, reason))
+        return out

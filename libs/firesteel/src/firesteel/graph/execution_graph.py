@@ -364,6 +364,8 @@ class ExecutionGraph:
         self._next_attempt = first_attempt + 1
         self.failures: list[FailureEntry] = []
         self.failures_dropped = False
+        self.waiting_reason = ""
+        """Why the TaskManagers do not come that the job waits for, as far as is known."""
         """Whether there were more than are kept."""
         self._restarting_ms = 0
         self.restarts = 0

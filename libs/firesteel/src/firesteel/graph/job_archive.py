@@ -64,6 +64,8 @@ _TIMED_STATES = (
     ExecutionState.INITIALIZING,
     ExecutionState.RUNNING,
 )
+WAITING = "firesteel-waiting-for"
+"""Key of an archive: why the TaskManagers do not come that the job waits for."""
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -131,6 +133,7 @@ def archive_in_slices(
         "failure": dict(root.failure) if root is not None and graph.state in _FAILED else None,
         "restarts": restart_times(graph, end if end >= 0 else now),
         "config": dict(job.config),
+        **({WAITING: graph.waiting_reason} if graph.waiting_reason and not graph.is_terminal else {}),
     }
 
 

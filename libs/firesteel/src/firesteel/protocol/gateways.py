@@ -220,6 +220,9 @@ class JobMasterGateway(Gateway):
     notify_no_resources = Method(m.NotifyNoResources, by=_RESOURCEMANAGER)
     """The cluster is too small for the job."""
 
+    notify_waiting = Method(m.NotifyWaiting, by=_RESOURCEMANAGER)
+    """What keeps the TaskManagers that are started for the job."""
+
     cancel = Method(m.Empty, by=_DISPATCHER)
     """Cancel the job; nothing happens if it has ended."""
 

@@ -432,6 +432,13 @@ class NotifyNoResources(Message):
 
 
 @dataclass(frozen=True)
+class NotifyWaiting(Message):
+    """Why TaskManagers do not come that a job waits for; empty: nothing is known to be wrong."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class CollectFromJob(Message):
     """Results of the collect operator ``operator_id`` from ``offset`` on."""
 

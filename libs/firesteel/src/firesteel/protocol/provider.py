@@ -129,6 +129,11 @@ class Provider:
         """
         return []
 
+    def waiting_workers(self) -> dict[str, str]:
+        """Worker id -> why it does not run yet, in the words of the cluster manager; those of which nothing is known to
+        be wrong are left out. Asked as often as ``ended_workers``, after it. Jobs that wait show it."""
+        return {}
+
     def terminate(self) -> None:
         """End all workers and remove all that is kept for a successor: the cluster ends in order."""
 
