@@ -217,6 +217,21 @@ def test_slot_request_timeout_names_what_is_needed_and_what_came() -> None:
     assert [r.allocation_id for r in d.seen(do.ReleaseSlot)] == ["tm-0"]
 
 
+def test_why_slots_do_not_come_is_shown_and_said_at_the_end() -> None:
+    d = Driver(two_by_two(), JobMasterSettings(slot_request_timeout=7))
+    d.start()
+    d.did(d.core.notify_waiting(m.NotifyWaiting("ErrImagePull: no such image")))
+    assert seen(d.core)["firesteel-waiting-for"] == "ErrImagePull: no such image"
+    d.did(d.core.notify_waiting(m.NotifyWaiting("")))
+    assert "firesteel-waiting-for" not in seen(d.core)
+    d.did(d.core.notify_waiting(m.NotifyWaiting("pod x: Unschedulable: no room")))
+    d.did(d.core.resourcemanager_connected())
+    d.did(d.core.timer_fired("slots"))
+    assert d.core.state.name == "FAILED"
+    assert seen(d.core)["failure"]["message"].endswith("pod x: Unschedulable: no room")
+    assert "firesteel-waiting-for" not in seen(d.core)
+
+
 def test_a_late_slots_timer_does_nothing() -> None:
     d = Driver(two_by_two())
     d.deployed()

@@ -155,7 +155,7 @@ class PodMaker:
     def _container(self, plan: PodPlan, spec: JsonObject) -> list[JsonObject]:
         """All containers, ours first."""
         others = list(spec.get("containers") or ())
-        theirs = next((one for one in others if one.get("name") in _CONTAINERS), {})
+        theirs: JsonObject = next((one for one in others if one.get("name") in _CONTAINERS), {})
         others = [one for one in others if one is not theirs]
         cores = float(self._own("cpu.amount"))
         cores = cores if cores > 0 else plan.cores
