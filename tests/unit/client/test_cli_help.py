@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
         (["run", "-pypath", "x", "p.py"], "use -pyfs"),
         (["run", "-yjm", "1g", "p.py"], "YARN"),
         (["run", "-t", "yarn-per-job", "p.py"], "yarn-per-job: clusters on YARN come with a later version"),
-        (["run", "-t", "kubernetes-session", "p.py"], "Kubernetes"),
+        (["run", "-t", "kubernetes-per-job", "p.py"], "is none of: local, remote, kubernetes-session"),
         (["run", "-t", "moon", "p.py"], "'moon' is none of: local, remote"),
         (["list", "-t", "local"], "'local' is none of: remote"),
         (["list", "-z", "x"], "-z is not supported: say which cluster"),

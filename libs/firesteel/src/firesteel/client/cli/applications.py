@@ -39,8 +39,8 @@ _PORTS: Final[Sequence[ConfigOption[int]]] = (
 )
 
 
-def run_application(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel run-application``."""
+def run_here(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel run-application -t standalone``."""
     if importlib.util.find_spec(_SUPERVISOR.partition(".")[0]) is None:
         raise ConfigurationError("the services are not installed beside this command: pip install firesteel-dispatcher")
     given = os.environ.get(CONF_DIR_VARIABLE)

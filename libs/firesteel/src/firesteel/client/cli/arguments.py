@@ -16,6 +16,7 @@ from firesteel.client.cli.refused import (
     refuse,
     refused_target,
 )
+from firesteel.client.cli.targets import APPLICATIONS, CLUSTER_TARGETS, SESSION_TARGETS
 
 _DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
 _EPILOG = """\
@@ -65,9 +66,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "-t",
         "--target",
-        type=_target(("local", "remote")),
-        metavar="{local,remote}",
-        help="where its jobs run; sets execution.target",
+        type=_target(SESSION_TARGETS),
+        metavar=f"{{{','.join(SESSION_TARGETS)}}}",
+        help="where its jobs run; sets execution.target. kubernetes-session: in the cluster that "
+        "-Dkubernetes.cluster-id=... names",
     )
     _restore(run)
     run.add_argument(
@@ -89,10 +91,10 @@ def parser() -> argparse.ArgumentParser:
     application.add_argument(
         "-t",
         "--target",
-        type=_target(("standalone",)),
-        metavar="{standalone}",
+        type=_target(tuple(APPLICATIONS)),
+        metavar=f"{{{','.join(APPLICATIONS)}}}",
         default="standalone",
-        help="where the cluster is: processes of this host",
+        help="where the cluster is: processes of this host, or pods on Kubernetes",
     )
     application.add_argument(
         "-jid", "--job-id", dest="job_id", metavar="ID", help="of the application and its first job: 32 hex digits"
@@ -287,6 +289,16 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--strict", action="store_true", help="end with 1 for warnings, too")
     doctor.add_argument("--all", action="store_true", help="show what is in order, too")
 
+    session = verbs.add_parser(
+        "kubernetes-session",
+        help="make a session cluster on Kubernetes",
+        description="Makes a session cluster on Kubernetes, named by -Dkubernetes.cluster-id=..., for programs of "
+        "`firesteel run -t kubernetes-session`. Its ResourceManager makes TaskManagers as jobs need them. The "
+        "kubeconfig says where Kubernetes is.",
+    )
+    _common(session)
+    session.add_argument("--stop", action="store_true", help="remove it, with its jobs and TaskManagers")
+
     completion = verbs.add_parser(
         "completion",
         help="write a script that completes this command in a shell",
@@ -339,7 +351,7 @@ def _cluster(verb: argparse.ArgumentParser) -> None:
         help="of the cluster's REST API; sets rest.address and rest.port",
     )
     if not verb.prog.endswith(" run"):
-        verb.add_argument("-t", "--target", type=_target(("remote",)), help=argparse.SUPPRESS)
+        verb.add_argument("-t", "--target", type=_target(CLUSTER_TARGETS), help=argparse.SUPPRESS)
     refuse(verb, OF_CLUSTER_VERBS)
 
 

@@ -53,8 +53,6 @@ def refused_target(text: str) -> str:
     """What to use in place of a target of Flink's; empty: it is unknown."""
     if text.startswith("yarn"):
         return _YARN
-    if text.startswith("kubernetes"):
-        return "clusters on Kubernetes come with a later version; -m HOST:PORT names a running cluster"
     return ""
 
 
