@@ -114,6 +114,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- with $v.highAvailability.type -}}
 {{- $_ := set $found "high-availability.type" . -}}
 {{- $_ := set $found "high-availability.cluster-id" ($v.highAvailability.clusterId | default $full) -}}
+{{- if eq . "kubernetes" -}}
+{{- $_ := set $found "kubernetes.cluster-id" ($v.highAvailability.clusterId | default $full) -}}
+{{- $_ := set $found "kubernetes.namespace" $.Release.Namespace -}}
+{{- end -}}
 {{- with $v.highAvailability.storageDir -}}
 {{- $_ := set $found "high-availability.storageDir" . -}}
 {{- end -}}

@@ -44,7 +44,7 @@ metadata:
     {{- with $v.annotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "firesteel.serviceAccountName" . }}
-  automountServiceAccountToken: {{ and (ne .component "taskmanager") (eq $root.Values.highAvailability.type "kubernetes") }}
+  automountServiceAccountToken: {{ eq $root.Values.highAvailability.type "kubernetes" }}
   enableServiceLinks: false
   shareProcessNamespace: true # the pod's first process takes care of those whose parents have ended
   terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}

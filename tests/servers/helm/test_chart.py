@@ -68,7 +68,9 @@ def test_kubernetes_knows_all_fields(programs: Path, name: str) -> None:
 def test_config_yaml_is_one_that_services_understand(programs: Path, name: str) -> None:
     given = config(objects(rendered(programs, name)))
     known = {option.key: option for option in ALL_OPTIONS}
-    settings = Settings({key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()})
+    settings = Settings(
+        {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    )
     for key in given:
         if key in known:
             settings.get(known[key])
@@ -121,13 +123,21 @@ def test_the_least_rights(programs: Path) -> None:
     assert not [one for one in objects(rendered(programs, "session")) if one["kind"] == "Role"]
     text = template(programs, 'highAvailability={"type": "kubernetes", "storageDir": "s3://bucket/ha"}').stdout
     found = objects(text)
-    (role,) = (one for one in found if one["kind"] == "Role")
     assert not [one for one in found if one["kind"].startswith("Cluster")]
-    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"configmaps", "leases"}
-    tokens = {who: spec["automountServiceAccountToken"] for who, spec in pods(found)}
-    assert [who for who, given in tokens.items() if not given] == [
-        who for who in tokens if who.endswith(("taskmanager", "test"))
-    ]
+    rights = {
+        one["metadata"]["name"]: {rule["resources"][0]: rule["verbs"] for rule in one["rules"]}
+        for one in found
+        if one["kind"] == "Role"
+    }
+    assert rights == {
+        "demo-firesteel-jobmanager": {
+            "configmaps": ["get", "create", "update", "delete"],
+            "leases": ["get", "list", "watch", "create", "update", "delete"],
+        },
+        "demo-firesteel-taskmanager": {"leases": ["get", "list", "watch"]},
+    }
+    tokens = {who for who, spec in pods(found) if spec["automountServiceAccountToken"]}
+    assert {who.rpartition("-")[2] for who in tokens} == {"dispatcher", "resourcemanager", "jobmaster", "taskmanager"}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ def test_the_least_rights(programs: Path) -> None:
         ('taskmanager={"replicas": 3}', "taskmanager"),
         ('config={"taskmanager.memory.process.size": "much"}', '"much" is no size'),
         ('ingress={"enabled": true}', "ingress.hosts"),
-        ('taskManager={"kind": "Deployment", "stateVolume": {"persistent": true}}', "taskManager.kind: StatefulSet"),
+        ('taskManager={"stateVolume": {"persistent": true}}', "taskManager.kind: StatefulSet"),
         ('monitoring={"prometheus": false, "podMonitor": {"enabled": true}}', "monitoring.prometheus"),
         ('jobMaster={"memory": "1Gi"}', "/jobMaster/memory"),
     ],

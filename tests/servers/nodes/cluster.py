@@ -1,7 +1,8 @@
 """A real Kubernetes with one or two nodes whose pods run, wholly in namespaces of its own, with faults.
 
-Debian's containerd runs the pods; the control plane, kubelet and kube-proxy are programs that were built before. Nothing
-of it touches the host's network, mounts or processes, and all of it ends with the first process of each node.
+Debian's containerd runs the pods; kubelet and kube-proxy are programs that were built before. The control plane is a
+process of the host, at an address that only it and the nodes have. Nothing else of it touches the host's network, mounts
+or processes, and all of a node ends with its first process.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import os
 import secrets
 import shutil
 import signal
-import ssl
 import subprocess
 import tempfile
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.servers.kubernetes.server import API_SERVER, CONTROLLERS, ETCD, SCHEDULER, ControlPlane
 from tests.servers.nodes.images import image_of_program
 from tests.waiting import wait_until
 
@@ -30,9 +30,6 @@ PATIENCE = 300.0
 _CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 _CGROUPS = Path("/sys/fs/cgroup")
 _USERS = {
-    "admin": ("admin", "system:masters"),
-    "controller-manager": ("system:kube-controller-manager", ""),
-    "scheduler": ("system:kube-scheduler", ""),
     "proxy": ("system:kube-proxy", ""),
     "node-1": ("system:node:node-1", "system:nodes"),
     "node-2": ("system:node:node-2", "system:nodes"),
@@ -55,7 +52,7 @@ def impossible() -> str:
 
 
 class Node:
-    """A node: containerd, kubelet, kube-proxy; the first one has the control plane, too.
+    """A node: containerd, kubelet, kube-proxy. The first one's network leads to the host, that of others to the first.
 
     Attributes:
         name: of the Node.
@@ -79,7 +76,6 @@ class Node:
         """Begin; returns before it is Ready."""
         for name in ("log", "cni", "fs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self._make_network()
         for controller in _CONTROLLERS:
             if (_CGROUPS / controller).is_dir():
                 (_CGROUPS / controller / self.cgroup).mkdir(parents=True, exist_ok=True)
@@ -90,12 +86,10 @@ class Node:
             if not Path(directory).exists():
                 Path(directory).mkdir(parents=True)
                 self._made.append(Path(directory))
-        control = str(self._cluster.control) if self.name == "node-1" else ""
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "FOLDER": str(self.folder), "SOCKETS": self.sockets,
-            "KUBELET": str(self._cluster.kubeconfig_of(self.name)), "CONTROL": control, "NAME": self.name,
-            "PROGRAMS": str(self._cluster.programs), "ADDRESS": self.address, "SERVICES": self._cluster.services,
-            "PAUSE": str(self._cluster.control / "pause.tar"),
+            "KUBECONFIG": str(self._cluster.kubeconfig_of(self.name)), "NAME": self.name, "ADDRESS": self.address,
+            "PROGRAMS": str(self._cluster.programs), "PAUSE": str(self._cluster.folder / "pause.tar"),
         }  # fmt: skip
         with (self.folder / "log" / "first").open("ab") as log:
             self._process = subprocess.Popen(
@@ -104,11 +98,14 @@ class Node:
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
-    def _make_network(self) -> None:
-        first = self._cluster.nodes[0] if self._cluster.nodes else self
+    def make_network(self) -> None:
+        """Before it starts."""
+        first = self._cluster.nodes[0]
         _run("ip", "netns", "add", self.namespace)
         outside = [] if self is first else ["-n", first.namespace]
-        _run("ip", *outside, "link", "add", self.device, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        _run(
+            "ip", *outside, "link", "add", self.device, "type", "veth", "peer", "name", "eth0", "netns", self.namespace
+        )
         _run("ip", *outside, "addr", "add", f"{self.gateway}/30", "dev", self.device)
         _run("ip", *outside, "link", "set", self.device, "up")
         _run("ip", "-n", self.namespace, "addr", "add", f"{self.address}/30", "dev", "eth0")
@@ -122,8 +119,9 @@ class Node:
 
     def add_route(self) -> None:
         """To its pods, for the first node."""
-        if self._cluster.nodes:
-            _run("ip", "-n", self._cluster.nodes[0].namespace, "route", "replace", self.pods, "via", self.address)
+        first = self._cluster.nodes[0]
+        if self is not first:
+            _run("ip", "-n", first.namespace, "route", "replace", self.pods, "via", self.address)
 
     def _write_settings(self) -> None:
         cni = {
@@ -132,7 +130,9 @@ class Node:
             "plugins": [
                 {
                     "type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": True, "hairpinMode": True,
-                    "ipam": {"type": "host-local", "ranges": [[{"subnet": self.pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
+                    "ipam": {
+                        "type": "host-local", "ranges": [[{"subnet": self.pods}]], "routes": [{"dst": "0.0.0.0/0"}],
+                    },
                 },
                 {"type": "portmap", "capabilities": {"portMappings": True}},
             ],
@@ -166,10 +166,10 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
             "containerRuntimeEndpoint": f"unix://{self.sockets}/containerd.sock", "address": self.address,
             "authentication": {
                 "anonymous": {"enabled": False}, "webhook": {"enabled": True},
-                "x509": {"clientCAFile": f"{self._cluster.control}/pki/kubelet-ca.crt"},
+                "x509": {"clientCAFile": f"{self._cluster.folder}/kubelet-ca.crt"},
             },
             "authorization": {"mode": "Webhook"}, "clusterDNS": [self._cluster.dns], "clusterDomain": "cluster.local",
-            "resolvConf": f"{self._cluster.control}/resolv.conf", "imageGCHighThresholdPercent": 100,
+            "resolvConf": f"{self._cluster.folder}/resolv.conf", "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%"}, "nodeStatusUpdateFrequency": "2s",
         }  # fmt: skip
         (self.folder / "kubelet.yaml").write_text(json.dumps(kubelet))
@@ -253,6 +253,34 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
         return "\n".join(found)
 
 
+class _Control(ControlPlane):
+    """The control plane of nodes, at an address that they reach."""
+
+    def __init__(self, programs: Path, folder: Path, address: str, services: str) -> None:
+        self._keys, self._address, self._services = folder, address, services
+        super().__init__(programs, (ETCD, API_SERVER, CONTROLLERS, SCHEDULER))
+
+    def _make_commands(self, peer: int, controllers: int, scheduler: int) -> dict[str, list[str]]:
+        self.server = f"https://{self._address}:{self._port}"
+        found = super()._make_commands(peer, controllers, scheduler)
+        with (self.folder / "tokens.csv").open("a") as file:
+            for user, (name, group) in _USERS.items():
+                token = secrets.token_hex(16)
+                file.write(f"{token},{name},{user}{f',{group}' if group else ''}\n")
+                (self.folder / f"{user}.kubeconfig").write_text(json.dumps(self.kubeconfig(token)))
+        # The last one of a flag counts; the modes of authorization add up.
+        found[API_SERVER] += [
+            f"--bind-address={self._address}", f"--advertise-address={self._address}",
+            "--endpoint-reconciler-type=lease", "--authorization-mode=Node",
+            "--enable-admission-plugins=NodeRestriction", f"--service-cluster-ip-range={self._services}",
+            f"--kubelet-client-certificate={self._keys}/kubelet-client.crt",
+            f"--kubelet-client-key={self._keys}/kubelet-client.key", "--kubelet-preferred-address-types=InternalIP",
+            "--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5",
+        ]  # fmt: skip
+        found[CONTROLLERS] += ["--node-monitor-period=1s", "--node-monitor-grace-period=10s"]
+        return found
+
+
 class KubernetesCluster:
     """The cluster.
 
@@ -264,59 +292,53 @@ class KubernetesCluster:
     Attributes:
         folder: all that it has.
         nodes: that were started.
+        control: its control plane.
         kubeconfig: of its administrator.
     """
 
     def __init__(self, programs: Path, pause: Path, coredns: Path | None) -> None:
         self.programs, self._coredns = programs, coredns
         self.name = f"fsk{secrets.token_hex(3)}"
-        self.folder = Path(tempfile.mkdtemp(prefix="kubernetes"))
+        self.folder = Path(tempfile.mkdtemp(prefix="nodes"))
         self.folder.chmod(0o755)
-        self.control = self.folder / "control"
         self.net = _free_network()
         self.services, self.dns = f"{self.net}.4.0/24", f"{self.net}.4.10"
         self.nodes: list[Node] = []
+        self._make_keys()
+        (self.folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        image_of_program(self.folder / "pause.tar", PAUSE, pause)
+        self.control = _Control(programs, self.folder, f"{self.net}.0.1", self.services)
         self.kubeconfig = self.kubeconfig_of("admin")
-        (self.control / "pki").mkdir(parents=True)
-        (self.control / "kubeconfig").mkdir()
-        (self.control / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-        image_of_program(self.control / "pause.tar", PAUSE, pause)
-
-    @property
-    def url(self) -> str:
-        """Of the API server."""
-        return f"https://{self.net}.0.2:6443"
 
     def kubeconfig_of(self, user: str) -> Path:
         """How a user reaches the API server."""
-        return self.control / "kubeconfig" / user
+        return self.control.folder / f"{user}.kubeconfig"
 
     def start(self, nodes: int = 1) -> None:
         """All nodes are Ready and names are found at the return."""
-        self._make_keys()
-        self.add_node()
-        self._wait_api()
-        (self.control / "api-is-ready").touch()
+        self.add_node(self.control.start)
         for _ in range(nodes - 1):
             self.add_node()
         for node in self.nodes:
             self.wait_ready(node)
         if self._coredns is not None:
-            archive = self.control / "coredns.tar"
+            archive = self.folder / "coredns.tar"
             image_of_program(archive, COREDNS, self._coredns)
             self.nodes[0].load(archive)
             self.apply((HERE / "dns.yaml").read_text().replace("@DNS@", self.dns))
             self.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
 
-    def add_node(self) -> Node:
-        """Begin one more."""
+    def add_node(self, before: Callable[[], None] = lambda: None) -> Node:
+        """Begin one more.
+
+        Args:
+            before: what is done when its network is there.
+        """
         node = Node(self, len(self.nodes) + 1)
         self.nodes.append(node)
-        try:
-            node.start()
-        except BaseException:
-            node.end()
-            raise
+        node.make_network()
+        before()
+        node.start()
         return node
 
     def wait_ready(self, node: Node, ready: bool = True) -> None:
@@ -331,50 +353,16 @@ class KubernetesCluster:
 
         wait_until(is_so, lambda: f"{node.name} is {'' if ready else 'not '}Ready: {node.log()}", PATIENCE)
 
-    def _wait_api(self) -> None:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        token = (self.control / "pki" / "admin.token").read_text()
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-
-        def answers() -> bool:
-            request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {token}"})
-            with suppress(OSError), opener.open(request, timeout=3) as answer:
-                return bool(answer.status == 200)
-            return False
-
-        wait_until(answers, lambda: f"the API server is ready: {self.nodes[0].log()}", PATIENCE)
-
     def _make_keys(self) -> None:
-        pki = self.control / "pki"
-
         def openssl(*words: str) -> None:
-            _run("openssl", *words, cwd=pki)
+            _run("openssl", *words, cwd=self.folder)
 
-        openssl("genrsa", "-out", "sa.key", "2048")
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=kubelet-client-ca", "-days", "30",
                 "-keyout", "kubelet-ca.key", "-out", "kubelet-ca.crt")  # fmt: skip
         openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/O=system:masters/CN=apiserver-kubelet-client",
                 "-keyout", "kubelet-client.key", "-out", "kubelet-client.csr")  # fmt: skip
         openssl("x509", "-req", "-in", "kubelet-client.csr", "-CA", "kubelet-ca.crt", "-CAkey", "kubelet-ca.key",
                 "-CAcreateserial", "-days", "30", "-out", "kubelet-client.crt")  # fmt: skip
-        lines = []
-        for file, (user, group) in _USERS.items():
-            token = secrets.token_hex(16)
-            (pki / f"{file}.token").write_text(token)
-            lines.append(f'{token},{user},{file}{f",{group}" if group else ""}\n')
-            config = {
-                "apiVersion": "v1", "kind": "Config", "current-context": "test",
-                "clusters": [{"name": "test", "cluster": {
-                    "server": self.url, "certificate-authority": str(pki / "apiserver.crt"),
-                }}],
-                "users": [{"name": file, "user": {"token": token}}],
-                "contexts": [{"name": "test", "context": {"cluster": "test", "user": file}}],
-            }  # fmt: skip
-            self.kubeconfig_of(file).write_text(json.dumps(config))
-        (pki / "tokens.csv").write_text("".join(lines))
 
     def kubectl(self, *words: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator."""
@@ -388,6 +376,37 @@ class KubernetesCluster:
         """``kubectl apply``."""
         self.kubectl("apply", "-f", "-", input=text)
 
+    def make_volumes(self, count: int = 40) -> None:
+        """A default storage class, with volumes on the first node's disk: there is nobody here who makes them."""
+        found = [
+            """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: disk, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+"""
+        ]
+        for number in range(count):
+            path = self.folder / "volumes" / str(number)
+            path.mkdir(parents=True)
+            found.append(f"""
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: "disk-{number}"}}
+spec:
+  capacity: {{storage: 20Gi}}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: disk
+  local: {{path: {path}}}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+        - matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [node-1]}}]
+""")
+        self.apply("---".join(found))
+
     def load(self, archive: Path) -> None:
         """Import an image into all nodes."""
         for node in self.nodes:
@@ -397,6 +416,7 @@ class KubernetesCluster:
         """End everything, and remove it."""
         for node in reversed(self.nodes):
             node.end()
+        self.control.close()
         shutil.rmtree(self.folder)
 
     def log(self) -> str:
@@ -413,9 +433,7 @@ def _free_network() -> str:
     raise RuntimeError("no network 10.213.0.0/16 to 10.255.0.0/16 is free")
 
 
-def _run(
-    *words: str, check: bool = True, timeout: float = 300, **more: Any
-) -> subprocess.CompletedProcess[str]:
+def _run(*words: str, check: bool = True, timeout: float = 300, **more: Any) -> subprocess.CompletedProcess[str]:
     if "input" not in more:
         more["stdin"] = subprocess.DEVNULL
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
