@@ -1,8 +1,8 @@
 """A real Kubernetes with one or two nodes whose pods run, wholly in namespaces of its own, with faults.
 
-Debian's containerd runs the pods; kubelet and kube-proxy are programs that were built before. The control plane is a
-process of the host, at an address that only it and the nodes have. Nothing else of it touches the host's network, mounts
-or processes, and all of a node ends with its first process.
+Debian's containerd runs the pods; kubelet and kube-proxy are programs that were built before. The control plane runs on
+the host, at an address that only it and the nodes have. Nothing else of it touches the host's network, mounts or
+processes, and all of a node ends with its first process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chart on a real Kubernetes with two nodes: installed, upgraded, rolled back and removed, under an exactly-once job
+"""The chart on a real Kubernetes with two nodes: installed, upgraded, rolled back, removed, under an exactly-once job
 whose pods are deleted, killed, evicted and scaled, and whose node, API server and etcd fail."""
 
 from __future__ import annotations
