@@ -1,5 +1,5 @@
-"""A real control plane of Kubernetes for tests: etcd and the API server, and where a test wants them controllers and the
-scheduler. There are no nodes: pods are made, and stay pending. Its parts can be killed and made to stand still.
+"""A real control plane of Kubernetes for tests: etcd and the API server, and where a test wants them controllers and
+the scheduler. There are no nodes: pods are made, and stay pending. Its parts can be killed and made to stand still.
 
 All of it listens on this machine's loopback only, and needs neither root nor namespaces.
 """
@@ -130,7 +130,7 @@ class ControlPlane:
         for name, process in self._processes.items():
             assert process.poll() is None, f"{name} has ended: {self.log(name)}"
         with suppress(OSError):
-            return self.ask("GET", "/readyz", seconds=2.0) == "ok"
+            return bool(self.ask("GET", "/readyz", seconds=2.0) == "ok")
         return False
 
     def ask(self, method: str, path: str, body: object = None, user: str = "admin", seconds: float = 10.0) -> Any:

@@ -30,6 +30,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.high_availability": {
         "NONE": "firesteel.ha.directory:without_high_availability",
         "directory": "firesteel.ha.directory:DirectoryServices",
+        "kubernetes": "firesteel.ha.kubernetes:KubernetesServices",
         "zookeeper": "firesteel.ha.zookeeper:ZooKeeperServices",
     },
     "firesteel.providers": {

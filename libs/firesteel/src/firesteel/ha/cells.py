@@ -43,6 +43,10 @@ class UnsureError(OSError):
     """A change may have happened or not; reading tells which."""
 
 
+class AwayError(OSError):
+    """The coordination service does not answer; it is worth waiting for it, as for one's turn."""
+
+
 @dataclass(frozen=True)
 class Record:
     """A short value.
@@ -101,7 +105,13 @@ Change = Put | Remove | Unchanged
 
 
 class Cells(ABC):
-    """See the head of this module."""
+    """See the head of this module.
+
+    Attributes:
+        largest_record: bytes of a value from which it had better be a payload.
+    """
+
+    largest_record: int = 16 << 10
 
     @abstractmethod
     def campaign(self, component: str) -> int | None:

@@ -24,8 +24,6 @@ from firesteel.ha.payloads import Payloads
 
 _KIND: Final = "checkpoint"
 _COUNTER, _WRITER, _OVER = "counter", "writer", b"over"
-LARGEST: Final = 16 << 10
-"""Bytes of metadata that are kept in the record itself; larger ones are payloads."""
 
 
 class CellCheckpointStore(CompletedCheckpointStore):
@@ -77,7 +75,7 @@ class CellCheckpointStore(CompletedCheckpointStore):
         """See ``CompletedCheckpointStore``."""
         name, payload = f"{_KIND}.{checkpoint.checkpoint_id}", ""
         what = f"checkpoint {checkpoint.checkpoint_id} can't be stored"
-        if checkpoint.metadata is not None and len(checkpoint.metadata) > LARGEST:
+        if checkpoint.metadata is not None and len(checkpoint.metadata) > self._cells.largest_record:
             payload = f"{self._folder}/{checkpoint.checkpoint_id}.{self._epoch}.{secrets.token_hex(8)}"
 
         def plan() -> list[Change] | None:

@@ -52,6 +52,7 @@ from firesteel.ha.retrieval import (
 GROUP: Final = "firesteel.high_availability"
 NONE: Final = "NONE"
 _DIRECTORY: Final = "directory"
+_KUBERNETES: Final = "kubernetes"
 _ZOOKEEPER: Final = "zookeeper"
 
 
@@ -164,7 +165,7 @@ def load_high_availability(settings: Settings, cluster_directory: Path | None) -
 
 def _name(kind: str) -> str:
     """Flink reads its types in any case."""
-    return {NONE.lower(): NONE, _ZOOKEEPER: _ZOOKEEPER}.get(kind.lower(), kind)
+    return {NONE.lower(): NONE, _KUBERNETES: _KUBERNETES, _ZOOKEEPER: _ZOOKEEPER}.get(kind.lower(), kind)
 
 
 def load_retrieval(settings: Settings) -> LeaderRetrieval:

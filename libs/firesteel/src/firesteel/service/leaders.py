@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.cells import AwayError
 from firesteel.ha.services import HighAvailabilityServices, Leader, LeaderRetrieval, Leadership
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,8 @@ class Candidate:
 
         Raises:
             ConfigurationError: another process leads and does not go.
-            OSError: who leads can't be read; a process that waits for its turn goes on waiting then.
+            OSError: who leads can't be read; a process that waits for its turn goes on waiting then, and so does any
+                other one for a coordination service that is away (``AwayError``).
         """
         waited = 0.0
         while (leadership := await self._campaign()) is None:
@@ -134,7 +136,7 @@ class Candidate:
         try:
             return await asyncio.to_thread(self._services.campaign, self._component)
         except OSError as error:
-            if not self.is_standby:
+            if not self.is_standby and not isinstance(error, AwayError):
                 raise
             logger.warning("who leads the %s can't be read, it is tried again: %s", self._component, error)
             return None

@@ -1,0 +1,263 @@
+"""High availability on Kubernetes, on a stand-in of its API server: its contracts, answers that get lost or come late,
+leases by clocks of their own. The servers' tests hold it against a real one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from firesteel.checkpoint.store import StoredCheckpoint
+from firesteel.config import Settings
+from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.cells import AwayError, ChangedError, Put, UnsureError
+from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
+from firesteel.ha.retrieval import Leader, of_job
+from firesteel.ha.services import load_high_availability
+from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
+from tests.unit.ha.kubernetes_stand_in import StandIn
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/orders-job-one"
+MAP = "/api/v1/namespaces/default/configmaps/orders-job-one"
+CELL = "job-one"
+ELECTION = "high-availability.kubernetes.leader-election"
+DURATION = 1000.0
+
+
+def settings(directory: Path | None = None, **more: str) -> Settings:
+    given = {
+        "high-availability.type": "kubernetes", "kubernetes.cluster-id": "orders",
+        f"{ELECTION}.lease-duration": f"{DURATION:g} s", f"{ELECTION}.renew-deadline": f"{DURATION:g} s",
+        f"{ELECTION}.retry-period": "300 s", "kubernetes.transactional-operation.initial-retry-delay": "1 ms",
+        "kubernetes.transactional-operation.max-retry-delay": "1 ms",
+        "high-availability.storageDir": "" if directory is None else str(directory), **more,
+    }  # fmt: skip
+    return Settings({key: value for key, value in given.items() if value})
+
+
+class Host:
+    """A process with a clock of its own, which has nothing to do with those of others."""
+
+    _clocks = (1e6 * number for number in itertools.count(1))
+
+    def __init__(self, server: StandIn) -> None:
+        self.time = next(self._clocks)
+        self.cells = KubernetesCells(settings(), server, lambda: self.time)  # type: ignore[arg-type]
+
+
+@contextmanager
+def hosts(server: StandIn, count: int = 2) -> Iterator[list[Host]]:
+    made = [Host(server) for _ in range(count)]
+    yield made
+    server.fault = lambda method, path: ""
+    for host in made:
+        host.cells.close()
+
+
+def lead(host: Host) -> int:
+    epoch = host.cells.campaign(CELL)
+    assert epoch is not None
+    return epoch
+
+
+def test_it_keeps_the_contracts(tmp_path: Path) -> None:
+    server, others = StandIn(), StandIn()
+    check_cells(lambda: KubernetesCells(settings(), server))  # type: ignore[arg-type]
+    check_high_availability(lambda: KubernetesServices(settings(tmp_path), None, others))  # type: ignore[arg-type]
+    services = KubernetesServices(settings(tmp_path), None, others)  # type: ignore[arg-type]
+    leadership = services.campaign(of_job("cd" * 16))
+    assert leadership is not None
+    check_checkpoint_store(lambda: services.completed_checkpoints("cd" * 16, leadership))
+    services.close()
+
+
+def test_a_leader_that_can_not_renew_gives_up_before_another_one_can_lead() -> None:
+    server = StandIn()
+    with hosts(server) as (one, other):
+        epoch = lead(one)
+        assert other.cells.campaign(CELL) is None  # it has seen the lease
+        server.fault = lambda method, path: "lost"
+        one.time += 0.9 * DURATION - 1
+        with pytest.raises(OSError, match="lost"):
+            one.cells.check(CELL, epoch)
+        one.time += 1
+        with pytest.raises(FencedError):
+            one.cells.check(CELL, epoch)
+        server.fault = lambda method, path: ""
+        other.time += DURATION - 1
+        assert other.cells.campaign(CELL) is None
+        other.time += 1
+        assert lead(other) > epoch
+        with pytest.raises(FencedError):
+            one.cells.change(CELL, epoch, [Put("x", b"", None)])
+
+
+def test_a_lease_that_is_renewed_is_nobody_elses_however_clocks_go() -> None:
+    server = StandIn()
+    with hosts(server) as (one, other):
+        lead(one)
+        for _ in range(3):
+            assert other.cells.campaign(CELL) is None
+            one.time += 300
+            one.cells.announce(CELL, Leader(1, "http://one:1", "t"))  # as any renewal
+            other.time += 50 * DURATION
+        assert other.cells.campaign(CELL) is None
+
+
+def test_what_a_leader_of_before_writes_is_refused_by_the_server_itself() -> None:
+    """Also if it believes that it leads, and has read the cell before."""
+    server = StandIn()
+    with hosts(server) as (one, other):
+        epoch = lead(one)
+        one.cells.change(CELL, epoch, [Put("a", b"1", None)])
+        other.cells.depose(CELL)
+        following = lead(other)
+        refused = server.refused
+        with pytest.raises(FencedError):
+            one.cells.change(CELL, epoch, [Put("b", b"", None)])
+        assert server.refused == refused + 1, "it was the server that refused it"
+        other.cells.check(CELL, following)
+        assert other.cells.names(CELL) == ["a"]
+
+
+def test_a_write_without_an_answer_is_found_to_be_done() -> None:
+    server = StandIn()
+    with hosts(server) as (one, other):
+        epoch = lead(one)
+        once = iter(["unanswered"])
+        server.fault = lambda method, path: next(once, "") if (method, path) == ("PUT", MAP) else ""
+        one.cells.change(CELL, epoch, [Put("a", b"1", None)])
+        version = other.cells.read(CELL, "a")
+        assert version is not None
+        assert (version.value, version.version) == (b"1", 1), "it was done once"
+
+
+def test_a_write_that_is_late_is_not_done_after_something_else_was_answered() -> None:
+    server = StandIn()
+    with hosts(server) as (one, _):
+        epoch = lead(one)
+        server.fault = lambda method, path: "late" if (method, path) == ("PUT", MAP) else ""
+        with pytest.raises(UnsureError):
+            one.cells.change(CELL, epoch, [Put("a", b"1", None)])
+        with pytest.raises(OSError, match="late"):
+            one.cells.names(CELL)
+        server.fault = lambda method, path: ""
+        assert one.cells.names(CELL) == []
+        server.come()
+        assert one.cells.names(CELL) == [], "what was late has come after an answer"
+        one.cells.change(CELL, epoch, [Put("a", b"2", None)])
+
+
+def test_a_lease_that_was_granted_without_an_answer_is_led_in_the_next_campaign() -> None:
+    server = StandIn()
+    with hosts(server) as (one, _):
+        server.fault = lambda method, path: "unanswered" if method == "POST" else "lost" if method == "GET" else ""
+        with pytest.raises(AwayError):
+            one.cells.campaign(CELL)
+        server.fault = lambda method, path: ""
+        assert lead(one) == 1
+
+
+@pytest.mark.parametrize("collection", ["leases", "configmaps"])
+def test_others_that_change_the_objects_all_the_time_are_in_nobodys_way(collection: str) -> None:
+    server = StandIn()
+    with hosts(server) as (one, other):
+        epoch = lead(one)
+        path = LEASE if collection == "leases" else MAP
+        busy, storms = False, itertools.cycle([True, True, False])
+
+        def storm(method: str, asked: str) -> str:
+            nonlocal busy
+            if method == "PUT" and asked == path and not busy and next(storms):
+                busy = True
+                server.touch(path)
+                busy = False
+            return ""
+
+        server.fault = storm
+        for number in range(20):
+            there = one.cells.read(CELL, "a")
+            one.cells.change(CELL, epoch, [Put("a", b"%d" % number, None if there is None else there.version)])
+            one.cells.announce(CELL, Leader(epoch, f"http://one:{number}", "t"))
+        assert server.refused > 5
+        found = other.cells.read(CELL, "a")
+        assert found is not None
+        assert (found.value, found.version) == (b"19", 20)
+        assert other.cells.leader(CELL) == Leader(epoch, "http://one:19", "t")
+
+
+def test_a_record_that_has_changed_is_told_after_a_second_look() -> None:
+    server = StandIn()
+    with hosts(server) as (one, _):
+        epoch = lead(one)
+        one.cells.change(CELL, epoch, [Put("a", b"1", None), Put("b", b"\xff\x00", None)])
+        with pytest.raises(ChangedError):
+            one.cells.change(CELL, epoch, [Put("a", b"2", 7)])
+        found = one.cells.read(CELL, "b")
+        assert found is not None
+        assert (found.value, found.version) == (b"\xff\x00", 2)
+
+
+def test_a_cell_that_would_be_larger_than_a_config_map_is_refused_and_stays() -> None:
+    server = StandIn()
+    with hosts(server) as (one, _):
+        epoch = lead(one)
+        one.cells.change(CELL, epoch, [Put("a", b"a" * (LARGEST_MAP - 100), None)])
+        with pytest.raises(OSError, match="a ConfigMap holds 1,048,576: keep fewer ended jobs"):
+            one.cells.change(CELL, epoch, [Put("b", b"b" * 200, None)])
+        assert one.cells.names(CELL) == ["a"]
+        one.cells.change(CELL, epoch, [Put("b", b"b", None)])
+
+
+def test_large_metadata_are_payloads(tmp_path: Path) -> None:
+    server = StandIn()
+    services = KubernetesServices(settings(tmp_path), None, server)  # type: ignore[arg-type]
+    leadership = services.campaign(CELL)
+    assert leadership is not None
+    store = services.completed_checkpoints("one", leadership)
+    store.add(StoredCheckpoint(1, "file:///a/chk-1"))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    services.close()
+
+
+def test_objects_carry_the_labels_of_flink_and_those_of_others() -> None:
+    server = StandIn()
+    with hosts(server) as (one, _):
+        epoch = lead(one)
+        theirs = server.ask("GET", MAP)
+        theirs["metadata"]["labels"]["team"] = "blue"
+        server.ask("PUT", MAP, theirs)
+        one.cells.change(CELL, epoch, [Put("a", b"", None)])
+        for path in (LEASE, MAP):
+            labels = server.objects[path]["metadata"]["labels"]
+            assert labels["app"] == "orders"
+            assert labels["configmap-type"] == "high-availability"
+        assert server.objects[MAP]["metadata"]["labels"]["team"] == "blue"
+        one.cells.forget(CELL)
+        assert server.objects == {}
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "Kubernetes", "KUBERNETES"])
+def test_wrong_options_are_named(kind: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
+        "clusters: [{name: k, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
+    )
+    given = settings(tmp_path, **{"high-availability.type": kind, "kubernetes.config.file": str(config)})
+    services = load_high_availability(given, tmp_path)
+    assert isinstance(services, KubernetesServices)
+    services.close()
+    for more, said in (
+        ({"high-availability.storageDir": ""}, "needs high-availability.storageDir"),
+        ({"kubernetes.cluster-id": "Orders"}, "kubernetes.cluster-id: 'Orders' can't be the name"),
+        ({"kubernetes.cluster-id": "a" * 46}, "45 at most"),
+        ({f"{ELECTION}.retry-period": "900 s"}, "retry-period .900 s. has to be shorter"),
+        ({"kubernetes.config.file": "/nowhere"}, "stands in no kubeconfig: /nowhere: No such file"),
+        ({"kubernetes.context": "d"}, "has no context 'd'"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            KubernetesServices(Settings({k: v for k, v in {**given.to_plain(), **more}.items() if v}))
