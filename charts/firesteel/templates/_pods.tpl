@@ -27,7 +27,7 @@ limits:
 {{- end -}}
 {{- end -}}
 
-{{/* A pod template: root, component, values, args, port (of the probes), resources, volumes (of /var/lib/firesteel), restartPolicy */}}
+{{/* A pod template: root, component, values, args, resources, volumes (of /var/lib/firesteel), restartPolicy */}}
 {{- define "firesteel.generatedPod" -}}
 {{- $v := include "firesteel.podValues" . | fromYaml -}}
 {{- $root := .root -}}
@@ -83,7 +83,11 @@ spec:
     - name: firesteel
       image: {{ include "firesteel.image" $root }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args: {{- toYaml .args | nindent 8 }}
+      {{- $args := .args }}
+      {{- if and (include "firesteel.leadersAnnounce" $root) (ne .component "taskmanager") }}
+      {{- $args = concat (list (first $args) "--pid-file" "/run/firesteel/pid") (rest $args) }}
+      {{- end }}
+      args: {{- toYaml $args | nindent 8 }}
       env:
         - {name: FIRESTEEL_CONF_DIR, value: /etc/firesteel/conf}
         - {name: FIRESTEEL_GIVEN_SECRETS, value: /etc/firesteel/secrets}
@@ -97,13 +101,13 @@ spec:
         {{- with $v.extraEnv }}{{ toYaml . | nindent 8 }}{{ end }}
       ports: {{- toYaml .ports | nindent 8 }}
       startupProbe:
-        httpGet: {path: /health, port: {{ .probed }}}
+        {{- include "firesteel.probe" (dict "pod" . "path" "health") | nindent 8 }}
         {{- toYaml $root.Values.probes.startup | nindent 8 }}
       readinessProbe:
-        httpGet: {path: /ready, port: {{ .probed }}}
+        {{- include "firesteel.probe" (dict "pod" . "path" "ready") | nindent 8 }}
         {{- toYaml $root.Values.probes.readiness | nindent 8 }}
       livenessProbe:
-        httpGet: {path: /health, port: {{ .probed }}}
+        {{- include "firesteel.probe" (dict "pod" . "path" "health") | nindent 8 }}
         {{- toYaml $root.Values.probes.liveness | nindent 8 }}
       resources: {{- .resources | nindent 8 }}
       securityContext: {{- toYaml $v.containerSecurityContext | nindent 8 }}
@@ -143,6 +147,19 @@ spec:
     {{- end }}
     {{- with .moreVolumes }}{{ toYaml . | nindent 4 }}{{ end }}
     {{- with $v.extraVolumes }}{{ toYaml . | nindent 4 }}{{ end }}
+{{- end -}}
+
+{{/* How a pod is asked. One that stands by has no port open yet, and is well. */}}
+{{- define "firesteel.probe" -}}
+{{- if and (include "firesteel.leadersAnnounce" .pod.root) (ne .pod.component "taskmanager") -}}
+exec:
+  command:
+    - sh
+    - -c
+    - '[ "$(sed -n 3p /run/firesteel/pid)" = standby ] || exec python3 -I -S /opt/firesteel/probe.py http://127.0.0.1:{{ (first .pod.ports).containerPort }}/{{ .path }}'
+{{- else -}}
+httpGet: {path: /{{ .path }}, port: rpc}
+{{- end -}}
 {{- end -}}
 
 {{/* The generated pod on top of the user's pod template. Containers of one name become one, others are added. */}}

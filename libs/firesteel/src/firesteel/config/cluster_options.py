@@ -132,8 +132,8 @@ REST_HOST_NAMES: ConfigOption[tuple[str, ...] | None] = ConfigOption(
     "firesteel.rest.host-names",
     LIST,
     None,
-    "More names under which the REST API is asked for, such as those of a proxy or an Ingress in front of it; the Host of a "
-    "request has to be one of them, or rest.address, an address, or localhost.",
+    "More names under which the REST API is asked for, such as those of a proxy or an Ingress in front of it; the Host "
+    "of a request has to be one of them, or rest.address, an address, or localhost.",
 )
 REST_MAX_CONTENT_LENGTH = ConfigOption(
     "rest.server.max-content-length",
