@@ -146,7 +146,7 @@ def test_the_least_rights(programs: Path) -> None:
         ('dispatcher={"replicas": 2}', "dispatcher.replicas: 2 pods need high availability"),
         ('highAvailability={"type": "zookeeper"}', "highAvailability.storageDir"),
         ('mode="application"', "application.program"),
-        ('mode="sesion"', "'/mode'"),
+        ('mode="sessions"', "'/mode'"),
         ('taskmanager={"replicas": 3}', "taskmanager"),
         ('config={"taskmanager.memory.process.size": "much"}', '"much" is no size'),
         ('ingress={"enabled": true}', "ingress.hosts"),
