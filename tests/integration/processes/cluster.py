@@ -32,8 +32,10 @@ COORDINATORS = ("dispatcher", "jobmaster", "resourcemanager")
 MARK = "FIRESTEEL_TEST_CLUSTER"
 
 
-def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str = "") -> tuple[int, Any]:
-    """Status and JSON of a REST request; with a token if the cluster's secret is given.
+def rest_call(
+    url: str, method: str, path: str, body: Any = None, *, secret: str = "", token: str = ""
+) -> tuple[int, Any]:
+    """Status and JSON of a REST request; with a token if one, or the cluster's secret, is given.
 
     Raises:
         OSError: nobody answers.
@@ -42,8 +44,8 @@ def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str
     request = urllib.request.Request(url + path, data, method=method)
     if data is not None:
         request.add_header("Content-Type", "application/json")
-    if secret:
-        request.add_header("Authorization", f"Bearer {rest_token(secret)}")
+    if token or secret:
+        request.add_header("Authorization", f"Bearer {token or rest_token(secret)}")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=30) as answer:

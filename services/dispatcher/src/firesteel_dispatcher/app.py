@@ -55,7 +55,7 @@ def create_service(
         all_paths=settings.is_set(options.REST_TOKEN_FILE),
         cancel_is_free=not lasting,
         takes_over=lasting,
-        host_names=host_names,
+        host_names=(*host_names, *(settings.get(options.REST_HOST_NAMES) or ())),
     )
     service.app.add_routes(internal_routes(service))
     service.rest.add_routes(rest_routes(service))

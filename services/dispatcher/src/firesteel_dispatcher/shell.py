@@ -16,6 +16,7 @@ from aiohttp import web
 
 from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
+from firesteel.config.addresses import is_loopback
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import (
@@ -75,6 +76,7 @@ from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.programs import Order, Programs
 from firesteel_dispatcher.settings import DispatcherSettings
+from firesteel_dispatcher.standby import RestRelay
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.traces import SubmissionTraces, Submitting
@@ -259,19 +261,29 @@ class DispatcherService(Service):
                 missing.
         """
         try:
-            await self.lead()
+            await self.lead(advertised_host or host)
         except BaseException:
             await self.stop()
             raise
         return await super().start(host, port, advertised_host)
 
-    async def lead(self) -> None:
+    async def lead(self, own_host: str = "") -> None:
         """Lead the cluster, and read what the Dispatchers before have stored.
+
+        Args:
+            own_host: under which it will be found when it leads.
 
         Raises:
             ConfigurationError: the store's directory can't be used, or another Dispatcher leads and stays.
         """
-        leadership = await self._candidate.lead()
+        where = self._listener
+        relay = RestRelay(self.ha, where.host, where.port, own_host)
+        try:
+            # On loopback nobody else asks, and of a port that is free by chance the leader's is not known.
+            hands_on = where.port != 0 and not is_loopback(where.host)
+            leadership = await self._candidate.lead(relay.start if hands_on else None)
+        finally:
+            await relay.stop()
         self._store = self.ha.job_store(leadership)
         self._restore(await self.on_disk(self.store.open, self.clock.epoch_ms()))
 

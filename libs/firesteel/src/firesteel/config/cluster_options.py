@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from firesteel.config.option import BOOL, DURATION, INT, MEMORY, STRING, ConfigOption, enum_of
+from firesteel.config.option import BOOL, DURATION, INT, LIST, MEMORY, STRING, ConfigOption, enum_of
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -127,6 +127,13 @@ REST_PORT = ConfigOption(
 )  # fmt: skip
 REST_BIND_ADDRESS = ConfigOption(
     "rest.bind-address", STRING, "127.0.0.1", "Address that the REST API binds to. Embedded mode: loopback only."
+)
+REST_HOST_NAMES: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "firesteel.rest.host-names",
+    LIST,
+    None,
+    "More names under which the REST API is asked for, such as those of a proxy or an Ingress in front of it; the Host "
+    "of a request has to be one of them, or rest.address, an address, or localhost.",
 )
 REST_MAX_CONTENT_LENGTH = ConfigOption(
     "rest.server.max-content-length",

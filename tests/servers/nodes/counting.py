@@ -1,0 +1,121 @@
+"""An exactly-once job on a cluster in Kubernetes: numbers without end, counted by keys, written to an object store."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from typing import Any
+
+from tests.servers.nodes.release import Release, until
+from tests.servers.nodes.store import BUCKET, Store
+
+KEYS = 16
+PROGRAM = f"""
+import sys
+
+from firesteel.common import Encoder, Types, WatermarkStrategy
+from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.datastream.connectors.file_system import FileSink
+from firesteel.datastream.state import ValueStateDescriptor
+
+KEYS = {KEYS}
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, number, context):
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield f"{{number}} {{count}}"
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+source = DataGeneratorSource(lambda i: i, 10**12, RateLimiterStrategy.per_second(500), Types.LONG())
+numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
+counted = numbers.key_by(lambda i: i % KEYS, Types.LONG()).process(Count(), Types.STRING())
+counted.sink_to(FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder()).build())
+env.execute("counting")
+"""
+
+
+class Counting:
+    """The job, which was submitted with a parallelism.
+
+    Attributes:
+        job: its id.
+    """
+
+    def __init__(self, release: Release, store: Store, parallelism: int = 2) -> None:
+        self.release, self._store = release, store
+        self._out = f"counting-{secrets.token_hex(4)}"
+        file = release.folder / "counting.py"
+        file.write_text(PROGRAM)
+        done = release.firesteel("run", "-d", "-p", str(parallelism), str(file), f"s3://{BUCKET}/{self._out}")
+        found = re.search(r"\b[0-9a-f]{32}\b", done.stdout + done.stderr)
+        assert found is not None, done.stdout + done.stderr
+        self.job = found[0]
+        self.goes_on()
+
+    def now(self) -> dict[str, Any]:
+        """What the Dispatcher says about the job; nothing while it does not answer."""
+        return self.release.ask(f"/jobs/{self.job}")
+
+    def _completed(self) -> int:
+        newest = (self.release.ask(f"/jobs/{self.job}/checkpoints").get("latest") or {}).get("completed") or {}
+        return int(newest.get("id", -1))
+
+    def goes_on(self, checkpoints: int = 2) -> float:
+        """Until it is RUNNING and some more checkpoints have completed; returns the seconds it took."""
+        began = time.monotonic()
+
+        def runs() -> bool:
+            now = self.now()
+            assert now.get("state") not in ("FAILED", "FINISHED", "CANCELED"), self.why()
+            tasks = [vertex["tasks"] for vertex in now.get("vertices", ())]
+            return bool(tasks) and all(sum(one.values()) == one["RUNNING"] for one in tasks)
+
+        until(runs, f"all tasks run: {self.now().get('state')}")
+        first = until(lambda: self._completed() + 1, "a checkpoint has completed") - 1
+        until(lambda: self._completed() >= first + checkpoints, "checkpoints complete")
+        return time.monotonic() - began
+
+    def flows_after(self, fault_began: float) -> float:
+        """Seconds from a moment until more records have been read than were then."""
+        seen: list[int] = []
+
+        def more() -> bool:
+            now = self.now()
+            if now.get("state") != "RUNNING":
+                return False
+            tasks = [vertex["tasks"] for vertex in now["vertices"]]
+            if not all(sum(one.values()) == one["RUNNING"] for one in tasks):
+                return False
+            seen.append(int(now["vertices"][0]["metrics"]["write-records"]))
+            return seen[-1] > seen[0]
+
+        until(more, "records flow")
+        return time.monotonic() - fault_began
+
+    def why(self) -> str:
+        """The job's exceptions."""
+        return str(self.release.ask(f"/jobs/{self.job}/exceptions"))[:4000]
+
+    def stop(self) -> int:
+        """Stop it with a savepoint, and check that each number is there once and was counted once by its state; returns
+        how many there are."""
+        self.release.firesteel("stop", "-p", f"s3://{BUCKET}/savepoints", self.job)
+        until(lambda: self.now().get("state") == "FINISHED", "the job is FINISHED")
+        found = self._store.lines(self._out)
+        numbers = sorted(int(line.split()[0]) for line in found.elements())
+        doubled = [line for line, times in found.items() if times > 1]
+        assert not doubled, f"{len(doubled)} records came twice: {doubled[:5]}"
+        lost = sorted(set(range(len(numbers))) - set(numbers))
+        assert not lost, f"{len(lost)} records are lost: {lost[:5]}"
+        wrong = [line for line in found if int(line.split()[1]) != int(line.split()[0]) // KEYS + 1]
+        assert not wrong, f"state was lost or counted twice: {wrong[:5]}"
+        assert len(numbers) > 1000
+        return len(numbers)

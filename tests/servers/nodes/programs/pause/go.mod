@@ -1,0 +1,3 @@
+module firesteel.test/pause
+
+go 1.21

@@ -1,0 +1,205 @@
+"""The chart on a real Kubernetes with two nodes: installed, upgraded, rolled back, removed, under an exactly-once job
+whose pods are deleted, killed, evicted and scaled, and whose node, API server and etcd fail."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.conftest import tell
+from tests.servers.kubernetes.server import API_SERVER, ETCD
+from tests.servers.nodes.cluster import KubernetesCluster
+from tests.servers.nodes.conftest import IMAGE, TAGS
+from tests.servers.nodes.counting import Counting
+from tests.servers.nodes.release import COMPONENTS, Release, until
+from tests.servers.nodes.store import BUCKET, Store
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+    pytest.mark.may_skip(
+        reason="a machine where no Docker engine can be had, no Kubernetes be built, or no node be made"
+    ),
+    pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
+]
+HEARTBEAT_TIMEOUT = 12.0
+SMALL = {"request": "50m", "limit": ""}
+
+
+def values(**more: Any) -> dict[str, Any]:
+    """Of a small cluster whose checkpoints are in the store."""
+    found: dict[str, Any] = {
+        "image": {"repository": IMAGE, "tag": TAGS[0]},
+        "s3": {"existingSecret": "store"},
+        "config": {
+            "heartbeat.interval": "1 s",
+            "heartbeat.timeout": f"{HEARTBEAT_TIMEOUT:g} s",
+            "taskmanager.numberOfTaskSlots": 1,
+            "taskmanager.memory.process.size": "1200m",
+            "execution.checkpointing.dir": f"s3://{BUCKET}/checkpoints",
+            "execution.checkpointing.interval": "1 s",
+            "execution.checkpointing.timeout": "60 s",
+            "execution.checkpointing.tolerable-failed-checkpoints": 1000000,
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": 1000000,
+            "restart-strategy.fixed-delay.delay": "1 s",
+            "s3.endpoint": Store.endpoint,
+        },
+        "dispatcher": {"cpu": SMALL},
+        "resourceManager": {"cpu": SMALL},
+        "jobMaster": {"cpu": SMALL},
+        "taskManager": {"cpu": SMALL, "replicas": 2},
+    }
+    return {**found, **more}
+
+
+@pytest.fixture(scope="module")
+def release(
+    cluster: KubernetesCluster, store: Store, helm: Path, tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Release]:  # fmt: skip
+    """A session cluster with two TaskManagers of a slot each."""
+    made = Release(cluster, helm, tmp_path_factory.mktemp("release"), values())
+    store.credentials(made.name)
+    began = time.monotonic()
+    made.install()
+    tell(request, f"helm install --wait took {time.monotonic() - began:.1f} s")
+    made.wait_slots(2)
+    yield made
+    made.helm("uninstall", made.name, "--wait", check=False)
+
+
+@pytest.fixture
+def job(release: Release, store: Store) -> Iterator[Counting]:
+    """It runs; what it has written is right in the end."""
+    found = Counting(release, store)
+    try:
+        yield found
+    except BaseException:
+        print(release.state())
+        raise
+    found.goes_on()
+    print(f"{found.stop()} records, each once")
+
+
+def test_the_cluster_works(release: Release) -> None:
+    release.helm("test", release.name, "--timeout", "3m")
+    assert release.rest("GET", "/overview")[0] == 200
+    spec = release.get("service", f"{release.full}-rest")["spec"]
+    page = release.cluster.nodes[0].inside("curl", "-s", f"http://{spec['clusterIP']}:8081/", check=False)
+    assert "<html" in page.stdout.lower(), page
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_pod_is_deleted(release: Release, job: Counting, component: str, request: pytest.FixtureRequest) -> None:
+    began = time.monotonic()
+    release.delete_pod(component)
+    ready = time.monotonic() - began
+    tell(request, f"{component}: pod deleted to ready {ready:.1f} s, to records flowing {job.flows_after(began):.1f} s")
+    job.goes_on()
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_container_is_killed(release: Release, job: Counting, component: str) -> None:
+    release.kill(component)
+    release.wait_ready(component, 2 if component == "taskmanager" else 1)
+    job.goes_on()
+
+
+def test_the_image_and_the_chart_are_upgraded_and_rolled_back(release: Release, job: Counting) -> None:
+    secret = release.get("secret", release.full)["data"]
+    before = {one["metadata"]["uid"] for component in COMPONENTS for one in release.pods(component)}
+    release.upgrade({**values(), "image": {"repository": IMAGE, "tag": TAGS[1]}})
+    images = {one["spec"]["containers"][0]["image"] for component in COMPONENTS for one in release.pods(component)}
+    assert images == {f"{IMAGE}:{TAGS[1]}"}
+    job.goes_on()
+    failed = release.upgrade({**values(), "image": {"repository": IMAGE, "tag": "missing"}}, check=False, timeout="20s")
+    assert failed.returncode != 0
+    release.helm("rollback", release.name, "2", "--wait", "--timeout", "5m")
+    job.goes_on()
+    changed = copy.deepcopy(values())
+    changed["config"]["heartbeat.timeout"] = f"{HEARTBEAT_TIMEOUT + 1:g} s"
+    changed["pod"] = {"labels": {"example.org/team": "data"}}
+    release.upgrade(changed)
+    job.goes_on()
+    release.helm("rollback", release.name, "1", "--wait", "--timeout", "5m")
+    release.values = values()
+    after = {one["metadata"]["uid"] for component in COMPONENTS for one in release.pods(component)}
+    assert not before & after
+    assert release.get("secret", release.full)["data"] == secret
+
+
+def test_taskmanagers_are_scaled(release: Release, job: Counting) -> None:
+    for count in (1, 4, 2):
+        release.kubectl("scale", "deployment", f"{release.full}-taskmanager", f"--replicas={count}")
+        release.wait_ready("taskmanager", count)
+        release.wait_slots(count)
+        if count > 1:
+            job.goes_on()
+
+
+def test_pods_are_evicted(release: Release, job: Counting) -> None:
+    for component in ("taskmanager", "jobmaster"):
+        (name, *_), count = release.names(component), len(release.names(component))
+        uid = release.get("pod", name)["metadata"]["uid"]
+        eviction = {
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": release.name},
+        }  # fmt: skip
+        path = f"/api/v1/namespaces/{release.name}/pods/{name}/eviction"
+        release.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+        release.wait_ready(component, count, uid)
+        job.goes_on()
+
+
+def test_a_taskmanager_takes_more_memory_than_it_may(release: Release, job: Counting) -> None:
+    name = release.names("taskmanager")[0]
+    before = release.restarts(name)
+    script = "held = [b'x' * (1 << 20) for _ in range(4000)]"
+    release.kubectl("exec", name, "-c", "firesteel", "--", "python3", "-c", script, check=False)
+    until(lambda: release.restarts(name) >= before, "Kubernetes has looked")
+    release.wait_ready("taskmanager", 2)
+    job.goes_on()
+
+
+def test_the_api_server_and_etcd_stand_still_for_a_minute(release: Release, job: Counting) -> None:
+    with release.cluster.control.stopped(API_SERVER, ETCD):
+        time.sleep(60)
+    for component in COMPONENTS:
+        release.wait_ready(component, 2 if component == "taskmanager" else 1)
+    job.goes_on()
+
+
+def test_a_node_is_lost(release: Release, job: Counting) -> None:
+    """The TaskManager on it is given up, and its job goes on with another one."""
+    second = release.cluster.nodes[1]
+    assert second.name in {one["spec"]["nodeName"] for one in release.pods("taskmanager")}
+    with second.cut_off():
+        release.cluster.wait_ready(second, ready=False)
+        job.goes_on()
+        release.wait_ready("taskmanager", 2)
+    release.cluster.wait_ready(second)
+    release.wait_ready("taskmanager", 2)
+
+
+def test_nothing_is_left(cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path) -> None:
+    made = Release(cluster, helm, tmp_path, values(tests={"runJob": False}), name="brief")
+    store.credentials(made.name)
+    made.install()
+    made.helm("uninstall", made.name, "--wait")
+
+    def left() -> list[str]:
+        words = "pods,services,secrets,configmaps,persistentvolumeclaims,roles,leases,jobs,serviceaccounts"
+        found = made.get(words)["items"]
+        return [
+            f"{one['kind']}/{one['metadata']['name']}"
+            for one in found
+            if one["metadata"]["name"] not in ("store", "default", "kube-root-ca.crt")
+        ]
+
+    until(lambda: not left(), "nothing of it is left")

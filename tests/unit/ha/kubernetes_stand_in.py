@@ -1,0 +1,116 @@
+"""What of Kubernetes' API server high availability asks for, in memory: objects with versions, and answers that get
+lost. Tests of the tier ``servers`` hold the same against a real one."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+
+from firesteel.kubernetes.api import ASK_SECONDS, ConflictError, JsonObject, MissingError, UnansweredError, Watched
+
+Fault = Callable[[str, str], str]
+"""Method, path -> ``lost`` (never came), ``unanswered`` (was done), ``late`` (will be done), or nothing."""
+
+
+class StandIn:
+    """One API server, for any number of processes; ``KubernetesApi`` for those who ask it.
+
+    Attributes:
+        fault: what happens to questions.
+        late: those that have not been done yet.
+        asked: method and path of all questions.
+        refused: how many writes were, since the object was another one.
+    """
+
+    server = "stand-in"
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.objects: dict[str, JsonObject] = {}
+        self._versions = itertools.count(1)
+        self.fault: Fault = lambda method, path: ""
+        self.late: list[tuple[str, str, JsonObject | None]] = []
+        self.asked: list[tuple[str, str]] = []
+        self.refused = 0
+        self._watched: list[tuple[Watched, Callable[[], None]]] = []
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        seconds: float = ASK_SECONDS,
+    ) -> JsonObject:
+        """See ``KubernetesApi``."""
+        assert seconds > 0
+        with self._lock:
+            self.asked.append((method, path))
+            fault = self.fault(method, path)
+            if fault == "lost":
+                raise UnansweredError("lost")
+            if fault == "late":
+                self.late.append((method, path, deepcopy(body)))
+                raise UnansweredError("late")
+            answer = self.do(method, path, body)
+            if fault == "unanswered":
+                raise UnansweredError("unanswered")
+        for watched, changed in list(self._watched):
+            watched.objects = {key.rpartition("/")[2]: one for key, one in self.objects.items() if "/leases/" in key}
+            changed()
+        return answer
+
+    def do(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        """What the server does."""
+        with self._lock:
+            body = deepcopy(body)
+            if method == "POST":
+                assert body is not None
+                path = f"{path}/{body['metadata']['name']}"
+                if path in self.objects:
+                    self.refused += 1
+                    raise ConflictError("AlreadyExists", 409)
+                body["metadata"]["uid"] = f"uid-{next(self._versions)}"
+            elif path not in self.objects:
+                raise MissingError("NotFound", 404)
+            there = self.objects.get(path)
+            if method == "DELETE":
+                return self.objects.pop(path)
+            if method != "GET":
+                assert body is not None
+                if there is not None and body["metadata"]["resourceVersion"] != there["metadata"]["resourceVersion"]:
+                    self.refused += 1
+                    raise ConflictError("Conflict", 409)
+                body["metadata"]["resourceVersion"] = str(next(self._versions))
+                self.objects[path] = body
+            return deepcopy(self.objects[path])
+
+    def come(self) -> None:
+        """What was late comes now."""
+        late, self.late = self.late, []
+        for method, path, body in late:
+            try:
+                self.do(method, path, body)
+            except (ConflictError, MissingError):
+                pass
+
+    def touch(self, path: str) -> None:
+        """Somebody else changes an object that is none of their business."""
+        with self._lock:
+            found = deepcopy(self.objects[path])
+            found["metadata"].setdefault("annotations", {})["touched"] = str(next(self._versions))
+            self.do("PUT", path, found)
+
+    def watch(self, path: str, query: Mapping[str, str], changed: Callable[[], None]) -> Watched:
+        """See ``KubernetesApi``."""
+        watched = Watched(self, path, dict(query), changed)  # type: ignore[arg-type]
+        entry = watched, changed
+        watched.end = lambda: self._watched.remove(entry)
+        self._watched.append(entry)
+        return watched
+
+    def close(self) -> None:
+        """See ``KubernetesApi``."""
