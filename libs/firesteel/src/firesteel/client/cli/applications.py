@@ -19,6 +19,7 @@ from typing import BinaryIO, Final
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import read
+from firesteel.client.cli.yarn import run_on_yarn
 from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
@@ -41,6 +42,8 @@ _PORTS: Final[Sequence[ConfigOption[int]]] = (
 
 def run_application(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel run-application``."""
+    if parsed.target != "standalone":
+        return run_on_yarn(parsed, console)
     if importlib.util.find_spec(_SUPERVISOR.partition(".")[0]) is None:
         raise ConfigurationError("the services are not installed beside this command: pip install firesteel-dispatcher")
     given = os.environ.get(CONF_DIR_VARIABLE)

@@ -21,6 +21,7 @@ from firesteel.client.cli import (
     programs,
     savepoints,
     top,
+    yarn,
 )
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
@@ -44,6 +45,8 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "loglevel": log_levels.loglevel,
     "top": top.top,
     "doctor": doctor.doctor,
+    "yarn-session": yarn.yarn_session,
+    "yarn-logs": yarn.yarn_logs,
     "completion": completion.completion,
     "memory": host.memory,
     "warm-up": host.warm_up,
@@ -65,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if getattr(parsed, "config_dir", None) is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
-        elif parsed.verb in VERBS and not os.environ.get(CONF_DIR_VARIABLE):
+        on_yarn = parsed.verb in VERBS and yarn.use_yarn_cluster(parsed, console)
+        if parsed.verb in VERBS and not on_yarn and not os.environ.get(CONF_DIR_VARIABLE):
             use_local_cluster(parsed, console)
         return _VERBS[parsed.verb](parsed, console)
     except ConfigurationError as error:
