@@ -121,26 +121,29 @@ YARN_SHIP_ARCHIVES: ConfigOption[tuple[str, ...]] = ConfigOption(
     "directory of its name; separated by ;.",
 )
 YARN_PYTHON_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
-    "yarn.python.executable",
+    "firesteel.yarn.python.executable",
     STRING,
     None,
     "Python of an environment with Firesteel that is on all nodes (an absolute path), or of the archive of "
-    "yarn.python.archive (relative to it, such as bin/python). Not set: the packages of this command are shipped, and "
-    "nodes need yarn.python.interpreter.",
+    "firesteel.yarn.python.archive (relative to it, such as bin/python). Not set: the packages of this command are "
+    "shipped, and nodes need firesteel.yarn.python.interpreter.",
+    fallback_keys=("yarn.python.executable",),
 )
 YARN_PYTHON_ARCHIVE: ConfigOption[str | None] = ConfigOption(
-    "yarn.python.archive",
+    "firesteel.yarn.python.archive",
     STRING,
     None,
     "A packed environment with Firesteel in it, as of conda-pack or venv-pack: here, or with a scheme (hdfs:). YARN "
     "unpacks it once on each node.",
+    fallback_keys=("yarn.python.archive",),
 )
 YARN_PYTHON_INTERPRETER: ConfigOption[str | None] = ConfigOption(
-    "yarn.python.interpreter",
+    "firesteel.yarn.python.interpreter",
     STRING,
     None,
     "Python of the nodes that runs the packages of this command, of the same minor version; used where neither "
-    "yarn.python.executable nor yarn.python.archive says more. Not set: python3.x, as here, on the nodes' PATH.",
+    "firesteel.yarn.python.executable nor firesteel.yarn.python.archive is set. Not set: python3.x, as here, on the "
+    "nodes' PATH.",
 )
 YARN_PROVIDED: ConfigOption[tuple[str, ...]] = ConfigOption(
     "yarn.provided.lib.dirs",

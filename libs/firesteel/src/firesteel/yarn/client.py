@@ -35,7 +35,7 @@ from firesteel.yarn.launch import (
     fill,
 )
 from firesteel.yarn.packages import packages_here
-from firesteel.yarn.staging import FOLDER, TOKEN, Staging, twice
+from firesteel.yarn.staging import TOKEN, Staging, twice
 from firesteel.yarn.token_file import SECRET
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ DEFAULT_PROCESS_SIZE: Final = "1728m"
 _HERE: Final = "{{PWD}}"
 _MIB: Final = 1 << 20
 _POLL: Final = 0.2
+_MASTER: Final = "application-master"
 _EVERYWHERE: Final = "0.0.0.0"
 _NOT_HANDED_ON: Final = (
     options.REST_ADDRESS, options.REST_PORT, options.JOBMANAGER_RPC_ADDRESS, options.JOBMANAGER_RPC_PORT,
@@ -308,7 +309,7 @@ class Yarn:
         if clash := twice(launch.shipped):
             raise ConfigurationError(f"two files that are shipped to containers have the name {clash}: rename one")
         description = staging.upload_text(launch.to_json(), LAUNCH_FILE)
-        command = launch.command("-m", "firesteel.yarn.container", out=f"{NAME}")
+        command = launch.command("-m", "firesteel.yarn.container", out=_MASTER)
         with yarn_errors(f"{context.getApplicationId()} can't be submitted"):
             container = fill(self._jvm, launch, [description], launch.master_environment, command)
             container.secret(SECRET, secret.encode())
@@ -376,9 +377,6 @@ class Yarn:
         interpreter = settings.get(options.YARN_PYTHON_INTERPRETER) or f"python3.{sys.version_info[1]}"
         shipped = staging.ship_packages(packages_here(), PACKAGES_LINK)
         return interpreter, {"PYTHONPATH": f"{_HERE}/{PACKAGES_LINK}"}, [shipped]
-
-
-NAME: Final = "application-master"
 
 
 @contextmanager
@@ -471,8 +469,3 @@ def cluster_settings(settings: Settings, application: str) -> Settings:
         defaults[options.REST_ALLOW_UNAUTHENTICATED.key] = "true"  # YARN's proxy hands on no tokens
     forced = {options.RESOURCEMANAGER_DRIVER.key: "yarn"}
     return Settings.from_plain({**defaults, **plain, **forced})
-
-
-def staging_folder() -> str:
-    """Name of the directory below which applications have theirs."""
-    return FOLDER

@@ -50,16 +50,16 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _kill_all() -> None:
+    """Until this process has no children any more: whatever loses its parent meanwhile becomes one."""
     deadline = time.monotonic() + _SECONDS
-    while (left := descendants(os.getpid())) and time.monotonic() < deadline:
-        for process in left:
+    while time.monotonic() < deadline:
+        for process in descendants(os.getpid()):
             kill(process)
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    break
-            except ChildProcessError:
-                break
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
         time.sleep(0.01)
 
 

@@ -53,6 +53,8 @@ def refuse(verb: argparse.ArgumentParser, rows: Sequence[tuple[Sequence[str], st
 
 def refused_target(text: str) -> str:
     """What to use in place of a target of Flink's; empty: it is unknown."""
+    if text == "yarn-per-job":
+        return f"that target is gone, in Flink too; {_YARN}"
     if text.startswith("yarn"):
         return _YARN
     if text.startswith("kubernetes"):
