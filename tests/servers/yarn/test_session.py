@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.servers.yarn.cluster import MASTER, PATIENCE, Counting, YarnClient
 from tests.servers.zookeeper.server import ZooKeeper
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> None:
@@ -56,8 +57,6 @@ def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, 
 
 
 def _is_of_master(pid: int) -> bool:
-    from pathlib import Path
-
     try:
         return b"_000001" in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
