@@ -22,6 +22,7 @@ from firesteel.client.cli import (
     savepoints,
     targets,
     top,
+    yarn,
 )
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
@@ -46,6 +47,8 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "top": top.top,
     "doctor": doctor.doctor,
     "kubernetes-session": kubernetes.kubernetes_session,
+    "yarn-session": yarn.yarn_session,
+    "yarn-logs": yarn.yarn_logs,
     "completion": completion.completion,
     "memory": host.memory,
     "warm-up": host.warm_up,

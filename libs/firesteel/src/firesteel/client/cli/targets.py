@@ -14,13 +14,17 @@ from firesteel.client.console import Console
 from firesteel.core.plugins import import_target
 
 _KUBERNETES: Final = "firesteel.client.cli.kubernetes"
+_YARN: Final = "firesteel.client.cli.yarn"
 SESSIONS: Final = {
     "kubernetes-session": f"{_KUBERNETES}:use_cluster",
     "kubernetes-application": f"{_KUBERNETES}:use_cluster",
+    "yarn-session": f"{_YARN}:use_cluster",
 }
 APPLICATIONS: Final = {
     "standalone": "firesteel.client.cli.applications:run_here",
     "kubernetes-application": f"{_KUBERNETES}:run_application",
+    "yarn": f"{_YARN}:run_application",
+    "yarn-application": f"{_YARN}:run_application",
 }
 SESSION_TARGETS: Final = ("local", "remote", *(name for name in SESSIONS if name.endswith("-session")))
 """Of ``firesteel run``."""
