@@ -376,6 +376,10 @@ class JobMaster:
         """A run has failed."""
         self._batch("the failure of stages", lambda core: core.stages_failed(run_id, message))
 
+    def stages_lost(self, run_id: str) -> None:
+        """Nobody knows a run any more."""
+        self._batch("the loss of stages", lambda core: core.stages_lost(run_id))
+
     def _batch(self, doing: str, decide: Callable[[BatchCore], list[do.Instruction]]) -> None:
         core = self.core
         assert isinstance(core, BatchCore)

@@ -14,6 +14,7 @@ from typing import Any
 from firesteel.core.ids import AllocationIds, new_allocation_id
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
+from firesteel.protocol.stages import Places
 from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, NotifyWaiting, StartFleet
@@ -76,6 +77,22 @@ class ResourceManagerCore:
             UnknownJobError: its JobMaster did not register.
         """
         return self.registry.job(job_id)
+
+    def stage_places(self, job_id: str) -> Places | None:
+        """Where tasks of a bounded job may be: as many on the executor of a TaskManager as the job has slots there.
+
+        None: the fleet has no executors.
+        """
+        if not self.executors.are_needed:
+            return None
+        places: dict[str, tuple[int, int]] = {}
+        for slot in self.table.of_job(job_id):
+            taskmanager = self.table.owner(slot)
+            executor = self.executors.id_of(taskmanager)
+            if executor and slot.counts:
+                cores, slots = places.get(executor, (0, len(taskmanager.slots)))
+                places[executor] = cores + 1, slots
+        return places
 
     # -- TaskManagers
 

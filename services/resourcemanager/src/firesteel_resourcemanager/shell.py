@@ -76,7 +76,7 @@ class ResourceManagerService(Service):
         """Instructions that are to be begun."""
         self._is_performing = False
         """A task begins them."""
-        self.stages = StageRuns(self._fleet, lambda: self.session, secret, clock)
+        self.stages = StageRuns(self._fleet, self.core.stage_places, lambda: self.session, secret, clock)
         """Runs of bounded stages."""
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, m.SlotGranted] = {}
@@ -237,6 +237,7 @@ class ResourceManagerService(Service):
         if not self.core.is_followed(job_id, jobmaster_token):
             self._jobmasters.forget(job_id)
             self.perform(self.core.jobmaster_gone(job_id, cause or "the job ended", self.now))
+            self.spawn(self.stages.job_left(job_id), f"end of stages of job {job_id}")
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
         """The TaskManager is told first: it has to know a slot before it is asked for it."""

@@ -43,6 +43,7 @@ class ProviderContext:
         directory: where a provider keeps what its successor has to find; of mode 0700. It makes directories of its own
             below it.
         slot_main: the function that a slot runs.
+        stage_main: the function that a task of a bounded stage runs; None = there are none.
         bind_host: address that a server of the provider binds to.
         advertised_host: name or address under which other hosts reach it.
     """
@@ -54,6 +55,7 @@ class ProviderContext:
     slot_main: Callable[..., Any]
     bind_host: str = "127.0.0.1"
     advertised_host: str = "127.0.0.1"
+    stage_main: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
