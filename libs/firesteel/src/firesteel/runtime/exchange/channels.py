@@ -70,11 +70,19 @@ class OutputChannel(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Ship what waits for more records or the buffer timeout. Call it when the task has nothing to do. Cheap.
+        """Ship what waits for more records or the buffer timeout. Cheap.
 
         Raises:
             SerializationError: a record can't be pickled.
         """
+
+    def rest(self) -> None:
+        """The task has nothing to do: ship what waits, unless much has left in this way just now.
+
+        Raises:
+            SerializationError: a record can't be pickled.
+        """
+        self.flush()
 
     def hurry(self) -> None:  # noqa: B027 - what is with the receiver at once needs no hurry
         """A barrier, or the end, is queued: let it and all in front of it get to the receiver now, room or not.

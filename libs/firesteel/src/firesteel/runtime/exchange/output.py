@@ -25,6 +25,9 @@ TARGET_BYTES: Final = 64 * 1024
 """A message is shipped when it has about this size (or half of the window, if that is less)."""
 TARGET_RECORDS: Final = 4096
 """A message is shipped when it has this many records, however small they are."""
+REST_SECONDS: Final = 0.0005
+"""Between two messages to a receiver that leave because a task rests: each wakes two processes, which costs both of
+them more than a few records do. Who is written to seldom gets each record at once."""
 COLUMN_BYTES: Final = 4 * 1024 * 1024
 """A larger batch of columns is cut; smaller ones go as they are."""
 MERGED_ROWS: Final = 16384
@@ -90,6 +93,7 @@ class RemoteOutputChannel(OutputChannel):
         self._head_bytes = 0
         self._flushing = False  # what is pending may go although it is not much
         self._deadline = float("inf")
+        self._rested = float("-inf")  # when something left last because the task rested
         self._timer: Handle | None = None
         self._outbox: deque[deque[Segment] | InBand] = deque()  # messages; the first may have gone in part
         self._sizes: deque[int] = deque()  # bytes left of each message; 0: an element
@@ -153,6 +157,21 @@ class RemoteOutputChannel(OutputChannel):
         if self._pending and not self._done:
             self._flushing = True
             self._ship()
+
+    def rest(self) -> None:
+        """See ``OutputChannel.rest``."""
+        if self._flushing or not self._pending or self._done:
+            return
+        now = self._loop.clock.monotonic()
+        due = self._rested + min(REST_SECONDS, self._timeout)
+        if due <= now:
+            self._rested = now
+            self.flush()
+        elif due < self._deadline:
+            self._rested = self._deadline = due
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(due - now, self._on_timer)
 
     def hurry(self) -> None:
         """See ``OutputChannel.hurry``."""

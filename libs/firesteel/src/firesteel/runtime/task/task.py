@@ -476,7 +476,7 @@ class StreamTask:
             self._flushed = True
             for channel, timeout in self._outputs:
                 if timeout >= 0:
-                    channel.flush()
+                    channel.rest()
 
     def _end_of_input(self) -> None:
         """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit.
