@@ -34,7 +34,10 @@ resident memory, `Heap.Max` that of the machine or container, `CPU.Load` and `CP
 0: there are none. A metric of a task, `/jobs/:jobid/vertices/:vertexid/subtasks/metrics` for example, is one of
 `numRecordsIn`, `numRecordsOut`, `numBytesIn`, `numBytesOut` (each also `...PerSecond`, over the last minute),
 `busyTimeMsPerSecond`, `idleTimeMsPerSecond`, `backPressuredTimeMsPerSecond`, `accumulateBusyTimeMs` and so on,
-`currentInputWatermark`, `currentOutputWatermark`, and what user functions register.
+`currentInputWatermark`, `currentOutputWatermark`, `isBackPressured` (1 or 0), `buffers.inPoolUsage` and
+`buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full the windows of its channels are),
+`checkpointAlignmentTime`, `checkpointStartDelayNanos`, `<operator>.numRecordsIn` and `.numRecordsOut` (each also
+`...PerSecond`) of each operator of its chain, and what user functions register.
 """
 _DIFFERENCES: Final = (
     (
