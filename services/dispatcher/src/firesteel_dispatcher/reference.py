@@ -49,7 +49,7 @@ _DIFFERENCES: Final = (
     ),
     (
         "flame graphs, profiler, thread dumps of the JVM",
-        "of Python: threads of Dispatcher, TaskManagers and slots. Stacks are read by `sys._current_frames`, "
+        "of Python: threads of the coordinators (those of JobMasters, too), TaskManagers and slots. Stacks are read by `sys._current_frames`, "
         "which costs user code nothing but moments of the interpreter's lock. A thread that used the "
         "processor for half of the time between two looks was on it. What a thread does for less than 5 ms at"
         " a time, with waits in between, is seen too rarely; `rest.flamegraph.*` tells how often is looked. "

@@ -1,7 +1,9 @@
 // Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { depthOf, trunk, type Frame } from "./flames";
 import { joined } from "./history";
+import { mainLog } from "./log_files";
 import { diagnose, quantile, splitTrace } from "./diagnose";
 import { bytes, count, duration, percent, shortTime, time, watermark } from "./format";
 import { layout } from "./layout";
@@ -67,6 +69,36 @@ test("a subtask without time left is a cause, though another one of its vertex i
     ),
   );
   assert.deepEqual([found[0]!.vertex, found[0]!.subtask], ["slow", 3]);
+});
+
+test("who is not busy and holds up others waits for something", () => {
+  const found = diagnose(
+    job(
+      [
+        vertex("source", { busy: one(50), backPressured: one(960) }),
+        vertex("slow", { busy: { value: 1000, subtask: 1 }, backPressured: { value: 400, subtask: 0 } }),
+        vertex("sums", { busy: one(30), backPressured: one(0) }),
+      ],
+      { slow: ["source"], sums: ["slow"] },
+    ),
+  );
+  assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"], ["warn", "sums"]]);
+  assert.match(found[1]!.text, /3 % busy at most: it waits.*barriers/);
+});
+
+test("the log that is shown first is that of the process", () => {
+  const files = (...names: string[]) => names.map((name) => ({ name, size: name.startsWith("empty") ? 0 : 9 }));
+  assert.equal(mainLog(files("executor-vm-1.log", "firesteel-root-taskmanager-0-vm.log", "slot-0.log"))?.name, "firesteel-root-taskmanager-0-vm.log");
+  assert.equal(mainLog(files("empty-executor.log", "slot-0.log"))?.name, "slot-0.log");
+  assert.equal(mainLog([]), undefined);
+});
+
+test("frames that all samples have in common are folded", () => {
+  const leaf = (name: string, value: number): Frame => ({ name, value, children: [] });
+  const tree = { name: "root", value: 9, children: [{ name: "main", value: 9, children: [{ name: "run", value: 9, children: [leaf("a", 6), leaf("b", 2)] }] }] };
+  assert.deepEqual([trunk(tree).length, trunk(tree).at(-1)?.name], [3, "run"]);
+  assert.deepEqual(trunk({ name: "root", value: 1, children: [leaf("only", 1)] }).map((one) => one.name), ["root"]);
+  assert.equal(depthOf(tree), 4);
 });
 
 test("a job that nothing holds up says so", () => {

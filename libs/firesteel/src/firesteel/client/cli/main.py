@@ -45,6 +45,7 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "top": top.top,
     "doctor": doctor.doctor,
     "completion": completion.completion,
+    "token": host.token,
     "memory": host.memory,
     "warm-up": host.warm_up,
 }
