@@ -88,7 +88,10 @@ def test_it_ends_when_nobody_wants_it() -> None:
 
 def test_what_works_is_seen_at_its_work_and_not_where_it_lets_others_in() -> None:
     """A loop that works for some milliseconds, and polls."""
-    end = threading.Event()
+    end, pauses = threading.Event(), threading.Event()
+
+    def pause(seconds: float) -> None:
+        pauses.wait(seconds)
 
     def work() -> None:
         for _ in range(200_000):
@@ -102,7 +105,7 @@ def test_what_works_is_seen_at_its_work_and_not_where_it_lets_others_in() -> Non
     thread = threading.Thread(target=loop, name="works")
     thread.start()
     try:
-        found = sample(other_threads, 40, 0.005, sleep=threading.Event().wait)["works"]
+        found = sample(other_threads, 40, 0.005, sleep=pause)["works"]
     finally:
         end.set()
         thread.join()
