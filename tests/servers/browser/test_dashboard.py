@@ -167,9 +167,9 @@ def test_a_flame_graph_is_drawn_of_all_subtasks_and_of_one(browser: Chromium, wa
     browser.go(f"#/jobs/{watched.id}/overview/{vertex}/flamegraph")
     drawn = "[...document.querySelectorAll('.flame')].map((one) => one.title)"
     found = browser.wait(f"{drawn}.some((one) => /\\.price:/.test(one)) && {drawn}")
-    assert not any(".daemon." in one.split("\n")[0] for one in found[:1]), "what all have in common is folded"
+    assert not any(".daemon." in one.split("\n")[0] for one in found[:1]), "what leads nowhere else is folded"
     of_all = int(browser.evaluate("document.querySelector('[data-flames]').dataset.flames"))
-    browser.press("[data-fold=common]")
+    browser.press("[data-fold=folded]")
     browser.wait("document.querySelector('.flame').title.startsWith('root')")
     browser.evaluate(
         "(() => { const list = document.querySelector('[data-choice=subtask]'); list.value = '1';"

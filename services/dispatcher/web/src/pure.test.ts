@@ -1,7 +1,7 @@
 // Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { depthOf, trunk, type Frame } from "./flames";
+import { depthOf, folded, type Frame } from "./flames";
 import { joined } from "./history";
 import { mainLog } from "./log_files";
 import { diagnose, quantile, splitTrace } from "./diagnose";
@@ -93,12 +93,16 @@ test("the log that is shown first is that of the process", () => {
   assert.equal(mainLog([]), undefined);
 });
 
-test("frames that all samples have in common are folded", () => {
-  const leaf = (name: string, value: number): Frame => ({ name, value, children: [] });
-  const tree = { name: "root", value: 9, children: [{ name: "main", value: 9, children: [{ name: "run", value: 9, children: [leaf("a", 6), leaf("b", 2)] }] }] };
-  assert.deepEqual([trunk(tree).length, trunk(tree).at(-1)?.name], [3, "run"]);
-  assert.deepEqual(trunk({ name: "root", value: 1, children: [leaf("only", 1)] }).map((one) => one.name), ["root"]);
-  assert.equal(depthOf(tree), 4);
+test("frames of ours that lead nowhere else are folded", () => {
+  const frame = (name: string, value: number, ...children: Frame[]): Frame => ({ name, value, children });
+  const user = frame("__main__.Price.map:7", 6, frame("__main__.helper:9", 6, frame("json.loads:1", 6)));
+  const tree = frame("root", 9, frame("__main__.main:3", 8, frame("firesteel.a:1", 8, frame("firesteel.b:2", 6, frame("firesteel.c:2", 6, user)), frame("firesteel.d:4", 2))), frame("firesteel.e:5", 1));
+  const { tree: found, hidden } = folded(tree);
+  assert.equal(hidden, 2);
+  assert.deepEqual(found.children.map(({ name }) => name), ["firesteel.a:1", "firesteel.e:5"]);
+  assert.deepEqual(found.children[0]!.children.map(({ name }) => name), ["firesteel.c:2", "firesteel.d:4"]);
+  assert.deepEqual(found.children[0]!.children[0]!.children, [user]);
+  assert.deepEqual([depthOf(tree), depthOf(found)], [8, 6]);
 });
 
 test("a job that nothing holds up says so", () => {

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { at, usePolled } from "../api";
-import { depthOf, trunk, type Frame } from "../flames";
+import { depthOf, folded, isOurs, type Frame } from "../flames";
 import { ago, count, percent } from "../format";
 import { Answer } from "../parts";
 import { useQuery } from "../router";
@@ -46,20 +46,19 @@ export function FlameGraph({ job, vertex }: { job: JobDetails; vertex: Vertex })
           if (found.endTimestamp === -2) return <p class="empty">Flame graphs are switched off (rest.flamegraph.enabled).</p>;
           if (!found.data) return <p class="empty">Samples are being taken; they are shown in some seconds.</p>;
           if (!found.data.children.length) return <p class="empty">No sample is of this kind: {chosen === "on_cpu" ? "the processor was not used" : "nothing was waited for"}.</p>;
-          const common = whole || trail.length ? [] : trunk(found.data).slice(0, -1);
-          let root = common.length ? common.at(-1)!.children[0]! : found.data;
+          const { tree, hidden } = whole ? { tree: found.data, hidden: 0 } : folded(found.data);
+          let root = tree;
           for (const name of trail) root = root.children.find((child) => child.name === name) ?? root;
-          const start = common.length ? trunk(found.data).slice(1).map((frame) => frame.name) : trail;
           return (
             <>
               <p class="dim">
                 Samples of the Python stacks{one ? ` of subtask ${subtask}` : " of all subtasks"}, {found.endTimestamp ? ago(Math.max(0, job.now - found.endTimestamp)) : ""}; taken anew every minute. Wide frames take the time; click to enter one.{" "}
-                {common.length > 0 && <button type="button" class="copy" onClick={() => setWhole(true)} data-fold="common">{common.length} frames that all have in common are folded</button>}
-                {whole && !trail.length && <button type="button" class="copy" onClick={() => setWhole(false)}>fold what all have in common</button>}
+                {hidden > 0 && <button type="button" class="copy" onClick={() => { setTrail([]); setWhole(true); }} data-fold="folded">{hidden} frames that lead nowhere else are folded</button>}
+                {whole && <button type="button" class="copy" onClick={() => { setTrail([]); setWhole(false); }} data-fold="whole">fold frames that lead nowhere else</button>}
               </p>
               <div class="flames" data-flames={root.value}>
                 <div class="flames-inner" style={{ height: `${Math.min(DEPTH + 1, depthOf(root)) * ROW}px` }}>
-                  <Flame frame={root} total={found.data.value} left={0} width={100} depth={0} enter={setTrail} path={start} />
+                  <Flame frame={root} total={found.data.value} left={0} width={100} depth={0} enter={setTrail} path={trail} />
                 </div>
               </div>
             </>
@@ -75,7 +74,7 @@ function Flame({ frame, total, left, width, depth, enter, path }: { frame: Frame
   let at = left;
   let hue = 0;
   for (const letter of frame.name) hue = (hue * 31 + letter.charCodeAt(0)) % 40;
-  const ours = /^(firesteel|pyspark|runpy|threading|asyncio|__main__)\b/.test(frame.name);
+  const ours = isOurs(frame.name);
   return (
     <>
       <button
