@@ -511,9 +511,10 @@ class ProcessMetrics(Message):
 
 @dataclass(frozen=True)
 class ThreadDump(Message):
-    """In the shape of the REST answer: ``threadName`` and ``stringifiedThreadInfo``."""
+    """In the shape of the REST answer: ``threadName`` and ``stringifiedThreadInfo``; and which process it is."""
 
     threads: tuple[Mapping[str, Any], ...]
+    process: str = ""
 
 
 @dataclass(frozen=True)

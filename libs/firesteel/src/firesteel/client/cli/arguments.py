@@ -346,6 +346,16 @@ def parser() -> argparse.ArgumentParser:
     )
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="whose")
 
+    token = verbs.add_parser(
+        "token",
+        help="print the token of the REST API and the dashboard",
+        description="Prints the token that opens the REST API and the dashboard of the cluster: the one in "
+        "firesteel.rest.token-file, or the one that is made from the cluster's secret. Who has it may run programs on "
+        "the cluster.",
+    )
+    _common(token)
+    _cluster(token)
+
     memory = verbs.add_parser(
         "memory",
         help="show the memory of a TaskManager",

@@ -50,6 +50,7 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "yarn-session": yarn.yarn_session,
     "yarn-logs": yarn.yarn_logs,
     "completion": completion.completion,
+    "token": host.token,
     "memory": host.memory,
     "warm-up": host.warm_up,
 }

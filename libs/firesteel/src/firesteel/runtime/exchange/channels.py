@@ -36,6 +36,7 @@ class OutputChannel(ABC):
         on_error: gets an error of serialisation that came up outside of ``write``, ``flush`` and ``end`` (records can
             wait for credit or for the buffer timeout); without it the exchange's ``on_failure`` gets it.
         queued_bytes: held back on this side; partly an estimate until the records are serialised.
+        window: bytes that are to be held back here at most.
         bytes_out: running total; serialised size, within a slot an estimate.
         records_out: running total of records written.
     """
@@ -45,7 +46,7 @@ class OutputChannel(ABC):
         self.writable = True
         self.on_writable: Callback | None = None
         self.on_error: Callable[[Exception], None] | None = None
-        self.queued_bytes = 0
+        self.queued_bytes = self.window = 0
         self.bytes_out = 0
         self.records_out = 0
 
@@ -119,6 +120,7 @@ class InputChannel(ABC):
         bytes_in: running total of bytes received; serialised size, within a slot an estimate.
         records_in: running total of records that ``poll`` gave.
         queued_bytes: received and not polled yet.
+        window: bytes that may be under way and queued here.
         on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the queue.
     """
 
@@ -129,7 +131,7 @@ class InputChannel(ABC):
         self.on_barrier: Callback | None = None
         self.bytes_in = 0
         self.records_in = 0
-        self.queued_bytes = 0
+        self.queued_bytes = self.window = 0
 
     @abstractmethod
     def poll(self) -> Batch | InBand | None:

@@ -79,7 +79,7 @@ class RemoteOutputChannel(OutputChannel):
         super().__init__(channel)
         self.attempt = attempt
         self._link, self._loop = link, loop
-        self._window, self._max_chunk = window, max_chunk
+        self.window, self._max_chunk = window, max_chunk
         self._wide, self._narrow = wide or WideWindows(0), window
         self._timeout = buffer_timeout_ms / 1000
         self._target = min(TARGET_BYTES, max(1, window // 2))
@@ -121,7 +121,7 @@ class RemoteOutputChannel(OutputChannel):
             return
         size = self._batch_sizes.measure(batch)
         if isinstance(batch.values, pa.RecordBatch):
-            self._window = self._wide.widen(self._window, min(size, COLUMN_BYTES))
+            self.window = self._wide.widen(self.window, min(size, COLUMN_BYTES))
         if not self._pending:
             self._head_bytes = size
         if not self._pending_records:
@@ -278,7 +278,7 @@ class RemoteOutputChannel(OutputChannel):
 
     @property
     def _column_target(self) -> int:
-        return min(COLUMN_BYTES, max(1, self._window // 2))
+        return min(COLUMN_BYTES, max(1, self.window // 2))
 
     def _enough(self) -> bool:
         """Whether what is pending makes a message. A stopped task waits for it to leave, however little it is."""
@@ -290,9 +290,9 @@ class RemoteOutputChannel(OutputChannel):
 
     def _queued(self, change: int) -> None:
         self.queued_bytes += change
-        if self.queued_bytes >= self._window:
+        if self.queued_bytes >= self.window:
             self.writable = False
-        elif not self.writable and self.queued_bytes <= self._window // 2:
+        elif not self.writable and self.queued_bytes <= self.window // 2:
             self._signal_writable()
 
     def _signal_writable(self) -> None:
@@ -422,7 +422,7 @@ class RemoteOutputChannel(OutputChannel):
     def _serialize(self, batch: Batch) -> None:
         segments, size = self._writer.dumps(batch)
         count = len(batch)
-        if size > self._window and count > 1:  # the estimate was far off: cut, and pay for it once
+        if size > self.window and count > 1:  # the estimate was far off: cut, and pay for it once
             self._writer.forget()
             target = self._column_target if isinstance(batch.values, pa.RecordBatch) else self._target
             step = max(1, min(count - 1, count * target // size))
@@ -435,8 +435,8 @@ class RemoteOutputChannel(OutputChannel):
 
     def _finish(self) -> None:
         self._done = True
-        self._wide.give_back(self._window - self._narrow)
-        self._window = self._narrow
+        self._wide.give_back(self.window - self._narrow)
+        self.window = self._narrow
         self._pending.clear()
         self._outbox.clear()
         self._sizes.clear()
