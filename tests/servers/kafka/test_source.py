@@ -271,9 +271,9 @@ def test_a_compacted_topic_gives_what_is_left(kafka: KafkaCluster, place: Place)
     rows = [json.dumps({"id": number, "name": "n"}).encode() for number in range(300)]
     kafka.produce(topic, [(b"%d" % (number % 10), row) for number, row in enumerate(rows)], 0)
     wait_until(lambda: compacted(kafka, topic), "the log is compacted", PATIENCE)
-    found = read_from(kafka, topic, KafkaOffsetResetStrategy.NONE)
+    found = [one for one in read_from(kafka, topic, KafkaOffsetResetStrategy.NONE) if one < 1000]
     assert found == sorted(set(found)), "each once, in order"
-    assert found[-11:-1] == list(range(290, 300)), "the last record of each key is there"
+    assert found[-10:] == list(range(290, 300)), "the last record of each key is there"
     assert len(found) < 100
 
 
