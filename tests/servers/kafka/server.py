@@ -9,18 +9,20 @@ import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import KafkaError, for_code
 
 from tests.ports import free_ports
 from tests.servers.java_server import JavaServer
+from tests.servers.kafka.security import Certificates, broker_properties, storage_options
+from tests.servers.proxy import Proxy
 from tests.waiting import PATIENCE
 
 ENSURE = Path(__file__).parent / "ensure-kafka.sh"
@@ -49,10 +51,19 @@ class Broker(JavaServer):
         folder: where it keeps what it has.
         properties: of its configuration.
         cluster_id: of its cluster.
+        formatting: options of the tool that formats its storage.
     """
 
-    def __init__(self, libs: Path, folder: Path, properties: Mapping[str, object], cluster_id: str) -> None:
+    def __init__(
+        self,
+        libs: Path,
+        folder: Path,
+        properties: Mapping[str, object],
+        cluster_id: str,
+        formatting: Sequence[str] = (),
+    ) -> None:
         self._configuration, self._cluster_id = str(folder / "server.properties"), cluster_id
+        self._formatting = formatting
         words = ["kafka.Kafka", self._configuration]
         super().__init__(libs.name, folder, words, [f"{libs}/*"], heap_mb=384, archive=True)
         Path(self._configuration).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
@@ -60,7 +71,8 @@ class Broker(JavaServer):
     def begin(self) -> None:
         """Start it; `await_start` waits for it."""
         if not (self.folder / "data" / "meta.properties").exists():
-            self.run("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", self._configuration)
+            words = ["-t", self._cluster_id, "-c", self._configuration, *self._formatting]
+            self.run("kafka.tools.StorageTool", "format", *words)
         super().begin()
 
     def serves(self) -> bool:
@@ -75,16 +87,41 @@ class KafkaCluster:
         libs: folder with Kafka's jars (`ENSURE` prints it).
         brokers: how many: 1 or 3.
         properties: more of the brokers' configuration, or other values.
+        secured: each has two more listeners, as ``tests.servers.kafka.security`` says.
+        proxied: each has one more listener, which can be cut off.
 
     Attributes:
         brokers: by number, from 0.
         bootstrap: ``bootstrap.servers``.
+        certificates: of those that are secured.
+        sasl, tls, far: ``bootstrap.servers`` of their other listeners.
     """
 
-    def __init__(self, libs: str, brokers: int = 1, properties: Mapping[str, object] | None = None) -> None:
+    certificates: Certificates
+
+    def __init__(
+        self,
+        libs: str,
+        brokers: int = 1,
+        properties: Mapping[str, object] | None = None,
+        *,
+        secured: bool = False,
+        proxied: bool = False,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kafka"))
-        ports = free_ports(2 * brokers)
-        self.ports, controllers = ports[:brokers], ports[brokers:]
+        names = ("SASL", "TLS") * secured + ("FAR",) * proxied
+        free = iter(free_ports((2 + len(names)) * brokers))
+        self.ports, controllers, *others = ([next(free) for _ in range(brokers)] for _ in range(2 + len(names)))
+        more = dict(zip(names, others, strict=True))
+        self._proxies = [Proxy(port) for port in more.get("FAR", ())]
+        told = more | ({"FAR": [proxy.port for proxy in self._proxies]} if proxied else {})
+        self.sasl, self.tls, self.far = (
+            ",".join(f"127.0.0.1:{port}" for port in told.get(name, ())) for name in ("SASL", "TLS", "FAR")
+        )
+        properties = dict(properties or {})
+        if secured:
+            self.certificates = Certificates(self.folder / "certificates")
+            properties = broker_properties(self.certificates) | properties
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         number = bytes(1) + uuid.uuid4().bytes[1:]  # so it begins with no hyphen, which would be an option
         cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
@@ -93,14 +130,20 @@ class KafkaCluster:
         self.brokers: list[Broker] = []
         for node, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
             folder = self.folder / str(node)
+            own_ports, told_ports = (
+                [f"PLAINTEXT://127.0.0.1:{port}", *(f"{name}://127.0.0.1:{of[node - 1]}" for name, of in ports.items())]
+                for ports in (more, told)
+            )
             own = {
                 "process.roles": "broker,controller",
                 "node.id": node,
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listeners": ",".join([*own_ports, f"CONTROLLER://127.0.0.1:{controller}"]),
+                "advertised.listeners": ",".join(told_ports),
+                "inter.broker.listener.name": "PLAINTEXT",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,"
+                "CONTROLLER:PLAINTEXT,SASL:SASL_SSL,TLS:SSL,FAR:PLAINTEXT",
                 "log.dirs": folder / "data",
                 "auto.create.topics.enable": "false",
                 "offsets.topic.num.partitions": 3,
@@ -114,13 +157,14 @@ class KafkaCluster:
                 "broker.heartbeat.interval.ms": 300,
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
             }
-            self.brokers.append(Broker(Path(libs), folder, own | dict(properties or {}), cluster_id))
+            formatting = storage_options() if secured else ()
+            self.brokers.append(Broker(Path(libs), folder, own | properties, cluster_id, formatting))
 
     @classmethod
     def at(cls, bootstrap: str) -> KafkaCluster:
         """One that somebody else has started, with one broker; only its topics are ours."""
         cluster = cls.__new__(cls)
-        cluster.bootstrap, cluster.brokers = bootstrap, []
+        cluster.bootstrap, cluster.brokers, cluster._proxies = bootstrap, [], []
         cluster.folder = Path(tempfile.mkdtemp(prefix="kafka"))
         return cluster
 
@@ -155,6 +199,15 @@ class KafkaCluster:
                 stack.enter_context(broker.stopped())
             yield
 
+    @contextmanager
+    def cut_off(self, *numbers: int) -> Iterator[None]:
+        """Nothing comes to those who are connected by ``far``, nor from them; without numbers, from no broker."""
+        with ExitStack() as cut:
+            for number, proxy in enumerate(self._proxies):
+                if not numbers or number in numbers:
+                    cut.enter_context(proxy.cut())
+            yield
+
     def _chosen(self, numbers: tuple[int, ...]) -> list[Broker]:
         return [self.brokers[number] for number in numbers] if numbers else self.brokers
 
@@ -164,6 +217,8 @@ class KafkaCluster:
             if broker.is_alive():
                 broker.signal(signal.SIGCONT)
                 broker.close()
+        for proxy in self._proxies:
+            proxy.close()
         shutil.rmtree(self.folder)
 
     # ---- what tests do with topics
@@ -201,6 +256,16 @@ class KafkaCluster:
 
         _run(create())
         return name
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Remove the records of partitions that are before offsets."""
+
+        async def delete() -> None:
+            before = {TopicPartition(topic, number): RecordsToDelete(offset) for number, offset in offsets.items()}
+            async with _Admin(self.bootstrap) as admin:
+                await admin.delete_records(before)
+
+        _run(delete())
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its records."""

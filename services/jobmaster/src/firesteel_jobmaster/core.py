@@ -63,6 +63,10 @@ MISSED_INTERVALS = 0.9
 """A task that its TaskManager has not listed for so many heartbeat intervals is lost: two regular heartbeats in a row.
 Others may come in between, and what became of the task may still be on its way."""
 
+MISSED_SLOTS = 2
+"""So many slots of a job that has not begun may not come (no process in time, its executor has ended); others are asked
+for. One more may have its reason in the job's settings."""
+
 
 class JobMasterCore:
     """One job from its start to its end. Single-threaded; every method returns what to do now.
@@ -107,6 +111,8 @@ class JobMasterCore:
         """Another JobMaster leads the job."""
 
         self.pool = SlotPool(self.graph.slots_needed)
+        self._missed_slots = 0
+        """Of a job that has not begun."""
         self._connected = False
         """The ResourceManager knows the job."""
         self._watched: set[str] = set()
@@ -436,8 +442,9 @@ class JobMasterCore:
             self._slots_lost([slot], cause)
         elif slot is not None or not self.waits_for_slots or not taskmanager_id:
             logger.info("loss of slot %s is ignored: the job does not hold it (%s)", allocation_id, cause)
-        elif allocation_id and self._deployed:
+        elif allocation_id and (self._deployed or self._missed_slots < MISSED_SLOTS):
             logger.info("slot %s did not come: %s", allocation_id, cause)
+            self._missed_slots += not self._deployed
             self._declare()
         else:
             failure = failures.slot_lost(f"of TaskManager {taskmanager_id}", cause, None)
