@@ -51,7 +51,7 @@ class Host:
                     "Token": "t",
                     "Expiration": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
-            )  # fmt: skip
+            )
         )
 
 
