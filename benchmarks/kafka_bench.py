@@ -13,18 +13,17 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import time
 import uuid
 from collections.abc import Callable
 
 from aiokafka import AIOKafkaProducer
+from benchmarks.kafka_brokers import kafka
 
 from firesteel.common import SimpleStringSchema
 from firesteel.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema, KafkaSink
 from firesteel.functions.two_phase import CommitOutcome, Committable
 from firesteel.testing.writing import Context
-from tests.servers.kafka.server import ENSURE, KafkaCluster
 
 BATCH = 1000
 BARRIER_SECONDS = 1.0
@@ -87,19 +86,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--bootstrap")
     given = parser.parse_args()
-    if given.bootstrap is None:
-        libs = subprocess.run(["sh", str(ENSURE)], check=True, capture_output=True, text=True).stdout.strip()
-        cluster = KafkaCluster(libs)
-        cluster.start()
-    else:
-        cluster = KafkaCluster.at(given.bootstrap)
     ways = {
         "bare aiokafka": bare,
         "at least once": sink(DeliveryGuarantee.AT_LEAST_ONCE),
         "exactly once": sink(DeliveryGuarantee.EXACTLY_ONCE),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    try:
+    with kafka(given.bootstrap) as cluster:
         for _ in range(given.runs):
             for name, way in ways.items():
                 topic = cluster.create_topic(f"bench-{uuid.uuid4().hex[:8]}", given.partitions)
@@ -110,8 +103,6 @@ def main() -> None:
                 rates[name].append(given.records / seconds)
                 figures = {"rate": round(given.records / seconds), "cpu_s_per_million": busy / given.records * 1e6}
                 print("RESULT", json.dumps({"what": name, **figures}), flush=True)
-    finally:
-        cluster.close()
     for name, found in rates.items():
         print(f"{name}: {statistics.median(found):,.0f} records/s (median of {given.runs})")
 

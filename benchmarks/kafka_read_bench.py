@@ -1,22 +1,29 @@
-"""Reading Kafka, record by record and by columns, beside aiokafka's bare loop.
+"""Reading Kafka, record by record and by columns, beside aiokafka's bare loop, and beside other systems.
 
-``python -m benchmarks.kafka_read_bench BOOTSTRAP_SERVERS [records]``: JSON of 100 bytes in 8 partitions. Each reader is
-a process with all partitions; time is that of its processor, since broker and reader share the machine, and elapsed.
+    python -m benchmarks.kafka_read_bench [--records 500000] [--bootstrap host:port] [--peers PYTHON]
+
+Without ``--bootstrap`` it starts a broker of its own. JSON of 100 bytes in 8 partitions. Each reader is a process with
+all partitions; time is that of its processor, since broker and reader share the machine, and elapsed. ``--peers`` names
+an interpreter that has ``confluent-kafka``, ``bytewax`` and ``quixstreams`` (a virtual environment of its own).
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import multiprocessing
+import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiokafka
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from benchmarks.kafka_brokers import kafka
 
 from firesteel.common.serialization import DeserializationSchema
 from firesteel.common.typeinfo import Types
@@ -107,20 +114,41 @@ def _measured(work: Callable[[str, str, int], None], servers: str, topic: str, c
     results.put((time.perf_counter() - began, time.process_time() - used))
 
 
+def _of_peer(python: str, which: str, servers: str, topic: str, count: int) -> tuple[float, float]:
+    words = [python, str(Path(__file__).with_name("kafka_peers.py")), which, servers, topic, str(count)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        sys.exit(f"{which}: {done.stderr.strip()[-2000:]}")
+    elapsed, used = json.loads(done.stdout.splitlines()[-1])
+    return elapsed, used
+
+
 def main() -> None:
     """Prints a table."""
-    servers, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 500_000
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
-    asyncio.run(_fill(servers, topic, count))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--bootstrap")
+    parser.add_argument("--peers", metavar="PYTHON")
+    given = parser.parse_args()
+    count, topic = given.records, f"bench-{uuid.uuid4().hex[:8]}"
     context = multiprocessing.get_context("fork")
     columns = _source(JsonRowDeserializationSchema.builder().type_info(ROW).build())
-    for name, work in (("bare getmany", _getmany), ("columns", columns), ("rows", _source(_Rows()))):
-        results = context.Queue()
-        process = context.Process(target=_measured, args=(work, servers, topic, count, results))
-        process.start()
-        elapsed, used = results.get(timeout=600)
-        process.join()
-        print(f"{name:15} {count / elapsed / 1e6:6.2f} M/s  {used / count * 1e6:6.2f} us of processor time a record")
+    with kafka(given.bootstrap) as cluster:
+        servers = cluster.bootstrap
+        asyncio.run(_fill(servers, topic, count))
+        for name, work in (("bare getmany", _getmany), ("columns", columns), ("rows", _source(_Rows()))):
+            results = context.Queue()
+            process = context.Process(target=_measured, args=(work, servers, topic, count, results))
+            process.start()
+            _tell(name, count, *results.get(timeout=600))
+            process.join()
+        for which in ("confluent", "bytewax", "quix") if given.peers else ():
+            _tell(which, count, *_of_peer(given.peers, which, servers, topic, count))
+
+
+def _tell(name: str, count: int, elapsed: float, used: float) -> None:
+    rate, each = count / elapsed / 1e6, used / count * 1e6
+    print(f"{name:15} {rate:6.2f} M/s  {each:6.2f} us of processor time a record", flush=True)
 
 
 if __name__ == "__main__":

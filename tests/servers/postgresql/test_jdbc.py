@@ -31,15 +31,19 @@ pytestmark = [
 ]
 ROWS = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 TEXT = Types.ROW_NAMED(["text"], [Types.STRING()])
+DRIVERS = [pytest.param(None, id="adbc"), "psycopg"]
 
 
 def rows(count: int) -> list[Row]:
     return [Row(id=number, name=f"name {number}") for number in range(count)]
 
 
-def test_the_contracts_are_kept(postgres: PostgresServer) -> None:
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_contracts_are_kept(postgres: PostgresServer, driver: str | None) -> None:
+    for table in ("contract", "source", "firesteel_commits"):
+        postgres.run(f"DROP TABLE IF EXISTS {table}")
     postgres.run("CREATE TABLE contract (id BIGINT, name TEXT)")
-    options = postgres.options()
+    options = postgres.options(driver)
 
     def sink() -> JdbcSink:
         return JdbcSink.exactly_once_sink("INSERT INTO contract VALUES (?, ?)", ROWS, options)
@@ -63,7 +67,11 @@ def test_the_contracts_are_kept(postgres: PostgresServer) -> None:
     check_source(source, rows(300))
 
 
-def test_values_of_all_types_go_there_and_come_back(here: Embedded, postgres: PostgresServer) -> None:
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_values_of_all_types_go_there_and_come_back(
+    here: Embedded, postgres: PostgresServer, driver: str | None
+) -> None:
+    postgres.run("DROP TABLE IF EXISTS kinds")
     postgres.run(
         "CREATE TABLE kinds (i INTEGER, l BIGINT, x DOUBLE PRECISION, b BOOLEAN, t TEXT, d DATE, at TIMESTAMP, y BYTEA)"
     )
@@ -80,7 +88,7 @@ def test_values_of_all_types_go_there_and_come_back(here: Embedded, postgres: Po
         Row(i=1, l=1 << 40, x=0.5, b=True, t="é ?", d=datetime.date(2026, 1, 2), at=at, y=b"\0\xff"),
         Row(i=None, l=None, x=None, b=None, t=None, d=None, at=None, y=None),
     ]
-    options = postgres.options()
+    options = postgres.options(driver)
     with submitted_to(here.settings()):
         environment = new_environment(2)
         written = environment.from_collection(given, kinds)

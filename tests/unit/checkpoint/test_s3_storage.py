@@ -242,6 +242,7 @@ def test_credentials_come_from_files_and_environment(
     for name in ("AWS_ACCESS_KEY_ID", "MINIO_ACCESS_KEY", "MINIO_ROOT_USER", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     settings = {key: value for key, value in SETTINGS.items() if "-key" not in key}
 
     def make(more: dict[str, str]) -> CheckpointStorage:

@@ -185,7 +185,8 @@ def test_what_is_no_checkpoint_is_told(
         ("/" + "x" * 300, "the file is missing"),
     ],
 )
-def test_what_is_no_path_is_told(path: str, reason: str, tmp_path: Path) -> None:
+def test_what_is_no_path_is_told(path: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert reason in refused(tmp_path, path)
 
 

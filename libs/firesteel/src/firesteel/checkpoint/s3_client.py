@@ -7,7 +7,6 @@ caller looks what there is.
 
 from __future__ import annotations
 
-import configparser
 import email.utils
 import logging
 import os
@@ -19,15 +18,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import certifi
 from minio import Minio, S3Error
-from minio.credentials.credentials import Credentials
-from minio.credentials.providers import Provider
 from minio.datatypes import ListMultipartUploadsResult, Part, parse_list_objects
 from minio.deleteobjects import DeleteObject
 from minio.error import InvalidResponseError, MinioException, ServerError
@@ -42,6 +38,7 @@ from urllib3.exceptions import (
 )
 
 from firesteel.checkpoint.places import S3Place
+from firesteel.checkpoint.s3_credentials import S3Credentials
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
@@ -137,7 +134,7 @@ class S3Client:
         self._attempts = settings.get(options.S3_ATTEMPTS)
         self._patience = settings.get(options.S3_RETRY_TIMEOUT).total_seconds()
         self._connections = settings.get(options.S3_CONNECTIONS)
-        self._credentials = _Credentials(settings)
+        self._credentials = S3Credentials(settings, self._host)
         self._making = threading.Lock()
         self._minio: Minio | None = None
         if self._region and not _is_region(self._region):
@@ -533,91 +530,6 @@ class _PartlyError(Exception):
     def __init__(self, code: str, message: str, key: str, count: int) -> None:
         super().__init__(f"{code}: {message}")
         self.code, self.message, self.key, self.count = code, f"{message} ({key}; {count} objects)", key, count
-
-
-class _Credentials(Provider):
-    """By which a user is known, from the first place that has them; what was read from a file is read again when the
-    file has changed."""
-
-    def __init__(self, settings: Settings) -> None:
-        access, secret = settings.get(options.S3_ACCESS_KEY), settings.get(options.S3_SECRET_KEY)
-        token = settings.get(options.S3_SESSION_TOKEN)
-        if (access is None) != (secret is None):
-            one, other = options.S3_ACCESS_KEY.key, options.S3_SECRET_KEY.key
-            raise ConfigurationError(
-                f"{other if access else one} is missing: {one} and {other} are set both, or none of them"
-            )
-        self._given: Credentials | None = None
-        if access is not None and secret is not None:
-            try:
-                self._given = Credentials(access.reveal(), secret.reveal(), token.reveal() if token else None)
-            except ValueError:
-                raise ConfigurationError(
-                    f"{options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key} must not be empty"
-                ) from None
-        file = settings.get(options.S3_CREDENTIALS_FILE)
-        self._file = Path(file) if file else None
-        self._lock = threading.Lock()
-        self._read: tuple[tuple[int, int, int], Credentials] | None = None
-        self.source = f"the options {options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key}"
-        """Where they come from, for people."""
-
-    def __repr__(self) -> str:
-        return f"credentials of {self.source}"
-
-    def retrieve(self) -> Credentials:
-        """Raises:
-        CheckpointStorageError: there are none.
-        """
-        if self._given is not None:
-            return self._given
-        if self._file is not None:
-            return self._of_file(self._file)
-        for name, secret, token in (
-            ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
-            ("MINIO_ACCESS_KEY", "MINIO_SECRET_KEY", "MINIO_SESSION_TOKEN"),
-            ("MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD", ""),
-        ):
-            if os.environ.get(name) and os.environ.get(secret):
-                self.source = f"the environment ({name})"
-                return Credentials(os.environ[name], os.environ[secret], os.environ.get(token) or None)
-        usual = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
-        if usual.exists():
-            return self._of_file(usual)
-        raise CheckpointStorageError(
-            f"there are no credentials for the object store on {socket.gethostname()}: set "
-            f"{options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key}, or {options.S3_CREDENTIALS_FILE.key}"
-        )
-
-    def _of_file(self, path: Path) -> Credentials:
-        with self._lock:
-            try:
-                found = path.stat()
-                stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
-                if self._read is None or self._read[0] != stamp:
-                    self._read = stamp, _parse(path)
-            except OSError as error:
-                raise CheckpointStorageError(
-                    f"the credentials file {path} can't be read on {socket.gethostname()}: {error.strerror or error}"
-                ) from error
-            self.source = f"the file {path}"
-            return self._read[1]
-
-
-def _parse(path: Path) -> Credentials:
-    parser = configparser.ConfigParser(interpolation=None, default_section="\0")
-    try:
-        parser.read_string(path.read_text("utf-8"))
-        section = parser[os.environ.get("AWS_PROFILE") or "default"]
-        return Credentials(
-            section["aws_access_key_id"].strip(),
-            section["aws_secret_access_key"].strip(),
-            section.get("aws_session_token") or None,
-        )
-    except (configparser.Error, KeyError, ValueError):  # their texts hold what is in the file
-        raise CheckpointStorageError(
-            f"the credentials file {path} has no section [default] with aws_access_key_id and aws_secret_access_key"
-        ) from None
 
 
 def _endpoint(text: str | None) -> tuple[str, str, bool]:

@@ -30,7 +30,8 @@ S3_ACCESS_KEY: ConfigOption[Secret | None] = ConfigOption(
     SECRET,
     None,
     "Access key (MinIO: the user's name). Not set: firesteel.s3.credentials-file, else the variables AWS_ACCESS_KEY_ID "
-    "or MINIO_ACCESS_KEY of the processes, else the file ~/.aws/credentials, on each host.",
+    "or MINIO_ACCESS_KEY of the processes, else a web identity or a container's role, else the file "
+    "~/.aws/credentials, on each host; else, at Amazon, the instance's role.",
     fallback_keys=("s3.access.key",),
 )
 S3_SECRET_KEY: ConfigOption[Secret | None] = ConfigOption(

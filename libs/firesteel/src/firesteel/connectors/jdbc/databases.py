@@ -124,13 +124,26 @@ class Connection:
 class Database(ABC):
     """Where tables are.
 
-    Attributes:
+    Args:
+        module: of the driver.
         name: without user and password, for messages.
+
+    Attributes:
         columns: its connections take columns.
     """
 
-    name: str
     columns: ClassVar[bool] = False
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self.name = module, name
+
+    def check(self) -> None:
+        """See that the driver is there.
+
+        Raises:
+            ProgramError: it is not installed.
+        """
+        self._driver()
 
     @abstractmethod
     def connect(self) -> Connection:
@@ -140,36 +153,32 @@ class Database(ABC):
             Exception: of the driver.
         """
 
-    @abstractmethod
-    def check(self) -> None:
-        """See that the driver is there.
-
-        Raises:
-            ProgramError: it is not installed.
-        """
+    def _driver(self) -> Any:
+        try:
+            return importlib.import_module(self._module)
+        except ModuleNotFoundError as error:
+            if error.name != self._module:
+                raise
+            package = f"firesteel[{_EXTRAS[self._module]}]" if self._module in _EXTRAS else self._module
+            raise ProgramError(f"JDBC: the driver {self._module} is not installed: pip install {package}") from None
 
 
 class _Sqlite(Database):
     def __init__(self, path: str) -> None:
-        self._path, self.name = path, f"sqlite:{path}"
-
-    def check(self) -> None:
-        _module("sqlite3")
+        super().__init__("sqlite3", f"sqlite:{path}")
+        self._path = path
 
     def connect(self) -> Connection:
-        module = _module("sqlite3")
-        return Connection(module.connect(self._path, timeout=30.0, check_same_thread=False), "qmark")
+        return Connection(self._driver().connect(self._path, timeout=30.0, check_same_thread=False), "qmark")
 
 
 class _DuckDb(Database):
     def __init__(self, path: str) -> None:
-        self._path, self.name = path, f"duckdb:{path}"
-
-    def check(self) -> None:
-        _module("duckdb")
+        super().__init__("duckdb", f"duckdb:{path}")
+        self._path = path
 
     def connect(self) -> Connection:
-        connection = _module("duckdb").connect(self._path)
+        connection = self._driver().connect(self._path)
         connection.begin()
         return _DuckConnection(connection, "qmark")
 
@@ -202,13 +211,11 @@ class _Adbc(Database):
     columns = True
 
     def __init__(self, module: str, address: str, name: str, paramstyle: str) -> None:
-        self._module, self._address, self.name, self._paramstyle = module, address, name, paramstyle
-
-    def check(self) -> None:
-        _module(self._module)
+        super().__init__(module, name)
+        self._address, self._paramstyle = address, paramstyle
 
     def connect(self) -> Connection:
-        module = importlib.import_module(f"{_module(self._module).__name__}.dbapi")
+        module = importlib.import_module(f"{self._driver().__name__}.dbapi")
         return Connection(module.connect(self._address), self._paramstyle, columns=True)
 
 
@@ -216,26 +223,19 @@ class _DbApi(Database):
     """Any module of DB-API 2.0 whose ``connect`` takes an address, ``user`` and ``password``."""
 
     def __init__(self, module: str, address: str, name: str, user: str | None, password: str | None) -> None:
-        self._name, self._address, self.name = module, address, name
+        super().__init__(module, name)
+        self._address = address
         self._log_in = {key: value for key, value in (("user", user), ("password", password)) if value is not None}
 
-    def check(self) -> None:
-        if not hasattr(_module(self._name), "paramstyle"):
-            raise ProgramError(f"JDBC: the module {self._name!r} is no driver of DB-API 2.0")
-
     def connect(self) -> Connection:
-        module = _module(self._name)
+        module = self._driver()
         return Connection(module.connect(self._address, **self._log_in), module.paramstyle)
 
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        remedy = f": pip install firesteel[{_EXTRAS[name]}]" if name in _EXTRAS else f": pip install {name}"
-        raise ProgramError(f"JDBC: the driver {name} is not installed{remedy}") from None
+    def _driver(self) -> Any:
+        module = super()._driver()
+        if not hasattr(module, "paramstyle"):
+            raise ProgramError(f"JDBC: the module {self._module!r} is no driver of DB-API 2.0")
+        return module
 
 
 def database_of(url: str, driver: str | None, user: str | None, password: str | None) -> Database:
