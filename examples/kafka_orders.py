@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from firesteel.common import SerializationSchema, Types, WatermarkStrategy
@@ -55,12 +56,14 @@ class AsJson(SerializationSchema):
         return json.dumps(dict(zip(("user", "orders", "total"), element, strict=True))).encode()
 
 
-def build(env: StreamExecutionEnvironment, bootstrap: str, orders: str, totals: str, *, until_now: bool) -> None:
-    """The program: from the topic of orders to that of totals."""
+def build(
+    env: StreamExecutionEnvironment, orders: str, totals: str, properties: Mapping[str, str], *, until_now: bool
+) -> None:
+    """The program: from the topic of orders to that of totals; the properties say where brokers are, and who asks."""
     row_type = Types.ROW_NAMED(["user", "amount"], [Types.STRING(), Types.DOUBLE()])
     source = (
         KafkaSource.builder()
-        .set_bootstrap_servers(bootstrap)
+        .set_properties(properties)
         .set_topics(orders)
         .set_group_id("kafka-orders")
         .set_starting_offsets(KafkaOffsetsInitializer.earliest())
@@ -71,29 +74,35 @@ def build(env: StreamExecutionEnvironment, bootstrap: str, orders: str, totals: 
     schema = KafkaRecordSerializationSchema.builder().set_topic(totals)
     sink = (
         KafkaSink.builder()
-        .set_bootstrap_servers(bootstrap)
         .set_record_serializer(
             schema.set_key_serialization_schema(User()).set_value_serialization_schema(AsJson()).build()
         )
         .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
         .set_transactional_id_prefix(f"totals-of-{orders}")
-        .build()
     )
+    for key, value in properties.items():
+        sink.set_property(key, value)
     stream = env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "orders")
-    stream.key_by(lambda order: order[0], Types.STRING()).process(AddUp()).sink_to(sink)
+    stream.key_by(lambda order: order[0], Types.STRING()).process(AddUp()).sink_to(sink.build())
 
 
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bootstrap", default="localhost:9092", help="brokers")
+    parser.add_argument("--properties", type=Path, help="file with key=value lines, as security.protocol=SASL_SSL")
     parser.add_argument("--orders", default="orders", help="topic to read")
     parser.add_argument("--totals", default="totals", help="topic to write")
     parser.add_argument("--until-now", action="store_true", help="end behind what is there")
     given = parser.parse_args()
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1000)
-    build(env, given.bootstrap, given.orders, given.totals, until_now=given.until_now)
+    properties = {"bootstrap.servers": given.bootstrap}
+    for line in given.properties.read_text().splitlines() if given.properties else ():
+        key, equals, value = line.partition("=")
+        if equals and not key.startswith("#"):
+            properties[key.strip()] = value.strip()
+    build(env, given.orders, given.totals, properties, until_now=given.until_now)
     env.execute("totals of orders")
 
 

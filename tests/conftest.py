@@ -150,6 +150,7 @@ TOGETHER = {
     "servers/kafka": 1,
     "servers/zookeeper": 1,
     "servers/kubernetes": 1,
+    "servers/hadoop": 1,
     "servers/postgresql": 1,
     "servers/browser": 1,
     "servers": 1,  # what has a Docker engine

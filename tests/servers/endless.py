@@ -17,7 +17,7 @@ from firesteel.datastream.connectors.data_generator import DataGeneratorSource, 
 
 env = StreamExecutionEnvironment.get_execution_environment()
 count = int(sys.argv[1]) if sys.argv[1:] else None
-source = DataGeneratorSource(lambda i: i, count, RateLimiterStrategy.per_second(10_000))
+source = DataGeneratorSource(lambda i: i, count, RateLimiterStrategy.per_second(1_000))
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.key_by(lambda i: i % 100).filter(lambda i: i < 0).print()
 env.execute("numbers")
@@ -88,7 +88,7 @@ class Endless:
 
 def run_another(cluster: ComposeCluster) -> None:
     """A job over all slots runs to its end."""
-    done = _run(cluster, "", "20000")
+    done = _run(cluster, "", "2000")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

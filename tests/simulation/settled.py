@@ -87,12 +87,13 @@ def _led_by(cluster: Cluster, job_id: str) -> JobMaster | None:
 
 
 def waits_in_vain(cluster: Cluster, job_id: str) -> bool:
-    """Whether a job that may be restarted needs slots which endless jobs will never give back."""
+    """Whether a job that may be restarted, or that has begun to commit, needs slots which endless jobs never give back."""
     led = {id_: job.core for id_ in cluster.submitted if (job := _led_by(cluster, id_)) is not None}
     waiting = [id_ for id_, core in led.items() if core.waits_for_slots]
     needed = sum(led[id_].pool.needed for id_ in waiting)  # what one of them has, another one lacks
     left = sum(not slot.job_id or slot.job_id in waiting for slot in cluster.resourcemanager.service.core.table)
-    return bool(cluster.restarts[job_id] and job_id in waiting and left < needed)
+    restarts = job_id in waiting and (cluster.restarts[job_id] or led[job_id].checkpoints.is_committing)
+    return bool(restarts and left < needed)
 
 
 def _check_end(cluster: Cluster, job_id: str, state: str) -> None:

@@ -46,7 +46,7 @@ class Count(KeyedProcessFunction):
 
 
 env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
-source = DataGeneratorSource(lambda i: i, 10**9, RateLimiterStrategy.per_second(2000), Types.LONG())
+source = DataGeneratorSource(lambda i: i, 10**9, RateLimiterStrategy.per_second(500), Types.LONG())
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 numbers.key_by(lambda i: 0).process(Count(), Types.LONG()).uid(sys.argv[1]).print()
 env.execute("counting")

@@ -26,7 +26,7 @@ from firesteel.datastream.connectors.data_generator import DataGeneratorSource, 
 env = StreamExecutionEnvironment.get_execution_environment()
 """
 ENDLESS = """
-source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(1_000))
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.filter(lambda i: i < 0).print()
 env.execute("endless")

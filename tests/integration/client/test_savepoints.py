@@ -36,7 +36,7 @@ class Count(KeyedProcessFunction):
 
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i, 10**9, RateLimiterStrategy.per_second(1500), Types.LONG())
+source = DataGeneratorSource(lambda i: i, 10**9, RateLimiterStrategy.per_second(500), Types.LONG())
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").set_parallelism(1)
 counted = numbers.key_by(lambda i: i % {KEYS}, Types.LONG()).process(Count(), Types.STRING()).uid("count")
 sink = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder())

@@ -28,7 +28,7 @@ env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_di
 env.set_parallelism(2)
 """.replace("{settings}", repr(SETTINGS))
 ENDLESS = """
-source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(1_000))
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.rebalance().filter(lambda i: i == 1000).print()
 """

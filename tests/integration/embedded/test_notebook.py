@@ -27,7 +27,7 @@ env.set_parallelism(2)
 
 
 def endless():
-    source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+    source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(1_000))
     return env.from_source(source, WatermarkStrategy.no_watermarks(), "endless")
 """.replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(PROGRAM_RUNS)}))
 
@@ -50,7 +50,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
 
 def with_a_running_job(book: Notebook) -> list[process.ProcessId]:
     """Starts a job that does not end; all processes below the kernel."""
-    book.begin("endless().filter(lambda i: i % 10_000 == 7).print(); job = env.execute_async(); time.sleep(600)")
+    book.begin("endless().filter(lambda i: i % 1_000 == 7).print(); job = env.execute_async(); time.sleep(600)")
     assert "> 7\n" in book.end(until="> 7\n").out
     started = process.descendants(book.pid)
     kinds = family(book.pid)
@@ -145,7 +145,7 @@ def test_a_function_that_raises_is_shown_with_its_line(kernel: Notebook) -> None
 @pytest.mark.parametrize(
     "source",
     [
-        "endless().filter(lambda i: i % 10_000 == 5).print(); env.execute()",
+        "endless().filter(lambda i: i % 1_000 == 5).print(); env.execute()",
         "for number in endless().execute_and_collect():\n    if number == 5: print('> 5', flush=True)",
         "for number in endless().execute_and_collect():\n    if number == 5: print('> 5', flush=True); time.sleep(600)",
     ],

@@ -165,7 +165,7 @@ def test_a_watch_goes_on_where_it_was_and_begins_anew_where_its_place_is_forgott
         [event("ADDED", "c", "12"), None],
     ]
     changes: list[set[str]] = []
-    watched = api.watch("/things", {}, lambda: changes.append(set(watched.snapshot())))
+    watched = api.watch("/things", {}, lambda found: changes.append(set(found.snapshot())))
     wait_until(lambda: changes and changes[-1] == {"a", "c"}, lambda: f"all is told: {changes}, {server.asked}")
     assert changes == [{"a"}, {"a", "b"}, {"b"}, {"a"}, {"a", "c"}]
     assert [one for one in server.asked if one.startswith("from")] == ["from 1", "from 9", "from 2"]

@@ -112,6 +112,7 @@ def test_coordinators_die_one_after_the_other_and_the_job_goes_on(running: Runni
     assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
 
 
+@pytest.mark.long  # services/test_frozen_leaders.py and the simulation freeze each of them in every run
 def test_coordinators_and_an_executor_that_stood_still_take_no_slot_along(running: Running) -> None:
     cluster = running.cluster
     (executor,) = cluster.executors()

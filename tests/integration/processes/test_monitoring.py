@@ -141,6 +141,11 @@ def test_a_taskmanager_shows_its_tasks_and_their_functions(watched: Cluster, por
     ]
     for attempt in parts[0]:
         assert sum(part[attempt] for part in parts) == pytest.approx(1000, abs=20)
+    taken = values["flink_taskmanager_job_task_operator_numRecordsIn"]
+    assert len({(labels["task_id"], labels["operator_name"]) for labels, _ in taken}) > 2, "not of heads alone"
+    rooms = [value for _, value in values["flink_taskmanager_job_task_buffers_outPoolUsage"]]
+    assert len(rooms) == 4
+    assert all(0 <= value <= 1.5 for value in rooms)
     operator = "flink_taskmanager_job_task_operator_numbers_"
     assert {labels["operator_name"] for labels, _ in values[f"{operator}seen"]} == {"look__up"}
     assert [value for _, value in values[f"{operator}answer"]] == [42, 42]
@@ -192,6 +197,25 @@ def test_the_resourcemanager_shows_slots(watched: Cluster) -> None:
 def attempts_below(traces: Receiver, root: Received) -> list[Received]:
     """Spans of attempts below that of a start."""
     return traces.below(root, "Attempt")
+
+
+def test_threads_of_all_that_coordinate_are_shown(watched: Cluster) -> None:
+    (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
+    names = {one["threadName"] for one in watched.rest("GET", "/jobmanager/thread-dump")[1]["threadInfos"]}
+    of_job = f"jobmaster of job {job['jid']}"
+    assert names >= {"MainThread", "resourcemanager: MainThread", "jobmaster host: MainThread", f"{of_job}: MainThread"}
+    status, begun = watched.rest("POST", "/jobmanager/profiler", {"mode": "WALL", "duration": 1})
+    assert status == 200, begun
+
+    def finished() -> str | None:
+        (one,) = watched.rest("GET", "/jobmanager/profiler")[1]["profilingList"]
+        return one["outputFile"] if one["status"] == "FINISHED" else None
+
+    name = wait_until(finished, "the profile is complete")
+    with urlopen(f"{watched.rest_url}/jobmanager/profiler/{name}", timeout=20) as answer:
+        page = answer.read().decode()
+    for part in ("dispatcher: MainThread", "resourcemanager: MainThread", f"{of_job}: MainThread"):
+        assert part in page, part
 
 
 def test_a_submission_and_the_start_of_its_job_are_one_trace(watched: Cluster, traces: Receiver) -> None:

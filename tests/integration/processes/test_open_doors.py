@@ -20,7 +20,7 @@ from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(1_000))
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 numbers.key_by(lambda i: i % 100).filter(lambda i: i < 0).print()
 env.execute("endless")

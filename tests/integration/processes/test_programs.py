@@ -130,7 +130,7 @@ def test_the_logs_of_jobmasters_and_executors_stay_beside_those_of_their_service
 def test_jobs_use_one_cluster_side_by_side(cluster: Cluster) -> None:
     endless = HEAD + (
         "from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy\n"
-        "source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))\n"
+        "source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(1_000))\n"
         'numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")\n'
         "numbers.filter(lambda i: i < 0).print()\n"
         'env.execute(f"endless {sys.argv[1]}")\n'

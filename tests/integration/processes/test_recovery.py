@@ -26,7 +26,7 @@ from firesteel.datastream.connectors.data_generator import DataGeneratorSource, 
 TRAP = {trap!r}
 
 def step(value):
-    if value % 1000 == 7:
+    if value % 100 == 7:
         try:
             os.unlink(TRAP)
         except FileNotFoundError:
@@ -35,7 +35,7 @@ def step(value):
     return value
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(10_000))
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(1_000))
 stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 stream.map(step, output_type=Types.LONG()).key_by(lambda value: value % 7).map(lambda value: value).filter(
     lambda value: False

@@ -94,7 +94,7 @@ class Rolling:
         rate: records in a second for each of two splits.
     """
 
-    def __init__(self, cluster: Cluster, *, stand_bys: bool, rate: int = 1000) -> None:
+    def __init__(self, cluster: Cluster, *, stand_bys: bool, rate: int = 250) -> None:
         self.cluster = cluster
         self._waiting: dict[str, ServiceProcess] = {}
         if stand_bys:

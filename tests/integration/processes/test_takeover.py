@@ -96,6 +96,7 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         assert [path.name for path in cluster.folder.glob("ha/**/ended/*")] == [f"{job}.json"]
 
 
+@pytest.mark.long  # seeds of the simulation have such deaths in every run
 def test_a_job_need_not_wait_when_its_coordinators_die_together_and_its_taskmanagers_live() -> None:
     """A ResourceManager that was started anew waits for the TaskManagers of the job, and no longer than it has to."""
     slow = {"heartbeat.interval": "60 s", "heartbeat.timeout": "150 s"}

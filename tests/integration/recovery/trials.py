@@ -333,6 +333,12 @@ class Trial:
         print("\n".join(self._log), self.place.log(), sep="\n")
         try:
             print(rest_of(job, "/exceptions"))
+            newest = next(iter(rest_of(job, "/checkpoints")["history"]), None)
+            for vertex in rest_of(job)["vertices"]:  # who is behind, of the newest checkpoint
+                subtasks = rest_of(job, f"/vertices/{vertex['id']}")["subtasks"]
+                print(vertex["name"], [(one["status"], one["metrics"]) for one in subtasks])
+                if newest:
+                    print(rest_of(job, f"/checkpoints/details/{newest['id']}/subtasks/{vertex['id']}"))
         except OSError as error:
             print(error)
 

@@ -162,6 +162,51 @@ def test_every_page_shows_itself_or_says_what_the_cluster_does_not_offer(browser
     assert {url.split("/")[2] for url in browser.asked if url.startswith("http")} == {watched.url.split("/")[2]}
 
 
+def test_a_flame_graph_is_drawn_of_all_subtasks_and_of_one(browser: Chromium, watched: Shop) -> None:
+    vertex = next(one["id"] for one in watched.ask()["vertices"] if one["name"].startswith("price"))
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/flamegraph")
+    drawn = "[...document.querySelectorAll('.flame')].map((one) => one.title)"
+    found = browser.wait(f"{drawn}.some((one) => /\\.price:/.test(one)) && {drawn}")
+    assert not any(".daemon." in one.split("\n")[0] for one in found[:1]), "what leads nowhere else is folded"
+    of_all = int(browser.evaluate("document.querySelector('[data-flames]').dataset.flames"))
+    browser.press("[data-fold=folded]")
+    browser.wait("document.querySelector('.flame').title.startsWith('root')")
+    browser.evaluate(
+        "(() => { const list = document.querySelector('[data-choice=subtask]'); list.value = '1';"
+        " list.dispatchEvent(new Event('change', { bubbles: true })); })()"
+    )
+    browser.wait("location.hash.includes('subtask=1')")
+    of_one = browser.wait(
+        f"Number(document.querySelector('[data-flames]')?.dataset.flames) < {of_all} && "
+        "document.querySelector('[data-flames]').dataset.flames"
+    )
+    assert 0 < int(of_one) < of_all
+    browser.wait(
+        "(() => { const boxes = [...document.querySelectorAll('.flame')]; boxes.at(-1)?.click(); return true; })()"
+    )
+    browser.wait("[...document.querySelectorAll('.choices button')].some((one) => one.innerText === 'All of it')")
+
+
+def test_a_log_is_shown_searched_and_followed(browser: Chromium, watched: Shop) -> None:
+    browser.go("#/taskmanagers/embedded/logs")
+    browser.wait("document.querySelectorAll('.log-line').length > 1")
+    browser.type(".log .find", "RUNNING")
+    browser.wait(
+        "Number(document.querySelector('[data-hits]')?.dataset.hits) > 0 && document.querySelector('.log-line mark')"
+    )
+    assert "find=RUNNING" in browser.evaluate("location.hash"), "the link brings the search along"
+    short = browser.evaluate("document.querySelector('.log-inner').innerText")
+    assert watched.id not in short, "ids are short"
+
+
+def test_a_profile_is_taken_where_it_is_allowed(browser: Chromium, watched: Shop) -> None:
+    browser.go("#/jobmanager/threads")
+    browser.press("[data-action=profile]")
+    browser.wait("document.querySelector('[data-dialog=login]')")
+    browser.key("Escape")
+    browser.wait("!document.querySelector('dialog')")
+
+
 def test_a_thousand_subtasks_are_no_burden(browser: Chromium, watched: Shop) -> None:
     vertex = watched.ask()["vertices"][1]["id"]
     browser.go("#/jobs")

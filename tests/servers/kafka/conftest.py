@@ -25,7 +25,7 @@ def kafka_libs() -> str:
 @pytest.fixture(scope="session")
 def kafka(kafka_libs: str) -> Iterator[KafkaCluster]:
     """One broker, which all tests share: each has topics of its own, and starts again what it has killed."""
-    cluster = KafkaCluster(kafka_libs)
+    cluster = KafkaCluster(kafka_libs, secured=True)
     try:
         cluster.start()
         yield cluster
@@ -36,7 +36,7 @@ def kafka(kafka_libs: str) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def kafka_of_three(kafka_libs: str) -> Iterator[KafkaCluster]:
     """Three brokers; what is written is on two of them at least."""
-    cluster = KafkaCluster(kafka_libs, brokers=3, properties={"min.insync.replicas": 2})
+    cluster = KafkaCluster(kafka_libs, brokers=3, properties={"min.insync.replicas": 2}, proxied=True)
     try:
         cluster.start()
         yield cluster

@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import KafkaError, for_code
 
-from firesteel.spark.java import find_java
 from tests.ports import free_ports
-from tests.waiting import PATIENCE, wait_until
+from tests.servers.java_server import JavaServer
+from tests.servers.kafka.security import Certificates, broker_properties, storage_options
+from tests.servers.proxy import Proxy
+from tests.waiting import PATIENCE
 
 ENSURE = Path(__file__).parent / "ensure-kafka.sh"
 STARTED = b"Kafka Server started"
-LOGGING = """\
-rootLogger.level = INFO
-rootLogger.appenderRefs = all
-rootLogger.appenderRef.all.ref = Out
-appenders = out
-appender.out.type = Console
-appender.out.name = Out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = [%d] %p %m (%c)%n
-"""
 _T = TypeVar("_T")
 
 
@@ -54,7 +43,7 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class Broker:
+class Broker(JavaServer):
     """One broker, which is a controller as well.
 
     Args:
@@ -62,115 +51,33 @@ class Broker:
         folder: where it keeps what it has.
         properties: of its configuration.
         cluster_id: of its cluster.
+        formatting: options of the tool that formats its storage.
     """
 
-    def __init__(self, libs: Path, folder: Path, properties: Mapping[str, object], cluster_id: str) -> None:
-        self._libs, self.folder, self._cluster_id = libs, folder, cluster_id
-        self._java = str(find_java().executable)
-        own = hashlib.sha256(os.path.realpath(self._java).encode()).hexdigest()[:12]
-        self._archive = libs.parent / f"{libs.name}-{own}.jsa"
-        self._new_archive: Path | None = None
-        folder.mkdir(parents=True)
-        (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        (folder / "log4j2.properties").write_text(LOGGING)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said = 0
-
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def log(self) -> str:
-        """What it has said last."""
-        with suppress(FileNotFoundError):
-            return (self.folder / "log").read_text(errors="replace")[-4000:]
-        return ""
-
-    def _words(self, *options: str) -> list[str]:
-        # Serial collection and the first compiler only: what starts fastest, and takes least of the machine.
-        tuned = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return [self._java, *tuned, *options, logging, "-cp", f"{self._libs}/*"]
+    def __init__(
+        self,
+        libs: Path,
+        folder: Path,
+        properties: Mapping[str, object],
+        cluster_id: str,
+        formatting: Sequence[str] = (),
+    ) -> None:
+        self._configuration, self._cluster_id = str(folder / "server.properties"), cluster_id
+        self._formatting = formatting
+        words = ["kafka.Kafka", self._configuration]
+        super().__init__(libs.name, folder, words, [f"{libs}/*"], heap_mb=384, archive=True)
+        Path(self._configuration).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def begin(self) -> None:
         """Start it; `await_start` waits for it."""
-        configuration = str(self.folder / "server.properties")
-        options = []
-        if self._archive.exists():
-            options = [f"-XX:SharedArchiveFile={self._archive}"]
-        else:
-            self._new_archive = self.folder / "classes.jsa"
-            options = [f"-XX:ArchiveClassesAtExit={self._new_archive}"]
-        with (self.folder / "log").open("ab") as log:
-            if not (self.folder / "data" / "meta.properties").exists():
-                words = ["kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", configuration]
-                shared = options if self._archive.exists() else []
-                done = subprocess.run(
-                    [*self._words(*shared), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=PATIENCE
-                )
-                assert done.returncode == 0, f"Kafka's storage was not formatted: {self.log()}"
-            self._said = log.tell()
-            self._process = subprocess.Popen(
-                [*self._words(*options), "kafka.Kafka", configuration],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+        if not (self.folder / "data" / "meta.properties").exists():
+            words = ["-t", self._cluster_id, "-c", self._configuration, *self._formatting]
+            self.run("kafka.tools.StorageTool", "format", *words)
+        super().begin()
 
-    def await_start(self) -> None:
-        """It takes requests at the return."""
-        wait_until(self._has_started, lambda: f"Kafka has started: {self.log()}")
-
-    def _has_started(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, f"Kafka has ended: {self.log()}"
-        with (self.folder / "log").open("rb") as log:
-            log.seek(self._said)
-            return STARTED in log.read()
-
-    def is_alive(self) -> bool:
-        """Whether its process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    def signal(self, number: int) -> None:
-        """Send a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def stands_still(self) -> bool:
-        """Whether all of its threads are stopped."""
-        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
-
-    def kill(self) -> None:
-        """It is gone at once."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """It ends in order. The first one of a machine leaves an archive of its classes, and later ones start fast."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return
-        if self._new_archive is not None and self._new_archive.exists():
-            with suppress(OSError):
-                fresh = self._archive.with_name(f"{self._archive.name}.{uuid.uuid4().hex}")
-                shutil.copyfile(self._new_archive, fresh)
-                os.replace(fresh, self._archive)
-
-    def close(self) -> None:
-        """End its process: in order if that leaves an archive, else at once."""
-        if self.is_alive():
-            if self._new_archive is not None and not self._archive.exists():
-                self.stop()
-            else:
-                self.kill()
+    def serves(self) -> bool:
+        """Whether it takes requests."""
+        return STARTED in self.said()
 
 
 class KafkaCluster:
@@ -180,16 +87,41 @@ class KafkaCluster:
         libs: folder with Kafka's jars (`ENSURE` prints it).
         brokers: how many: 1 or 3.
         properties: more of the brokers' configuration, or other values.
+        secured: each has two more listeners, as ``tests.servers.kafka.security`` says.
+        proxied: each has one more listener, which can be cut off.
 
     Attributes:
         brokers: by number, from 0.
         bootstrap: ``bootstrap.servers``.
+        certificates: of those that are secured.
+        sasl, tls, far: ``bootstrap.servers`` of their other listeners.
     """
 
-    def __init__(self, libs: str, brokers: int = 1, properties: Mapping[str, object] | None = None) -> None:
+    certificates: Certificates
+
+    def __init__(
+        self,
+        libs: str,
+        brokers: int = 1,
+        properties: Mapping[str, object] | None = None,
+        *,
+        secured: bool = False,
+        proxied: bool = False,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kafka"))
-        ports = free_ports(2 * brokers)
-        self.ports, controllers = ports[:brokers], ports[brokers:]
+        names = ("SASL", "TLS") * secured + ("FAR",) * proxied
+        free = iter(free_ports((2 + len(names)) * brokers))
+        self.ports, controllers, *others = ([next(free) for _ in range(brokers)] for _ in range(2 + len(names)))
+        more = dict(zip(names, others, strict=True))
+        self._proxies = [Proxy(port) for port in more.get("FAR", ())]
+        told = more | ({"FAR": [proxy.port for proxy in self._proxies]} if proxied else {})
+        self.sasl, self.tls, self.far = (
+            ",".join(f"127.0.0.1:{port}" for port in told.get(name, ())) for name in ("SASL", "TLS", "FAR")
+        )
+        properties = dict(properties or {})
+        if secured:
+            self.certificates = Certificates(self.folder / "certificates")
+            properties = broker_properties(self.certificates) | properties
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         number = bytes(1) + uuid.uuid4().bytes[1:]  # so it begins with no hyphen, which would be an option
         cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
@@ -198,14 +130,20 @@ class KafkaCluster:
         self.brokers: list[Broker] = []
         for node, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
             folder = self.folder / str(node)
+            own_ports, told_ports = (
+                [f"PLAINTEXT://127.0.0.1:{port}", *(f"{name}://127.0.0.1:{of[node - 1]}" for name, of in ports.items())]
+                for ports in (more, told)
+            )
             own = {
                 "process.roles": "broker,controller",
                 "node.id": node,
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listeners": ",".join([*own_ports, f"CONTROLLER://127.0.0.1:{controller}"]),
+                "advertised.listeners": ",".join(told_ports),
+                "inter.broker.listener.name": "PLAINTEXT",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,"
+                "CONTROLLER:PLAINTEXT,SASL:SASL_SSL,TLS:SSL,FAR:PLAINTEXT",
                 "log.dirs": folder / "data",
                 "auto.create.topics.enable": "false",
                 "offsets.topic.num.partitions": 3,
@@ -219,13 +157,14 @@ class KafkaCluster:
                 "broker.heartbeat.interval.ms": 300,
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
             }
-            self.brokers.append(Broker(Path(libs), folder, own | dict(properties or {}), cluster_id))
+            formatting = storage_options() if secured else ()
+            self.brokers.append(Broker(Path(libs), folder, own | properties, cluster_id, formatting))
 
     @classmethod
     def at(cls, bootstrap: str) -> KafkaCluster:
         """One that somebody else has started, with one broker; only its topics are ours."""
         cluster = cls.__new__(cls)
-        cluster.bootstrap, cluster.brokers = bootstrap, []
+        cluster.bootstrap, cluster.brokers, cluster._proxies = bootstrap, [], []
         cluster.folder = Path(tempfile.mkdtemp(prefix="kafka"))
         return cluster
 
@@ -255,15 +194,19 @@ class KafkaCluster:
     def stopped(self, *numbers: int) -> Iterator[None]:
         """Brokers stand still, and their connections stay; without numbers, all."""
         chosen = self._chosen(numbers)
-        for broker in chosen:
-            broker.signal(signal.SIGSTOP)
-        for broker in chosen:
-            wait_until(broker.stands_still, "Kafka stands still")
-        try:
-            yield
-        finally:
+        with ExitStack() as stack:
             for broker in chosen:
-                broker.signal(signal.SIGCONT)
+                stack.enter_context(broker.stopped())
+            yield
+
+    @contextmanager
+    def cut_off(self, *numbers: int) -> Iterator[None]:
+        """Nothing comes to those who are connected by ``far``, nor from them; without numbers, from no broker."""
+        with ExitStack() as cut:
+            for number, proxy in enumerate(self._proxies):
+                if not numbers or number in numbers:
+                    cut.enter_context(proxy.cut())
+            yield
 
     def _chosen(self, numbers: tuple[int, ...]) -> list[Broker]:
         return [self.brokers[number] for number in numbers] if numbers else self.brokers
@@ -274,6 +217,8 @@ class KafkaCluster:
             if broker.is_alive():
                 broker.signal(signal.SIGCONT)
                 broker.close()
+        for proxy in self._proxies:
+            proxy.close()
         shutil.rmtree(self.folder)
 
     # ---- what tests do with topics
@@ -311,6 +256,16 @@ class KafkaCluster:
 
         _run(create())
         return name
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Remove the records of partitions that are before offsets."""
+
+        async def delete() -> None:
+            before = {TopicPartition(topic, number): RecordsToDelete(offset) for number, offset in offsets.items()}
+            async with _Admin(self.bootstrap) as admin:
+                await admin.delete_records(before)
+
+        _run(delete())
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its records."""

@@ -4,6 +4,7 @@ committed finds each result once."""
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +29,14 @@ from firesteel.functions.two_phase import (
     TwoPhaseWriter,
     WriterState,
 )
-from tests.integration.embedded.programs import ended, new_environment, submitted_to
+from tests.integration.embedded.programs import ended, new_environment, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery import functions, steps
 from tests.integration.recovery.places import JOBMASTER, SLOT, TASKMANAGER, Embedded, Processes, embedded, processes
 from tests.integration.recovery.programs import PROGRAMS, World, expected
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
+from tests.servers.kafka.security import PASSWORD, USER
 from tests.servers.kafka.server import KafkaCluster
 from tests.waiting import wait_until
 
@@ -43,12 +45,12 @@ pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.t
 BEFORE_FLUSH, PREPARED = "before the flush", "behind the pre-commit"
 
 
-def kafka_sink(kafka: KafkaCluster, topic: str, **properties: str) -> KafkaSink:
+def kafka_sink(bootstrap: str, topic: str, **properties: str) -> KafkaSink:
     """Texts, exactly once."""
     schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
     builder = (
         KafkaSink.builder()
-        .set_bootstrap_servers(kafka.bootstrap)
+        .set_bootstrap_servers(bootstrap)
         .set_record_serializer(schema.set_value_serialization_schema(SimpleStringSchema()).build())
         .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
         .set_transactional_id_prefix(topic)
@@ -124,12 +126,12 @@ class _SteppedCommitter(Committer):
 class KafkaWorld(World):
     """What programs are made of, with a topic at their end."""
 
-    kafka: KafkaCluster
+    bootstrap: str
     topics: dict[str, str]
 
     def sink(self, stream: DataStream, name: str) -> None:
         texts = stream.map(functions.Watched(self.folder), Types.STRING())
-        texts.sink_to(SteppedKafkaSink(kafka_sink(self.kafka, self.topics[name]), self.folder))
+        texts.sink_to(SteppedKafkaSink(kafka_sink(self.bootstrap, self.topics[name]), self.folder))
 
 
 @dataclass
@@ -138,9 +140,11 @@ class KafkaTrial(Trial):
 
     Args:
         kafka: the brokers.
+        far: the job reaches them by connections that can be cut.
     """
 
     kafka: KafkaCluster = None  # type: ignore[assignment] # behind arguments with defaults
+    far: bool = False
 
     def run_through(self, deaths: Sequence[Death | Callable[[], None]], at_the_end: Death | None = None) -> None:
         """Run the programs with these deaths and faults, each when checkpoints have gone on since the one before."""
@@ -148,7 +152,7 @@ class KafkaTrial(Trial):
         with submitted_to(self.place.settings()):
             environment = self.environment()
             world = KafkaWorld(environment, self.folder, self.rate)
-            world.kafka, world.topics = self.kafka, topics
+            world.bootstrap, world.topics = self.kafka.far if self.far else self.kafka.bootstrap, topics
             for name in self.programs:
                 world.sink(PROGRAMS[name].build(world), name)
             job = environment.execute_async("to Kafka")
@@ -246,6 +250,30 @@ def test_brokers_die(here: Embedded, kafka_of_three: KafkaCluster, folder: Path)
 
 
 @pytest.mark.long
+def test_the_network_is_cut(here: Embedded, kafka_of_three: KafkaCluster, folder: Path) -> None:
+    trial = KafkaTrial(here, folder, ["keyed"], rate=100, kafka=kafka_of_three, far=True)
+
+    def cut(*numbers: int, seconds: float) -> Callable[[], None]:
+        def happens() -> None:
+            with kafka_of_three.cut_off(*numbers):
+                time.sleep(seconds)  # a fault of this length is what is tested
+
+        return happens
+
+    def with_a_death() -> None:
+        with kafka_of_three.cut_off(1, 2):
+            time.sleep(0.3)
+            here.kill(SLOT, folder, random.Random(1))
+            trial.kills += 1
+            time.sleep(2)
+
+    trial.run_through(
+        # 5 s is after what a request is given up (request.timeout.ms).
+        [cut(0, seconds=2), cut(seconds=2), Death(steps.BEFORE_COMMIT), cut(seconds=8), with_a_death, cut(2, seconds=8)]
+    )
+
+
+@pytest.mark.long
 def test_a_transaction_that_ran_out_fails_the_job_and_names_the_checkpoint(
     here: Embedded, kafka: KafkaCluster, folder: Path
 ) -> None:
@@ -256,7 +284,7 @@ def test_a_transaction_that_ran_out_fails_the_job_and_names_the_checkpoint(
         no_restarts.set_string("restart-strategy.type", "none")
         environment.enable_checkpointing(100)
         environment.configure(no_restarts)
-        sink = kafka_sink(kafka, topic, transaction_timeout_ms="1000")
+        sink = kafka_sink(kafka.bootstrap, topic, transaction_timeout_ms="1000")
         environment.from_sequence(0, 10).map(str, Types.STRING()).sink_to(_Late(sink))
         with pytest.raises(JobFailedError, match=r"of checkpoint .* can't be committed: the transaction .* ran out"):
             environment.execute("late")
@@ -297,8 +325,15 @@ def test_from_kafka_to_kafka(here: Embedded, kafka: KafkaCluster) -> None:
     with submitted_to(here.settings()):
         environment = new_environment(2)
         environment.enable_checkpointing(200)
-        kafka_orders.build(environment, kafka.bootstrap, orders, totals, until_now=True)
-        environment.execute("orders")
+        secured = {
+            "bootstrap.servers": kafka.sasl, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": USER, "sasl.password": PASSWORD, "ssl.ca.location": str(kafka.certificates.authority),
+        }  # fmt: skip
+        kafka_orders.build(environment, orders, totals, secured, until_now=True)
+        job = environment.execute_async("orders")
+        assert ended(job, PATIENCE) == "FINISHED"
+        for path in ("", "/plan", "/config", "/exceptions"):
+            assert "hidden" not in json.dumps(rest_of(job, path)), "passwords are for the program only"
     wait_until(partial(nothing_is_open, kafka, totals), "no transaction is left open")
     found = Counter((record.value or b"").decode() for record in kafka.records(totals))
     counts: Counter[str] = Counter()

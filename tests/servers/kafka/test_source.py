@@ -20,7 +20,13 @@ from firesteel.core.errors import FiresteelError
 from firesteel.core.process import myself
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.datastream.connectors.file_system import MalformedPolicy
-from firesteel.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource, KafkaSourceBuilder
+from firesteel.datastream.connectors.kafka import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaSource,
+    KafkaSourceBuilder,
+    KafkaTopicPartition,
+)
 from firesteel.datastream.formats.json import JsonRowDeserializationSchema
 from tests.integration.embedded.programs import new_environment, rest_of
 from tests.integration.recovery import steps
@@ -237,3 +243,41 @@ def test_many_deaths_lose_and_double_nothing(
     finally:
         run.job.cancel().result()
     run.arrived()
+
+
+def read_from(kafka: KafkaCluster, topic: str, reset: KafkaOffsetResetStrategy) -> list[int]:
+    """What a bounded job gives that begins at the very first record, whether it is there or not."""
+    start = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 0}, reset)
+    read = source(kafka).set_topics(topic).set_starting_offsets(start).set_bounded(KafkaOffsetsInitializer.latest())
+    stream = new_environment(1).from_source(read.build(), WatermarkStrategy.no_watermarks(), "kafka")
+    with stream.execute_and_collect() as results:
+        return [row.id for row in results]
+
+
+def test_records_that_were_deleted_are_an_error_or_passed_over(kafka: KafkaCluster, place: Place) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, records(range(100)), 0)
+    kafka.delete_records(topic, {0: 60})
+    with pytest.raises(FiresteelError, match=rf"{topic}.* has no record at offset 0: it has those from 60 up to 100"):
+        read_from(kafka, topic, KafkaOffsetResetStrategy.NONE)
+    assert read_from(kafka, topic, KafkaOffsetResetStrategy.EARLIEST) == list(range(60, 100))
+
+
+@pytest.mark.long
+def test_a_compacted_topic_gives_what_is_left(kafka: KafkaCluster, place: Place) -> None:
+    topic = kafka.create_topic(
+        cleanup__policy="compact", segment__bytes=1 << 20, segment__ms=100, min__cleanable__dirty__ratio=0.001
+    )
+    rows = [json.dumps({"id": number, "name": "n"}).encode() for number in range(300)]
+    kafka.produce(topic, [(b"%d" % (number % 10), row) for number, row in enumerate(rows)], 0)
+    wait_until(lambda: compacted(kafka, topic), "the log is compacted", PATIENCE)
+    found = [one for one in read_from(kafka, topic, KafkaOffsetResetStrategy.NONE) if one < 1000]
+    assert found == sorted(set(found)), "each once, in order"
+    assert found[-10:] == list(range(290, 300)), "the last record of each key is there"
+    assert len(found) < 100
+
+
+def compacted(kafka: KafkaCluster, topic: str) -> bool:
+    """Another segment is begun by another record; the cleaner comes then."""
+    kafka.produce(topic, [(b"more", b'{"id": 1000, "name": "n"}')], 0)
+    return len(kafka.records(topic)) < 100

@@ -146,6 +146,7 @@ def test_a_leader_that_kubernetes_does_not_hear_gives_up_before_another_one_can_
     store.add(StoredCheckpoint(1, "file:///a/chk-1"))
     other = KubernetesServices(settings)
     assert other.campaign(of_job(JOB)) is None
+    assert services.leader(of_job(JOB)) is not None
     with control_plane.stopped(part):
         stopped = time.monotonic()
         wait_until(lambda: is_fenced(leadership), "the leader has given up")

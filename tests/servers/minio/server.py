@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -201,72 +200,6 @@ class MinioServer:
         if self._mounted:
             _run("umount", "--lazy", str(self.data))
         shutil.rmtree(self.folder)
-
-
-class SlowProxy:
-    """Carries bytes to a server and back, as many in a second as it is told to.
-
-    Args:
-        port: of the server.
-
-    Attributes:
-        port: to which clients connect.
-        rate: bytes in a second, of all connections in each direction; None = as many as there are.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._server = port
-        self.rate: int | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._closed = threading.Event()
-        self._start(self._accept)
-
-    def _start(self, run: object, *arguments: object) -> None:
-        thread = threading.Thread(target=run, args=arguments, name="slow-proxy", daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                far = socket.create_connection(("127.0.0.1", self._server))
-            except OSError:
-                near.close()
-                continue
-            self._sockets += [near, far]
-            self._start(self._carry, near, far)
-            self._start(self._carry, far, near)
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(16 << 10):
-                target.sendall(data)
-                if self.rate is not None:
-                    self._closed.wait(len(data) / self.rate)
-        for one in (source, target):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Cut all connections."""
-        self._closed.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for one in self._sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
-        for one in self._sockets:
-            one.close()
 
 
 def can_mount() -> bool:

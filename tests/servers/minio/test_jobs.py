@@ -26,7 +26,8 @@ from tests.integration.recovery.places import JOBMASTER, PARALLELISM, SLOT, TASK
 from tests.integration.recovery.programs import PROGRAMS, World
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
-from tests.servers.minio.server import BUCKET, MinioServer, SlowProxy, can_mount
+from tests.servers.minio.server import BUCKET, MinioServer, can_mount
+from tests.servers.proxy import Proxy
 from tests.waiting import the_one_left, wait_until
 
 KILLS = 50
@@ -45,9 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, minio: MinioServer) -> Itera
 
 
 @pytest.fixture
-def proxy(minio: MinioServer) -> Iterator[SlowProxy]:
+def proxy(minio: MinioServer) -> Iterator[Proxy]:
     """Between the job and the server."""
-    proxy = SlowProxy(minio.port)
+    proxy = Proxy(minio.port)
     yield proxy
     proxy.close()
 
@@ -145,7 +146,7 @@ def outage(fault: Callable[[], AbstractContextManager[None]]) -> Callable[[Any],
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
-    backend: str, place: Processes, minio: MinioServer, proxy: SlowProxy, tmp_path: Path
+    backend: str, place: Processes, minio: MinioServer, proxy: Proxy, tmp_path: Path
 ) -> None:
     file = tmp_path / "credentials"
     file.touch(mode=0o600)

@@ -23,7 +23,8 @@ from firesteel.checkpoint.s3 import S3CheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 from firesteel.testing import check_checkpoint_storage
-from tests.servers.minio.server import BUCKET, JOB, MinioServer, SlowProxy
+from tests.servers.minio.server import BUCKET, JOB, MinioServer
+from tests.servers.proxy import Proxy
 
 LARGE = os.urandom(11 << 20)
 """Three parts."""
@@ -221,7 +222,7 @@ def test_of_many_who_write_metadata_one_wins(minio: MinioServer) -> None:
 
 
 def test_a_slow_connection_is_slow_and_no_more(minio: MinioServer) -> None:
-    proxy = SlowProxy(minio.port)
+    proxy = Proxy(minio.port)
     try:
         proxy.rate = 1 << 20
         check_checkpoint_storage(

@@ -16,6 +16,7 @@ from firesteel.client.cli.completion import script, verbs_of
 from firesteel.client.cli.definitions import read
 from firesteel.client.cli.main import _VERBS, main
 from firesteel.client.cli.reference import page
+from firesteel.core.secret import rest_token
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,9 +29,9 @@ ROOT = Path(__file__).parents[3]
         (["info", "-j", "x.jar"], "-j is not supported"),
         (["run", "-pypath", "x", "p.py"], "use -pyfs"),
         (["run", "-yjm", "1g", "p.py"], "YARN"),
-        (["run", "-t", "yarn-per-job", "p.py"], "yarn-per-job: clusters on YARN come with a later version"),
-        (["run", "-t", "kubernetes-session", "p.py"], "Kubernetes"),
-        (["run", "-t", "moon", "p.py"], "'moon' is none of: local, remote"),
+        (["run", "-t", "yarn-per-job", "p.py"], "yarn-per-job: that target is gone"),
+        (["run", "-t", "kubernetes-per-job", "p.py"], "is none of: local, remote, kubernetes-session, yarn-session"),
+        (["run", "-t", "moon", "p.py"], "'moon' is none of: local, remote, kubernetes-session, yarn-session"),
         (["list", "-t", "local"], "'local' is none of: remote"),
         (["list", "-z", "x"], "-z is not supported: say which cluster"),
         (["savepoint", "-j", "x", "7"], "no program is needed"),
@@ -132,3 +133,20 @@ def test_fish_and_zsh_scripts_name_all_verbs() -> None:
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
     shown = (ROOT / "docs" / "cli.md").read_text()
     assert page(shown) == shown, "run: python -m firesteel.client.cli.reference docs/cli.md"
+
+
+def test_the_token_is_that_of_the_file_or_is_made_from_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret, given = "s" * 40, "t" * 40
+    (tmp_path / "config.yaml").write_text("{}\n")
+    monkeypatch.setenv("FIRESTEEL_CONF_DIR", str(tmp_path))
+    assert main(["token"]) == exit_codes.WRONG
+    assert "--config-dir" in capsys.readouterr().err
+    for name, text in (("cluster-secret", secret), ("rest-token", given)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    assert main(["token"]) == exit_codes.DONE
+    assert capsys.readouterr().out == f"{rest_token(secret)}\n"
+    assert main(["token", "--json", "-D", "firesteel.rest.token-file=rest-token"]) == exit_codes.DONE
+    assert json.loads(capsys.readouterr().out) == {"token": given}

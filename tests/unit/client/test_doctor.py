@@ -49,6 +49,10 @@ def test_nothing_is_found_where_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("change", "area", "level", "text", "remedy"),
     [
+        ({"silent": {"jobmaster host": "refused"}}, "cluster", "error", "host does not answer", "jobmanager.sh start"),
+        ({"silent": {"jobmaster of job a": "no"}}, "cluster", "error", "jobmaster of job a", "by itself"),
+        ({"silent": {"resourcemanager": "gone"}, "nodes": ()}, "cluster", "error", "resourcemanager does", "start it"),
+        ({"may_change": False}, "token", "error", "does not know this client's token", "--config-dir"),
         ({"python": (3, 10, 1)}, "python", "error", "3.10.1 is too old", "3.11"),
         ({"versions": {"a": None, "b": "1"}}, "packages", "error", "missing: a", "pip install"),
         ({"services": {"dispatcher": "0.2"}}, "services", "error", "dispatcher 0.2 beside", "same version"),

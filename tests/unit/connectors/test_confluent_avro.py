@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-import email.message
 import io
 import json
 import pickle
-import urllib.error
 from typing import Any
 
 import pytest
 
+from firesteel.common import Row
 from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module
-from firesteel.connectors.formats.confluent_avro import ConfluentRegistryAvroDeserializationSchema, SchemaRegistry
+from firesteel.connectors.formats.confluent_avro import (
+    ConfluentRegistryAvroDeserializationSchema,
+    ConfluentRegistryAvroSerializationSchema,
+)
+from firesteel.connectors.formats.schema_registry import RegisteredSchema, SchemaRegistry, UnknownSchemaError
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.expressions.values import records_of
+from tests.unit.connectors.registries import Registry, refusal
 
 OLD = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}
 NEW = {
     "type": "record", "name": "r",
     "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": "string", "default": "-"}],
 }  # fmt: skip
-SCHEMAS = {1: {"schema": json.dumps(OLD)}, 2: {"schema": json.dumps(NEW)}, 3: {"schema": "{}", "schemaType": "JSON"}}
 
 
-class Registry:
-    """Answers what stands in ``SCHEMAS``, after some trouble."""
-
-    def __init__(self, *trouble: Exception) -> None:
-        self.asked: list[str] = []
-        self._trouble = list(trouble)
-
-    def __call__(self, url: str) -> bytes:
-        self.asked.append(url)
-        if self._trouble:
-            raise self._trouble.pop(0)
-        number = int(url.rpartition("/")[2])
-        if number not in SCHEMAS:
-            raise refusal(404)
-        return json.dumps(SCHEMAS[number]).encode()
-
-
-def refusal(code: int) -> urllib.error.HTTPError:
-    return urllib.error.HTTPError("http://registry", code, "no", email.message.Message(), io.BytesIO())
+def filled(*trouble: Exception) -> Registry:
+    """Has OLD as 1, NEW as 2, and one of another kind as 3."""
+    registry = Registry(*trouble)
+    assert [registry.add(json.dumps(OLD)), registry.add(json.dumps(NEW)), registry.add("{}", "JSON")] == [1, 2, 3]
+    return registry
 
 
 def message(number: int, definition: Any, record: dict[str, Any]) -> bytes:
@@ -59,11 +48,11 @@ MESSAGES = [message(1, OLD, {"id": 5}), message(2, NEW, {"id": 6, "note": "x"}),
 
 
 def test_records_of_all_schemas_are_rows_of_one() -> None:
-    registry = Registry()
+    registry = filled()
     read = schema(registry)
     rows = [read.deserialize(one) for one in MESSAGES]
     assert [(row.id, row.note) for row in rows] == [(5, "-"), (6, "x"), (7, "-")]
-    assert registry.asked == ["http://registry:8081/schemas/ids/1", "http://registry:8081/schemas/ids/2"]
+    assert registry.asked == ["/schemas/ids/1", "/schemas/ids/2"]
     batch = read.deserialize_columns(MESSAGES)
     assert batch is not None
     assert records_of(batch) == rows
@@ -72,7 +61,7 @@ def test_records_of_all_schemas_are_rows_of_one() -> None:
 
 @pytest.mark.parametrize("odd", [b"", b"\0\0\0\0", b"\1" + MESSAGES[0][1:], MESSAGES[0] + b"x", MESSAGES[0][:-1]])
 def test_malformed_messages(odd: bytes) -> None:
-    read = schema(Registry())
+    read = schema(filled())
     assert read.deserialize_columns([MESSAGES[0], odd]) is None
     with pytest.raises(MalformedDataError, match="malformed Avro"):
         read.deserialize(odd)
@@ -81,17 +70,47 @@ def test_malformed_messages(odd: bytes) -> None:
 @pytest.mark.parametrize(("number", "reason"), [(9, "has no schema 9"), (3, "is one of JSON, not of Avro")])
 def test_schemas_that_are_not_there(number: int, reason: str) -> None:
     with pytest.raises(MalformedDataError, match=reason):
-        schema(Registry()).deserialize(message(number, NEW, {"id": 1, "note": ""}))
+        schema(filled()).deserialize(message(number, NEW, {"id": 1, "note": ""}))
+
+
+def test_a_schema_that_uses_another_one() -> None:
+    registry = filled()
+    inner = {"type": "record", "name": "shop.money", "fields": [{"name": "cents", "type": "long"}]}
+    outer = {"type": "record", "name": "shop.order", "fields": [{"name": "total", "type": "shop.money"}]}
+    registry.add(json.dumps(inner), subject="money")
+    reference = {"name": "shop.money", "subject": "money", "version": 1}
+    number = registry.add(json.dumps(outer), references=[reference])
+    whole = {**outer, "fields": [{"name": "total", "type": inner}]}
+    read = ConfluentRegistryAvroDeserializationSchema(json.dumps(whole), "http://registry", fetch=registry)
+    assert read.deserialize(message(number, whole, {"total": {"cents": 250}})) == Row(total=Row(cents=250))
+
+
+def test_rows_are_written_with_a_schema_that_is_registered_once() -> None:
+    registry = filled()
+    write = ConfluentRegistryAvroSerializationSchema("orders-value", json.dumps(NEW), "http://registry", fetch=registry)
+    written = [write.serialize(Row(id=number, note="x")) for number in range(3)]
+    assert registry.asked == ["/subjects/orders-value/versions"]
+    assert [schema(registry).deserialize(one).id for one in written] == [0, 1, 2]
+    registry.closed = True
+    other = ConfluentRegistryAvroSerializationSchema("orders-value", json.dumps(OLD), "http://registry", fetch=registry)
+    with pytest.raises(ProgramError, match=r"refuses schema of subject 'orders-value'.*not compatible"):
+        other.serialize(Row(id=1))
+    strict = ConfluentRegistryAvroSerializationSchema(
+        "a/b", json.dumps(OLD), "http://registry", auto_register=False, fetch=registry
+    )
+    with pytest.raises(UnknownSchemaError, match="has no schema of subject 'a/b'"):
+        strict.serialize(Row(id=1))
+    assert registry.asked[-1] == "/subjects/a%2Fb"
 
 
 def registry(*trouble: Exception) -> tuple[SchemaRegistry, list[float]]:
     waits: list[float] = []
-    return SchemaRegistry("http://user:secret@registry", Registry(*trouble), waits.append), waits
+    return SchemaRegistry("http://user:secret@registry", None, filled(*trouble), waits.append), waits
 
 
 def test_a_registry_that_is_away_is_asked_again() -> None:
-    asked, waits = registry(OSError("away"), refusal(503), TimeoutError())
-    assert asked.schema(1).definition == OLD
+    asked, waits = registry(OSError("away"), refusal(503), refusal(429))
+    assert asked.schema(1, "AVRO") == RegisteredSchema("AVRO", json.dumps(OLD))
     assert waits == [0.2, 0.4, 0.8]
     assert "secret" not in asked.url
 
@@ -99,10 +118,22 @@ def test_a_registry_that_is_away_is_asked_again() -> None:
 def test_a_registry_that_stays_away_or_refuses() -> None:
     asked, waits = registry(*[OSError("away")] * 5)
     with pytest.raises(ConnectionError, match="the registry at http://registry does not answer: away"):
-        asked.schema(1)
+        asked.schema(1, "AVRO")
     assert len(waits) == 4
     asked, _ = registry(refusal(401))
     with pytest.raises(ProgramError, match="refuses schema 1"):
-        asked.schema(1)
-    with pytest.raises(ProgramError, match="a schema registry is at"):
-        SchemaRegistry("registry:8081")
+        asked.schema(1, "AVRO")
+
+
+@pytest.mark.parametrize(
+    ("url", "configs", "told"),
+    [
+        ("registry:8081", {}, "a schema registry is at"),
+        ("http://r", {"basic.auth.user": "x"}, "has no setting 'basic.auth.user'"),
+        ("http://u:secret@r", {"bearer.auth.token": "secret"}, "not both"),
+    ],
+)
+def test_settings_that_can_not_be(url: str, configs: dict[str, str], told: str) -> None:
+    with pytest.raises(ProgramError, match=told) as caught:
+        SchemaRegistry(url, configs)
+    assert "secret" not in str(caught.value)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import select
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from firesteel.core.stacks import Samples, Seen, dump_threads, frames_of, other_threads, sample
 
@@ -80,3 +84,50 @@ def test_it_ends_when_nobody_wants_it() -> None:
     with waiting("one"):
         found = sample(other_threads, 1000, 0.0, wanted=lambda: next(wanted), sleep=lambda _: None)
     assert found["one"].off_cpu.total() + found["one"].on_cpu.total() == 2
+
+
+def test_what_works_is_seen_at_its_work_and_not_where_it_lets_others_in() -> None:
+    """A loop that works for some milliseconds, and polls."""
+    end, pauses = threading.Event(), threading.Event()
+
+    def pause(seconds: float) -> None:
+        pauses.wait(seconds)
+
+    def work() -> None:
+        for _ in range(200_000):
+            pass
+
+    def loop() -> None:
+        while not end.is_set():
+            work()
+            select.select([], [], [], 0)
+
+    thread = threading.Thread(target=loop, name="works")
+    thread.start()
+    try:
+        found = sample(other_threads, 40, 0.005, sleep=pause)["works"]
+    finally:
+        end.set()
+        thread.join()
+    stacks = found.on_cpu + found.off_cpu
+    at_work = sum(count for stack, count in stacks.items() if any(".work:" in name for name in stack))
+    assert at_work > stacks.total() * 0.6, stacks
+
+
+def test_the_interpreter_is_left_as_it_was() -> None:
+    before = sys.getswitchinterval()
+    seen = []
+
+    def look() -> dict[int, list[Seen]]:
+        seen.append(sys.getswitchinterval())
+        if len(seen) == 1:
+            sample(dict, 1, 0.0, sleep=lambda _: None)
+            seen.append(sys.getswitchinterval())
+        if len(seen) > 4:
+            raise LookupError
+        return {}
+
+    with pytest.raises(LookupError):
+        sample(look, 100, 0.0, sleep=lambda _: None)
+    assert max(seen) < before / 10
+    assert sys.getswitchinterval() == before

@@ -18,7 +18,7 @@ from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServ
 from firesteel.ha.retrieval import Leader, of_job
 from firesteel.ha.services import load_high_availability
 from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
-from tests.unit.ha.kubernetes_stand_in import StandIn
+from tests.kubernetes_stand_in import StandIn
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/orders-job-one"
 MAP = "/api/v1/namespaces/default/configmaps/orders-job-one"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.errors import GraphError
 from firesteel.graph.job_graph import JobEdge, JobGraph, OperatorInfo
@@ -17,13 +19,16 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import COLLECTED, FAILURE, STDOUT, RunLook, Stage, StageTaskInput
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.batch_core import BatchCore, batch_settings
+from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
+from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare, Recover, Recovered, Work
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
-from firesteel_jobmaster.stages import plan_commit, plan_stages
+from firesteel_jobmaster.stages import plan_stages
 from tests.unit.jobmaster.jobs import Driver, job, two_by_two, vertex, vertex_id, with_user_enumerator
 
 BATCH = {"execution.runtime-mode": "BATCH"}
+OP = vertex_id(2)
+"""The operator that commits."""
 
 
 class Batch(Driver):
@@ -34,6 +39,29 @@ class Batch(Driver):
     def __init__(self, graph: JobGraph, settings: JobMasterSettings | None = None, **arguments: Any) -> None:
         super().__init__(graph)
         self.core = BatchCore(graph, batch_settings(settings or JobMasterSettings()), self.clock, **arguments)
+        self.stored: list[CheckpointMetadata] = []
+        self.storage_is_away = False
+
+    def did(self, instructions: list[do.Instruction]) -> list[do.Instruction]:
+        super().did(instructions)
+        for instruction in instructions:
+            if isinstance(instruction, do.CheckpointWork):
+                self.did(self.core.checkpoint_work_done(self.answer(instruction.work)))
+        return instructions
+
+    def answer(self, work: Work) -> Done:
+        if self.storage_is_away:
+            return Done(work, error="away")
+        match work:
+            case Recover():
+                return Done(work, recovered=tuple(Recovered(StoredCheckpoint(1, "here"), one) for one in self.stored))
+            case Prepare():
+                return Done(work, checkpoint_id=1)
+            case Complete(metadata):
+                self.stored.append(CheckpointMetadata.from_bytes(metadata.to_bytes(), "here"))
+                return Done(work, location="here", stored=True)
+            case _:
+                return Done(work)
 
     def begun(self) -> do.RunStages:
         self.start()
@@ -62,7 +90,7 @@ def user_failure(vertex_name: str = "V2", subtask: int = 1) -> str:
 
 
 def collecting() -> JobGraph:
-    return job(vertex(1, 2, splits=["a"]), vertex(2, 1, collects="c" * 32))
+    return job(vertex(1, 2, splits=["a"]), vertex(2, 1, collects=OP))
 
 
 def test_stages_begin_when_all_slots_are_there_and_take_as_many_cores() -> None:
@@ -96,16 +124,16 @@ def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
 def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({"op": [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
     assert not d.core.is_terminal
     _, commit = d.seen(do.RunStages)
     (stage,) = commit.stages
     work = json.loads(stage.tasks[0].own or "")
     assert [(one["operator"], one["subtask"], one["committables"]) for one in work] == [
-        ("op", 0, [[1, "eA=="]]),
-        ("op", 1, [[1, "eA=="]]),
+        (OP, 0, [[1, "eA=="]]),
+        (OP, 1, [[1, "eA=="]]),
     ]
-    d.did(d.core.stages_ended(run.run_id, d.told({"op": [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
     assert len(d.seen(do.RunStages)) == 2, "an old answer begins nothing"
     d.did(d.core.cancel("its user wants it"))
     assert d.core.state.name == "RUNNING", "the results are being shown"
@@ -123,7 +151,7 @@ def test_a_commit_that_user_code_refuses_ends_the_job_whatever_the_strategy_says
     settings = JobMasterSettings(new_restart_strategy=lambda: FixedDelay(5, 0.0))
     d = Batch(two_by_two(commits=True), settings)
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({"op": [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
     d.did(d.core.stages_failed(d.seen(do.RunStages)[-1].run_id, user_failure("Commit", 0)))
     assert d.core.state.name == "FAILED"
 
@@ -177,10 +205,9 @@ def test_a_lost_slot_harms_no_stage() -> None:
 def test_results_are_given_when_all_has_succeeded_and_the_job_ends_with_them() -> None:
     d = Batch(collecting())
     run = d.begun()
-    operator = "c" * 32
+    operator = OP
     assert d.core.give(operator, 0)[0] is None
-    pieces = [bytes((COLLECTED,)) + count.to_bytes(8, "big") + data for count, data in ((2, b"ab"), (1, b"c"))]
-    d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", *pieces)))
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((2, b"ab"), (1, b"c")))))
     assert d.core.state.name == "RUNNING", "the client has not got them"
     first, _ = d.core.give(operator, 0)
     assert first is not None
@@ -197,19 +224,127 @@ def test_no_results_of_a_failed_job_are_given() -> None:
     d = Batch(collecting())
     run = d.begun()
     d.did(d.core.stages_failed(run.run_id, user_failure("V1", 0)))
-    given, _ = d.core.give("c" * 32, 0)
+    given, _ = d.core.give(OP, 0)
     assert given is not None
     assert (given.count, given.end, given.state) == (0, True, "FAILED")
 
 
-def test_a_job_that_may_have_committed_does_not_run_again() -> None:
-    d = Batch(two_by_two(commits=True), takeover=(1, "killed"))
-    d.did(d.core.start())
-    assert d.core.state.name == "FAILED"
-    assert not d.seen(do.ConnectResourceManager)
-    d = Batch(two_by_two(), takeover=(1, "killed"))
-    d.did(d.core.start())
+def followed(before: Batch) -> Batch:
+    """The JobMaster that follows one that was lost; it has all its slots."""
+    after = Batch(before.core.graph.job_graph, takeover=(1, "killed"), may_recover=True)
+    after.stored = before.stored
+    after.start()
+    after.offer(0, 1)
+    return after
+
+
+def test_a_jobmaster_that_follows_commits_what_was_stored_and_runs_nothing_again() -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="], [2, "eQ=="]]})))
+    commit = d.seen(do.RunStages)[-1]
+    assert len(d.stored) == 1
+    after = followed(d)
+    (again,) = after.seen(do.RunStages)
+    assert json.loads(again.stages[0].tasks[0].own or "") == json.loads(commit.stages[0].tasks[0].own or "")
+    assert again.run_id not in (run.run_id, commit.run_id)
+    after.did(after.core.cancel("its user wants it"))
+    assert after.core.state.name == "RUNNING", "some of it may be visible"
+    after.did(after.core.stages_failed(again.run_id, "an executor was lost"))
+    after.did(after.core.timer_fired("commit-again"))
+    after.did(after.core.stages_ended(after.seen(do.RunStages)[-1].run_id, []))
+    assert after.core.state.name == "FINISHED"
+
+
+def test_a_jobmaster_that_follows_before_anything_was_stored_runs_all_stages() -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    (again,) = followed(d).seen(do.RunStages)
+    assert again.stages == run.stages
+    assert again.run_id != run.run_id
+
+
+def test_nothing_is_committed_before_it_is_stored() -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    d.storage_is_away = True
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    assert len(d.seen(do.RunStages)) == 1
+    d.clock.advance(2)
+    d.did(d.core.timer_fired("checkpoint"))
+    assert len(d.seen(do.RunStages)) == 1
+    d.storage_is_away = False
+    d.clock.advance(2)
+    d.did(d.core.timer_fired("checkpoint"))
+    assert d.seen(do.RunStages)[-1].stages[0].id == "commit"
+    assert not d.seen(do.TriggerCheckpoint), "slots take no part in it"
+
+
+def test_a_job_that_is_cancelled_before_all_is_stored_commits_nothing() -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    d.storage_is_away = True
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.cancel("its user wants it"))
+    assert d.core.state.name == "CANCELED"
+    assert len(d.seen(do.RunStages)) == 1
+
+
+def results(*pieces: tuple[int, bytes]) -> tuple[bytes, ...]:
+    """What the tasks of the second vertex tell."""
+    return b"\0\0\0\0\1", *(bytes((COLLECTED,)) + count.to_bytes(8, "big") + data for count, data in pieces)
+
+
+def test_a_jobmaster_that_follows_gives_the_results_that_were_stored() -> None:
+    d = Batch(collecting())
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((2, b"ab"), (1, b"c")))))
+    after = followed(d)
+    assert not after.seen(do.RunStages)
+    last, instructions = after.core.give(OP, 2)
+    after.did(instructions)
+    assert last is not None
+    assert (last.count, last.end, base64.b64decode(last.data)) == (1, True, b"c")
+    assert after.core.state.name == "FINISHED"
+
+
+def test_results_that_were_too_many_to_be_stored_are_lost_by_name() -> None:
+    d = Batch(collecting())
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(KEPT_RESULTS + 1))))))
+    after = followed(d)
+    assert after.core.state.name == "FAILED"
+    assert "write them to a sink" in after.core.graph.root_failure.failure["message"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_lost_driver_is_no_failure_of_the_job(commits: bool) -> None:
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    if commits:
+        d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+        run = d.seen(do.RunStages)[-1]
+    d.did(d.core.stages_lost(run.run_id))
+    again = d.seen(do.RunStages)[-1]
+    assert again.stages == run.stages
+    assert again.run_id != run.run_id
     assert d.core.state.name == "RUNNING"
+    d.did(d.core.stages_lost(run.run_id))
+    assert d.seen(do.RunStages)[-1] is again, "that was the run before"
+
+
+def test_a_job_that_ends_one_driver_after_the_other_fails() -> None:
+    d = Batch(two_by_two())
+    d.begun()
+    for _ in range(MOST_DRIVERS):
+        d.did(d.core.stages_lost(d.seen(do.RunStages)[-1].run_id))
+    assert d.core.state.name == "RUNNING"
+    d.clock.advance(STEADY_SECONDS)
+    for _ in range(MOST_DRIVERS):
+        d.did(d.core.stages_lost(d.seen(do.RunStages)[-1].run_id))
+    assert d.core.state.name == "RUNNING", "runs had lasted"
+    d.did(d.core.stages_lost(d.seen(do.RunStages)[-1].run_id))
+    assert d.core.state.name == "FAILED"
 
 
 # --- which task reads what
@@ -291,4 +426,8 @@ def test_what_can_not_be_read_to_its_end_is_refused_by_name() -> None:
 
 
 def test_there_is_no_commit_without_anything_prepared() -> None:
-    assert plan_commit(two_by_two(), [{"vertex": vertex_id(2), "subtask": 0, "commit": {"op": []}}]) is None
+    d = Batch(two_by_two(commits=True))
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({OP: []})))
+    assert d.core.state.name == "FINISHED"
+    assert len(d.seen(do.RunStages)) == 1

@@ -7,6 +7,7 @@ import pytest
 from firesteel.core.errors import ProtocolError
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.core import MISSED_SLOTS
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
@@ -217,6 +218,21 @@ def test_slot_request_timeout_names_what_is_needed_and_what_came() -> None:
     assert [r.allocation_id for r in d.seen(do.ReleaseSlot)] == ["tm-0"]
 
 
+def test_why_slots_do_not_come_is_shown_and_said_at_the_end() -> None:
+    d = Driver(two_by_two(), JobMasterSettings(slot_request_timeout=7))
+    d.start()
+    d.did(d.core.notify_waiting(m.NotifyWaiting("ErrImagePull: no such image")))
+    assert seen(d.core)["firesteel-waiting-for"] == "ErrImagePull: no such image"
+    d.did(d.core.notify_waiting(m.NotifyWaiting("")))
+    assert "firesteel-waiting-for" not in seen(d.core)
+    d.did(d.core.notify_waiting(m.NotifyWaiting("pod x: Unschedulable: no room")))
+    d.did(d.core.resourcemanager_connected())
+    d.did(d.core.timer_fired("slots"))
+    assert d.core.state.name == "FAILED"
+    assert seen(d.core)["failure"]["message"].endswith("pod x: Unschedulable: no room")
+    assert "firesteel-waiting-for" not in seen(d.core)
+
+
 def test_a_late_slots_timer_does_nothing() -> None:
     d = Driver(two_by_two())
     d.deployed()
@@ -269,9 +285,13 @@ def test_lost_taskmanager() -> None:
     d.did(d.core.taskmanager_lost("right", "again"))
 
 
-def test_a_slot_that_never_came_fails_a_waiting_job_only() -> None:
+def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_last() -> None:
     d = Driver(two_by_two())
     d.start()
+    for number in range(MISSED_SLOTS):
+        asked = d.core.fail_slot("tm", f"unknown-{number}", "no process came within 60 s")
+        assert any(isinstance(one, do.DeclareSlots) for one in asked)
+        assert d.core.state.name != "FAILED"
     d.did(d.core.fail_slot("tm", "unknown", "its worker did not start: no python3"))
     assert d.core.state.name == "FAILED"
     assert "no python3" in seen(d.core)["failure"]["message"]

@@ -35,7 +35,7 @@ def test_each_taskmanager_gets_an_executor_when_the_fleet_is_ready() -> None:
     core = make(ready=False, spare_cores=1)
     assert add_taskmanager(core, 2, "x") == []
     out = orders(core.fleet_started(NONE, 1.0))
-    assert [(o.taskmanager_id, o.taskmanager_address, o.cores) for o in out] == [("x", "http://x", 5)]
+    assert [(o.taskmanager_id, o.taskmanager_address, o.cores) for o in out] == [("x", "http://x", 7)]
     assert [o.taskmanager_id for o in orders(add_taskmanager(core, 2, "y", now=2.0))] == ["y"]
     assert core.tick(3.0) == []
 
@@ -206,3 +206,21 @@ def test_a_taskmanager_with_an_executor_serves_while_another_has_none() -> None:
         (order,) = orders(core.tick(LONGEST_PAUSE * (number + 1)))
     assert [r.taskmanager_id for r in requests(add_job(core, "j", 1))] == ["good"]
     assert grant(core, add_job(core, "k", 2)) == []
+
+
+def test_stages_may_take_as_many_cores_of_an_executor_as_their_job_has_slots_there() -> None:
+    core = make(executors=frozenset({"1", "2"}))
+    add_taskmanager(core, 2, "x", executor="1")
+    add_taskmanager(core, 2, "y", executor="2")
+    grant(core, add_job(core, "stream", 1))
+    granted = grant(core, add_job(core, "batch", 2))
+    where = {core.table.owner(slot).executor.id for slot in core.table.of_job("batch")}
+    assert core.stage_places("batch") == {executor: (2 // len(where), 2) for executor in where}
+    lost = core.table.find(granted[0])
+    assert lost is not None
+    core.taskmanager_gone(core.table.owner(lost).id, "killed", 1.0)
+    left = core.stage_places("batch")
+    assert left is not None
+    assert sum(cores for cores, _ in left.values()) == len(core.table.of_job("batch"))
+    assert core.stage_places("nobody") == {}
+    assert make().stage_places("batch") is None, "there are no executors"

@@ -55,8 +55,8 @@ def test_providers_are_found_by_name_and_an_unknown_name_is_answered_with_the_kn
         assert not one.is_embedded
         assert one.fleet.slots_outlive_driver
     assert "a secret" not in repr(context(tmp_path, "standalone"))
-    with pytest.raises(ConfigurationError, match="local-process, standalone"):
-        load_provider(context(tmp_path, "kubernetes"))
+    with pytest.raises(ConfigurationError, match="kubernetes, local-process, standalone"):
+        load_provider(context(tmp_path, "mesos"))
     assert not list(tmp_path.iterdir())
 
 

@@ -185,3 +185,32 @@ def test_a_job_waits_for_taskmanagers_during_the_start_up_time_only() -> None:
     assert isinstance(out, i.NotifyNoResources)
     (out,) = add_job(core, "k", 3, now=30.0)
     assert isinstance(out, i.NotifyNoResources)
+
+
+def reasons(out: list[i.Instruction]) -> list[tuple[str, str]]:
+    return [(x.jobmaster_address, x.reason) for x in out if isinstance(x, i.NotifyWaiting)]
+
+
+def test_jobs_that_wait_hear_why_workers_do_not_run() -> None:
+    core = active()
+    add_taskmanager(core, 2, "other")
+    add_job(core, "served", 2)
+    (waiting,) = started(add_job(core, "j", 2))
+    address = core.job("j").address
+    assert reasons(core.workers_wait({waiting: "Unschedulable: no room"}, 1.0)) == [(address, "Unschedulable: no room")]
+    assert reasons(core.tick(2.0)) == []
+    assert reasons(core.workers_wait({waiting: "ImagePullBackOff"}, 3.0)) == [(address, "ImagePullBackOff")]
+    assert reasons(core.workers_wait({}, 4.0)) == [(address, "")]
+    core.workers_wait({waiting: "Unschedulable"}, 5.0)
+    out = add_taskmanager(core, 2, waiting)
+    assert reasons(out) == [(address, "")], "its slots are on their way"
+    core.validate()
+
+
+def test_a_worker_that_is_refused_is_told_until_the_failure_is_forgotten() -> None:
+    core = active()
+    (first,) = started(add_job(core, "j", 1))
+    out = core.worker_failed(first, "exceeded quota", 1.0)
+    assert reasons(out) == [(core.job("j").address, f"worker {first} was not started: exceeded quota")]
+    assert reasons(core.tick(30.0)) == []
+    assert reasons(core.tick(62.0)) == [(core.job("j").address, "")]

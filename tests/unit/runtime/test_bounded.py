@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.metadata import OperatorState
 from firesteel.client.graph_shipment import prepare
 from firesteel.common import Configuration, Duration, Encoder, Row, Time, TimestampAssigner, Types, WatermarkStrategy
 from firesteel.config import Settings
 from firesteel.connectors.enumerators import create_enumerator
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.core.errors import ProgramError
 from firesteel.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -38,7 +40,7 @@ from firesteel.graph.bounded import is_batch
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.stages import COLLECTED, STDOUT, Stage, failure_in
 from firesteel.runtime.bounded.stage_main import stage_main
-from firesteel_jobmaster.stages import plan_commit, plan_stages
+from firesteel_jobmaster.stages import plan_commit, plan_stages, prepared_states
 
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 RECORDS = [(f"k{i % 5}", i) for i in range(60)]
@@ -72,6 +74,7 @@ class Spark:
         assert is_batch(self.graph)
         self.shuffle: dict[str, dict[int, list[bytes]]] = {}
         self.reports: list[dict[str, Any]] = []
+        self.totals: list[tuple[int, ...]] = []
         self.collected: list[Any] = []
         self.printed = ""
 
@@ -94,7 +97,9 @@ class Spark:
 
     def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
         out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
-        return [(int.from_bytes(partition, "big"), blob) for partition, blob in zip(out, out, strict=True)]
+        told = [(int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)]
+        self.totals += [struct.unpack(">4q", blob) for partition, blob in told if partition < 0]
+        return [(partition, blob) for partition, blob in told if partition >= 0]
 
     def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
         task = stage.tasks[subtask]
@@ -116,9 +121,17 @@ class Spark:
             yield from self.shuffle[stage.reads[dep]].get(partition, [])
 
     def commit(self) -> None:
-        stage = plan_commit(self.graph, self.reports)
-        assert stage is not None
-        self.task(stage, 0, 9)
+        states = prepared_states(self.graph, self.reports)
+        operators = [
+            OperatorState(operator.id, operator.name, None, vertex.parallelism, vertex.max_parallelism, {
+                subtask: states[vertex.id, subtask].operators[operator.id]
+                for subtask in range(vertex.parallelism)
+                if operator.id in states[vertex.id, subtask].operators
+            })
+            for vertex in self.graph.vertices
+            for operator in vertex.operators
+        ]  # fmt: skip
+        self.task(plan_commit(self.graph, operators), 0, 9)
 
 
 def marker(number: int) -> bytes:
@@ -368,12 +381,9 @@ def test_what_is_not_there_is_refused_by_name() -> None:
     env = environment(1)
     env.from_source(NumberSequenceSource(1, 3), WatermarkStrategy.no_watermarks(), "few").print()
     graph, _ = env._take(None)
-    with pytest.raises(UnsupportedFeatureError, match="embedded clusters only"):
-        prepare(graph, BATCH, same_host=False)
-    chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=True)
-    assert is_batch(chosen)
-    chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=False)
-    assert not is_batch(chosen)
+    for same_host in (True, False):
+        chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=same_host)
+        assert is_batch(chosen)
     env = environment(1)
     env.from_source(DataGeneratorSource(str), WatermarkStrategy.no_watermarks(), "for ever").print()
     graph, _ = env._take(None)

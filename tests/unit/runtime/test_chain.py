@@ -234,3 +234,53 @@ def test_a_chain_equals_plain_python(steps: list[int], values: list[int], stampe
     assert out.values == [v for v, _ in expected]
     if stamped:
         assert out.timestamps == [t for _, t in expected]
+
+
+def test_what_each_operator_took_and_gave_is_counted() -> None:
+    """By whole batches, but for what operators within a stage drop."""
+    chain = line(
+        spec(MAP, lambda n: n, name="first"),
+        spec(FILTER, lambda n: n % 2 == 0, name="even"),
+        spec(FILTER, lambda n: n % 3 == 0, name="third"),
+        spec(FLAT_MAP, lambda n: [n] * 3, name="thrice"),
+        spec(FILTER, lambda n: n, name="not zero"),
+        spec(MAP, lambda n: -n, name="last"),
+    )
+    plan, out = with_output(chain)
+    assert len(plan.stages) == 2
+    executor = run(plan, list(range(12)))
+    run_again = list(range(12, 24))
+    executor.feed(Batch(run_again))
+    while executor.pending:
+        executor.step()
+    assert plan.flows() == [
+        ("first", 24, 24), ("even", 24, 12), ("third", 12, 4), ("thrice", 4, 12), ("not zero", 12, 9), ("last", 9, 9),
+    ]  # fmt: skip
+    assert len(out.values) == 9
+    assert (executor.records_in, executor.records_out) == (24, 9)
+
+
+def test_what_is_dropped_before_a_function_raises_is_counted() -> None:
+    def broken(value: int) -> int:
+        raise LookupError(value)
+
+    plan, _ = with_output(line(spec(FILTER, lambda n: n > 2, name="large"), spec(MAP, broken, name="broken")))
+    with pytest.raises(LookupError):
+        run(plan, [1, 2, 3, 4])
+    assert plan.operators[0].fewer == 2
+
+
+def test_consumers_and_branches_are_counted_where_they_read() -> None:
+    chain = ChainSpec(
+        [
+            spec(MAP, lambda n: n, name="head"),
+            spec(FILTER, lambda n: n > 1, name="large"),
+            spec(OperatorKind.PRINT, name="Sink: all"),
+        ],
+        [[1, 2], [], []],
+        [],
+    )
+    plan, out = with_output(chain, 1)
+    run(plan, [1, 2, 3])
+    assert plan.flows() == [("head", 3, 3), ("large", 3, 2), ("Sink: all", 3, 0)]
+    assert out.values == [2, 3]

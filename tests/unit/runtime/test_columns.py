@@ -79,6 +79,28 @@ def run(batches: list[Batch], *operators: OperatorSpec, watermarks: bool = False
     return channel
 
 
+def test_rows_that_operators_over_columns_drop_are_counted() -> None:
+    def halves(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.slice(0, batch.num_rows // 2)
+
+    operators = [
+        keep(col("n") > 1),
+        columns_spec(OperatorKind.COLUMNS_MAP, halves, ROW, ROW),
+        keep(col("n") < 100),
+    ]
+    for operator, name in zip(operators, ("large", "halves", "small"), strict=True):
+        operator.name = name
+    chain = line(*operators, outputs=[OutputSpec(2, 0, PartitionerKind.FORWARD)])
+    plan = opened(chain)
+    plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [FakeOutput()]))
+    executor = ChainExecutor(plan, Guard(), CancelToken("t"))
+    for _ in range(2):
+        executor.feed(Batch(StreamColumns(ROW).from_records(rows([("a", 0.0, n) for n in range(10)]))))
+        while executor.pending:
+            executor.step()
+    assert plan.flows() == [("large", 20, 16), ("halves", 16, 8), ("small", 8, 8)]
+
+
 def records(channel: FakeOutput) -> list[Any]:
     return [record for batch in channel.batches for record in to_records(batch.values)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.spark import archive as module
-from firesteel.spark.archive import Archive, archive_for
+from firesteel.spark.archive import MOST_ARCHIVES, UNUSED_SECONDS, Archive, archive_for, remove_unused
 from firesteel.spark.java import Java
 
 
@@ -84,3 +84,30 @@ def test_a_discarded_one_is_gone(tmp_path: Path) -> None:
     archive.discard()
     archive.discard()
     assert not archive.path.exists()
+
+
+def test_archives_that_nobody_uses_are_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "firesteel"
+    directory.mkdir(mode=0o700)
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+
+    def made(name: str, age: float) -> Path:
+        path = directory / name
+        path.touch(mode=0o600)
+        at = path.stat().st_mtime - age
+        os.utime(path, (at, at))
+        return path
+
+    old, making = made("driver-17-aa.jsa", UNUSED_SECONDS + 60), made("executor-17-aa.jsa", UNUSED_SECONDS + 60)
+    used, foreign = made("embedded-25-bb.aot", UNUSED_SECONDS + 60), made("kafka-4-cc.jsa", UNUSED_SECONDS + 60)
+    made(".driver-17-aa.jsa.lock", 0)
+    assert Archive(used, ahead_of_time=True).flags_to_use() != ()
+    with Archive(making, ahead_of_time=False).lock(wait=False) as held:
+        assert held
+        assert remove_unused(environment) == [old]
+    assert used.exists()
+    assert foreign.exists()
+    assert not (directory / ".driver-17-aa.jsa.lock").exists()
+    assert remove_unused(environment) == [making]
+    many = [made(f"driver-17-{number:02}.jsa", 7200.0 + number) for number in range(MOST_ARCHIVES + 3)]
+    assert sorted(remove_unused(environment)) == many[MOST_ARCHIVES - 1 :], "the one that was just used counts, too"

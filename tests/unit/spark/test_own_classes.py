@@ -24,7 +24,8 @@ def test_the_jar_names_its_cluster_manager_and_runs_on_the_oldest_java() -> None
     jar = read_jar(JAR)
     assert jar[SERVICE].decode().strip().replace(".", "/") + ".class" in jar
     classes = {name: data for name, data in jar.items() if name.endswith(".class")}
-    assert {f"firesteel/spark/{path.stem}.class" for path in SOURCES.rglob("*.java")} <= set(classes)
+    sources = [path.relative_to(SOURCES).with_suffix(".class").as_posix() for path in SOURCES.rglob("*.java")]
+    assert set(sources) <= set(classes)
     assert {int.from_bytes(data[6:8], "big") for data in classes.values()} == {61}, "class files of Java 17"
 
 

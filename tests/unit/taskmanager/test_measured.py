@@ -45,17 +45,31 @@ def test_totals_rates_and_watermarks_have_the_labels_of_their_task() -> None:
     assert [one.name for one in of_task if one.grows] == ["numRecordsIn"]
 
 
-def test_the_first_and_the_last_operator_have_what_comes_in_and_goes_out() -> None:
-    values = {"numRecordsIn": 7, "currentInputWatermark": 5, "numRecordsOut": 2, "numBytesIn": 9}
+def test_each_operator_of_a_chain_has_what_came_in_and_went_out() -> None:
+    values = {
+        "numRecordsIn": 7, "currentInputWatermark": 5, "currentOutputWatermark": 4, "numRecordsOut": 2,
+        "operators": {"Map": [7, 6, 0.5, 0.4], "Filter": [6, 2, 0.4, 0.1], "Sink": [2, 0, 0.1, 0]},
+    }  # fmt: skip
     found = [one for one in measured(values) if one.scope[-1] == "operator"]
     assert {(one.labels["operator_name"], one.name): one.value for one in found} == {
-        ("Map", "numRecordsIn"): 7, ("Map", "currentInputWatermark"): 5, ("Sink", "numRecordsOut"): 2,
+        ("Map", "numRecordsIn"): 7, ("Map", "numRecordsOut"): 6, ("Map", "numRecordsInPerSecond"): 0.5,
+        ("Map", "numRecordsOutPerSecond"): 0.4, ("Map", "currentInputWatermark"): 5,
+        ("Filter", "numRecordsIn"): 6, ("Filter", "numRecordsOut"): 2, ("Filter", "numRecordsInPerSecond"): 0.4,
+        ("Filter", "numRecordsOutPerSecond"): 0.1,
+        ("Sink", "numRecordsIn"): 2, ("Sink", "numRecordsOut"): 0, ("Sink", "numRecordsInPerSecond"): 0.1,
+        ("Sink", "numRecordsOutPerSecond"): 0, ("Sink", "currentOutputWatermark"): 4,
     }  # fmt: skip
+    assert {one.name for one in found if one.grows} == {"numRecordsIn", "numRecordsOut"}
 
 
-def test_buffers_are_a_scope_of_their_own() -> None:
-    (found,) = measured({"buffers.inPoolUsage": 0.5})
-    assert (found.scope, found.name, found.value) == (("taskmanager", "job", "task", "buffers"), "inPoolUsage", 0.5)
+def test_usage_of_buffers_has_the_scopes_of_old_and_of_new_boards() -> None:
+    found = measured({"buffers.inPoolUsage": 0.5, "buffers.outputQueueSize": 300})
+    assert named(found) == {
+        "taskmanager.job.task.buffers.inPoolUsage": 0.5,
+        "taskmanager.job.task.Shuffle.Netty.Input.Buffers.inPoolUsage": 0.5,
+        "taskmanager.job.task.buffers.outputQueueSize": 300,
+        "taskmanager.job.task.Shuffle.Netty.Output.Buffers.outputQueueSize": 300,
+    }
 
 
 def test_metrics_of_functions_have_their_operator_as_a_label() -> None:

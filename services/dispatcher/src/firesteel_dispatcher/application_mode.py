@@ -32,7 +32,6 @@ class ApplicationSettings:
         cluster_id: of high availability.
         job_id: of the application and its first job; None = from the cluster's id.
         start_id: of this start of the cluster; empty = none.
-        status_file: path; None = nobody wants one.
         ends_cluster: the cluster ends with it.
         runs_again: when it has ended, the next start runs it anew.
     """
@@ -43,7 +42,6 @@ class ApplicationSettings:
     cluster_id: str = "default"
     job_id: str | None = None
     start_id: str = ""
-    status_file: str | None = None
     ends_cluster: bool = True
     runs_again: bool = True
 
@@ -67,7 +65,6 @@ class ApplicationSettings:
             cluster_id=settings.get(options.HA_CLUSTER_ID),
             job_id=job_id,
             start_id=settings.get(options.APPLICATION_START_ID) or "",
-            status_file=settings.get(options.APPLICATION_STATUS_FILE),
             ends_cluster=settings.get(options.SHUTDOWN_ON_APPLICATION_FINISH),
             runs_again=settings.get(options.APPLICATION_RESULT_DELETE_ON_COMMIT),
         )

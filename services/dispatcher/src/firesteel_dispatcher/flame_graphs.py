@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.core.clock import Clock
-from firesteel.core.stacks import Samples, other_threads, sample
+from firesteel.core.stacks import Samples
 from firesteel.protocol import messages as m
-from firesteel.protocol.gateways import InspectionGateway
+from firesteel.protocol.gateways import ProcessGateway
 from firesteel_dispatcher.settings import FlameGraphSettings
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class _Graph:
 class FlameGraphs:
     """Samples of vertices: taken when somebody asks, and again when they are old and somebody asks.
 
+    Where nothing was seen, as in a task that restarts, they are taken again with the next question.
+
     Args:
         settings: how often, how long.
         clock: for their age.
@@ -123,11 +125,12 @@ class FlameGraphs:
                     logger.warning("vertex %s of job %s could not be sampled: %s", vertex_id, job_id, answer)
                     continue
                 found |= {subtask: Samples.from_plain(plain) for subtask, plain in answer.subtasks.items()}
-            graph.subtasks, graph.at = found, self._clock.epoch_ms()
+            if any(one.on_cpu or one.off_cpu for one in found.values()):
+                graph.subtasks, graph.at, graph.taken = found, self._clock.epoch_ms(), self._clock.monotonic()
         except Exception as error:  # whatever the peers say: this is only a look
             logger.warning("vertex %s of job %s could not be sampled: %s", vertex_id, job_id, error)
         finally:
-            graph.taken, graph.sampling = self._clock.monotonic(), False
+            graph.sampling = False
 
 
 # -- profiles of processes
@@ -233,12 +236,7 @@ class Profiles:
             profile.ended = self._clock.epoch_ms()
 
 
-async def sample_here(count: int, interval_ms: int) -> dict[str, Samples]:
-    """The threads of this process, by their names."""
-    return await asyncio.to_thread(sample, other_threads, count, interval_ms / 1000)
-
-
-async def sample_there(gateway: InspectionGateway, count: int, interval_ms: int) -> dict[str, Samples]:
+async def sample_there(gateway: ProcessGateway, count: int, interval_ms: int) -> dict[str, Samples]:
     """The threads of a TaskManager, by their names."""
     found = await gateway.sample_threads(m.SampleThreads(count, interval_ms))
     return {name: Samples.from_plain(plain) for name, plain in found.subtasks.items()}

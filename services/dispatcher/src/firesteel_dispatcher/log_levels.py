@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from firesteel.core.errors import RpcError
 from firesteel.core.log_levels import level_number, levels, set_level
 from firesteel.protocol import messages as m
-from firesteel.protocol.gateways import LoggingGateway
-from firesteel.rpc.log_levels import PREFIX
+from firesteel.protocol.gateways import ProcessGateway
+from firesteel_dispatcher.processes import coordinators, of_each, taskmanagers
 from firesteel_dispatcher.rest_calls import Call
 from firesteel_dispatcher.shell import DispatcherService
 
-Ask = Callable[[LoggingGateway], Awaitable[m.LogLevels]]
+Ask = Callable[[ProcessGateway], Awaitable[m.LogLevels]]
 
 
 async def show(service: DispatcherService, _: Call) -> Any:
@@ -43,28 +41,10 @@ async def change(service: DispatcherService, call: Call) -> Any:
 async def _of_all(service: DispatcherService, here: Callable[[], dict[str, str]], ask: Ask) -> list[dict[str, Any]]:
     """The answers of all processes; of one that does not give any, why."""
     found: list[dict[str, Any]] = [{"process": "dispatcher", "levels": here()}]
-    targets: dict[str, str] = {}
-    for name, channel in service.coordinators.items():
-        address = channel.where()[0]
-        if address:
-            targets[name] = address
+    targets = coordinators(service) | await taskmanagers(service)
+    for name, answer in (await of_each(service, targets, ask)).items():
+        if isinstance(answer, RpcError):
+            found.append({"process": name, "error": str(answer)})
         else:
-            found.append({"process": name, "error": "where it is is not known"})
-    try:
-        taskmanagers = (await service.cluster()).taskmanagers
-    except RpcError:  # the ResourceManager's own answer says so
-        taskmanagers = ()
-    targets |= {f"taskmanager {one['id']}": str(one["path"]) for one in taskmanagers}
-    for job in service.core.jobs.values():
-        if not job.ended and job.jobmaster is not None:
-            parts = urlsplit(job.jobmaster[0])
-            targets[f"jobmaster of job {job.id}"] = f"{parts.scheme}://{parts.netloc}"
-
-    async def one(name: str, address: str) -> dict[str, Any]:
-        try:
-            answer = await ask(LoggingGateway(service.client, address + PREFIX))
-        except RpcError as error:
-            return {"process": name, "error": str(error)}
-        return {"process": name, "levels": dict(answer.levels)}
-
-    return found + list(await asyncio.gather(*(one(name, address) for name, address in targets.items())))
+            found.append({"process": name, "levels": dict(answer.levels)})
+    return found

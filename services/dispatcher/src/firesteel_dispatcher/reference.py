@@ -34,7 +34,10 @@ resident memory, `Heap.Max` that of the machine or container, `CPU.Load` and `CP
 0: there are none. A metric of a task, `/jobs/:jobid/vertices/:vertexid/subtasks/metrics` for example, is one of
 `numRecordsIn`, `numRecordsOut`, `numBytesIn`, `numBytesOut` (each also `...PerSecond`, over the last minute),
 `busyTimeMsPerSecond`, `idleTimeMsPerSecond`, `backPressuredTimeMsPerSecond`, `accumulateBusyTimeMs` and so on,
-`currentInputWatermark`, `currentOutputWatermark`, and what user functions register.
+`currentInputWatermark`, `currentOutputWatermark`, `isBackPressured` (1 or 0), `buffers.inPoolUsage` and
+`buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full the windows of its channels are),
+`checkpointAlignmentTime`, `checkpointStartDelayNanos`, `<operator>.numRecordsIn` and `.numRecordsOut` (each also
+`...PerSecond`) of each operator of its chain, and what user functions register.
 """
 _DIFFERENCES: Final = (
     (
@@ -46,10 +49,10 @@ _DIFFERENCES: Final = (
     ),
     (
         "flame graphs, profiler, thread dumps of the JVM",
-        "of Python: threads of Dispatcher, TaskManagers and slots. Stacks are read by `sys._current_frames`, "
-        "which costs user code nothing but moments of the interpreter's lock. A thread that used the "
-        "processor for half of the time between two looks was on it. What a thread does for less than 5 ms at"
-        " a time, with waits in between, is seen too rarely; `rest.flamegraph.*` tells how often is looked. "
+        "of Python: threads of the coordinators (those of JobMasters, too), TaskManagers and slots. Stacks are read "
+        "by `sys._current_frames`, which costs user code nothing but moments of the interpreter's lock: while somebody "
+        "looks it changes hands after 0.1 ms, so that threads are seen where they work. A thread that used the "
+        "processor for half of the time between two looks was on it; `rest.flamegraph.*` tells how often is looked. "
         "The first question begins the looking, and is answered with `endTimestamp` -1",
     ),
     (

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from firesteel.core.errors import FiresteelError, RpcError
-from firesteel.core.stacks import dump_threads
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
 from firesteel.rest import metric_views, views
@@ -21,6 +20,7 @@ from firesteel.service.measured import JOBMANAGER
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import LARGEST_PART, Part, ProcessLogs
 from firesteel.service.process_metrics import environment, process_values
+from firesteel_dispatcher import processes
 from firesteel_dispatcher.rest_calls import Call
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
@@ -107,8 +107,16 @@ async def gateway_of(service: DispatcherService, taskmanager_id: str) -> Inspect
         UnknownTaskManagerError: there is no such one.
         RpcError: the ResourceManager does not answer.
     """
-    found = _find(await service.cluster(), taskmanager_id)
-    return InspectionGateway(service.client, str(found["path"]), timeout=_PATIENCE)
+    return InspectionGateway(service.client, await address_of(service, taskmanager_id), timeout=_PATIENCE)
+
+
+async def address_of(service: DispatcherService, taskmanager_id: str) -> str:
+    """Where a TaskManager is.
+
+    Raises:
+        UnknownTaskManagerError, RpcError: see ``gateway_of``.
+    """
+    return str(_find(await service.cluster(), taskmanager_id)["path"])
 
 
 # -- JobManager: this process, and what it knows of the others that make it up
@@ -144,9 +152,9 @@ async def jobmanager_metrics(service: DispatcherService, call: Call) -> Any:
     return metric_views.plain(values, call.given())
 
 
-async def jobmanager_threads(_: DispatcherService, __: Call) -> Any:
-    """What all threads of this process do."""
-    return {"threadInfos": dump_threads()}
+async def jobmanager_threads(service: DispatcherService, _: Call) -> Any:
+    """What all threads of the processes that make up the JobManager do."""
+    return {"threadInfos": await processes.jobmanager_threads(service)}
 
 
 async def job_values(service: DispatcherService, call: Call) -> Any:

@@ -11,10 +11,11 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.protocol.gateways import InspectionGateway
 from firesteel.rest import views
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher.flame_graphs import LONGEST_PROFILE, MODES, sample_here, sample_there
+from firesteel_dispatcher.flame_graphs import LONGEST_PROFILE, MODES, sample_there
 from firesteel_dispatcher.job import ENDED
+from firesteel_dispatcher.processes import process_at, sample_jobmanager
 from firesteel_dispatcher.rest_calls import Call
-from firesteel_dispatcher.rest_processes import gateway_of
+from firesteel_dispatcher.rest_processes import address_of
 from firesteel_dispatcher.shell import DispatcherService
 
 _HERE = "jobmanager"
@@ -57,9 +58,9 @@ async def profile(service: DispatcherService, call: Call) -> Any:
         raise ConfigurationError(f"duration = {seconds}: from 1 to {LONGEST_PROFILE} seconds are possible")
     if service.profiles.is_busy(process):
         return error_response(409, f"A profile of {process} is being taken already.")
-    take = sample_here
+    take = functools.partial(sample_jobmanager, service)
     if process != _HERE:
-        take = functools.partial(sample_there, await gateway_of(service, process))
+        take = functools.partial(sample_there, process_at(service, await address_of(service, process)))
     return service.profiles.begin(process, mode, seconds, take).to_rest()
 
 
@@ -76,5 +77,5 @@ async def profile_file(service: DispatcherService, call: Call) -> Any:
 async def _process(service: DispatcherService, call: Call) -> str:
     if "taskmanager_id" not in call.path:
         return _HERE
-    await gateway_of(service, call.path["taskmanager_id"])
+    await address_of(service, call.path["taskmanager_id"])
     return str(call.path["taskmanager_id"])

@@ -66,6 +66,7 @@ class DispatcherSettings:
         upload_directory: ``web.upload.dir``; None = a temporary one.
         terminate_on_any_job: an application ends with the first of its jobs that fails or is cancelled.
         application: what a cluster in application mode runs; None = it is a session.
+        status_file: where whoever supervises this process looks (``firesteel.application.status-file``).
         takes_over: a JobMaster that is lost is followed by another one (``high-availability.type`` is not NONE).
     """
 
@@ -85,6 +86,7 @@ class DispatcherSettings:
     upload_directory: Path | None = None
     terminate_on_any_job: bool = True
     application: ApplicationSettings | None = None
+    status_file: Path | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DispatcherSettings:
@@ -114,5 +116,8 @@ class DispatcherSettings:
             else Path(str(settings.get(options.WEB_UPLOAD_DIR))),
             terminate_on_any_job=settings.get(options.TERMINATE_APPLICATION_ON_ANY_JOB),
             application=application,
+            status_file=None
+            if settings.get(options.APPLICATION_STATUS_FILE) is None
+            else Path(str(settings.get(options.APPLICATION_STATUS_FILE))),
             takes_over=(settings.get(options.HA_TYPE) or "").upper() != "NONE",
         )

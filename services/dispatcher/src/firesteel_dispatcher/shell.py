@@ -354,6 +354,7 @@ class DispatcherService(Service):
             self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
+        self._say_where()
         if self.settings.application is not None:
             self._own_task = self.spawn(self._run_own(self.settings.application), "application of the cluster")
 
@@ -485,15 +486,26 @@ class DispatcherService(Service):
         if self._own_task is not None:
             await asyncio.wait({self._own_task}, timeout=self.settings.shutdown_timeout)
 
-    def _say_over(self, settings: ApplicationSettings) -> None:
-        """Whoever supervises this process need not start it again."""
-        if settings.status_file is None:
+    def _say_over(self) -> None:
+        """Whoever supervises the services need not start again what ends from now on."""
+        path = self.settings.status_file
+        if path is None:
             return
-        path = Path(settings.status_file)
         try:
-            replace_file(path, json.dumps({**json.loads(path.read_text()), "over": True}).encode())
+            known = json.loads(path.read_text()) if path.exists() else {}
+            replace_file(path, json.dumps({**known, "over": True}).encode())
         except (OSError, ValueError) as error:
-            logger.error("that the cluster has ended can't be written to %s: %s", path, error)
+            logger.error("that the cluster ends can't be written to %s: %s", path, error)
+
+    def _say_where(self) -> None:
+        """Tell whoever supervises the services of a session where the REST API is."""
+        path = self.settings.status_file
+        if path is None or self.settings.application is not None:
+            return
+        try:
+            replace_file(path, json.dumps({"rest": self.rest_address}).encode())
+        except OSError as error:
+            logger.error("where the REST API is can't be written to %s: %s", path, error)
 
     async def _fetched(self, program: str) -> Path:
         """The program on this host; a file system that does not answer is waited for."""
@@ -514,10 +526,9 @@ class DispatcherService(Service):
         for pause in pauses(_FIRST_PAUSE, _LONGEST_PAUSE):
             try:
                 await self.on_disk(self.store.set_application, record)
-                if settings.status_file is not None:
+                if (path := self.settings.status_file) is not None:
                     shown = {**record, "rest": self.rest_address}
-                    content = json.dumps(shown).encode()
-                    await asyncio.to_thread(replace_file, Path(settings.status_file), content)
+                    await asyncio.to_thread(replace_file, path, json.dumps(shown).encode())
             except OSError as error:
                 logger.error("how the application is could not be stored: %s; next try in %g s", error, pause)
                 await asyncio.sleep(pause)
@@ -665,12 +676,11 @@ class DispatcherService(Service):
         for job in running:
             if not job.ended:
                 logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
+        self._say_over()
         deadline = self.clock.monotonic() + self.settings.shutdown_timeout
         await self._tell_to_end("JobMaster host", lambda: self._host.gateway(_SHUTDOWN_CALL).shut_down(), deadline)
         end_resourcemanager = lambda: self._resourcemanager.gateway(_SHUTDOWN_CALL).shut_down()  # noqa: E731
         await self._tell_to_end("ResourceManager", end_resourcemanager, deadline)
-        if self.settings.application is not None:
-            self._say_over(self.settings.application)
         self.request_stop(Leaving.END_CLUSTER)
 
     async def _tell_to_end(self, name: str, shut_down: Callable[[], Awaitable[None]], deadline: float) -> None:

@@ -226,7 +226,7 @@ def _run(
 
     def started() -> bool:
         status = _status(status_file)
-        if not status:
+        if "id" not in status:
             lines = dispatcher_pid.read_text().splitlines() if dispatcher_pid.exists() else []
             if pid_file is not None and lines[2:] == [STANDBY]:
                 pid_file.stands_by()

@@ -49,6 +49,14 @@ export function diagnose(job: JobDetails): Finding[] {
     const vertex = byId.get(id);
     const busy = vertex && worst(vertex).busy;
     if (!vertex || !busy || (held < 2 * LOW && busy.value < HIGH)) continue; // a short wait that somebody busy has not caused
+    if (busy.value < LOW) { // nothing to do, and takes nothing
+      findings.push({
+        kind: "warn",
+        text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}) though it is ${percent(busy.value)} busy at most: it waits, most likely for barriers of slower subtasks. See Checkpoints; unaligned ones do not wait.`,
+        vertex: id,
+      });
+      continue;
+    }
     findings.push({
       kind: held > HIGH ? "bad" : "warn",
       text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}): its subtask ${busy.subtask} is ${percent(busy.value)} busy.`,

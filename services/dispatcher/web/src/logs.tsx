@@ -50,6 +50,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
   const [find, setFind] = useQuery("find");
   const [only, setOnly] = useState(false);
   const [follow, setFollow] = useState(true);
+  const [whole, setWhole] = useState(false);
   const [at, setAt] = useState(0);
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -115,12 +116,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
   };
   const download = () =>
     attempt(async () => {
-      const blob = await (await request(path)).blob();
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = name;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+      saveAs(await (await request(path)).blob(), name);
     });
   const height = box.current?.clientHeight ?? 600;
   const first = Math.max(0, Math.floor(top / LINE) - SPARE);
@@ -146,6 +142,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
           </>
         )}
         <span class="spring" />
+        <label class="check" title="of jobs, vertices and allocations, with all 32 digits"><input type="checkbox" checked={whole} onChange={(event) => setWhole(event.currentTarget.checked)} /> whole ids</label>
         <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
         {log && log.from > 0 && <button type="button" class="plain" onClick={earlier}>Load earlier ({bytes(log.from)} before)</button>}
         <button type="button" class="plain" onClick={download}>Download</button>
@@ -153,14 +150,26 @@ export function LogView({ path, name }: { path: string; name: string }) {
       <div class="log-box" ref={box} tabIndex={0} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
         <div class="log-inner" style={{ height: `${shown.length * LINE}px` }}>
           <div style={{ transform: `translateY(${first * LINE}px)` }}>
-            {shown.slice(first, last).map((index) => <Line key={index} text={rows[index]!} find={low} current={hits[at] === index && low !== ""} />)}
+            {shown.slice(first, last).map((index) => <Line key={index} text={whole ? rows[index]! : shortIds(rows[index]!)} find={low} current={hits[at] === index && low !== ""} />)}
           </div>
         </div>
       </div>
-      <p class="dim">{log ? `${bytes(log.to - log.from)} of ${bytes(log.size)} loaded` : "Loading …"}</p>
+      <p class="dim">{!log ? "Loading …" : log.size === 0 ? "This file is empty." : `${bytes(log.to - log.from)} of ${bytes(log.size)} loaded`}</p>
     </div>
   );
 }
+
+/** As a file of the browser's. */
+export function saveAs(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Ids of jobs and vertices have 32 digits: the first ones tell them apart, and leave room for what is said. */
+const shortIds = (line: string): string => line.replace(/\b([0-9a-f]{6})[0-9a-f]{26}\b/g, "$1…");
 
 function Line({ text, find, current }: { text: string; find: string; current: boolean }) {
   const kind = /\b(ERROR|CRITICAL)\b/.test(text) ? "log-error" : /\bWARN(ING)?\b/.test(text) ? "log-warning" : "";

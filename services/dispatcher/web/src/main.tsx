@@ -164,7 +164,7 @@ function Login({ required }: { required: boolean }) {
           Token
           <input type="password" autocomplete="off" value={token} onInput={(event) => setToken(event.currentTarget.value)} name="token" required />
         </label>
-        <p class="dim">What is in the file that firesteel.rest.token-file names. It stays in the memory of this tab, and is gone with it.</p>
+        <p class="dim"><code>firesteel token</code> prints it where the cluster's configuration is. It stays in the memory of this tab, and is gone with it.</p>
         {wrong && <p class="trouble" role="alert">{wrong}</p>}
         <div class="dialog-buttons">
           {!required && <button type="button" class="plain" onClick={() => loginWanted.set("no")}>Only look</button>}

@@ -1,7 +1,9 @@
 // Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { depthOf, folded, type Frame } from "./flames";
 import { joined } from "./history";
+import { mainLog } from "./log_files";
 import { diagnose, quantile, splitTrace } from "./diagnose";
 import { bytes, count, duration, percent, shortTime, time, watermark } from "./format";
 import { layout } from "./layout";
@@ -67,6 +69,40 @@ test("a subtask without time left is a cause, though another one of its vertex i
     ),
   );
   assert.deepEqual([found[0]!.vertex, found[0]!.subtask], ["slow", 3]);
+});
+
+test("who is not busy and holds up others waits for something", () => {
+  const found = diagnose(
+    job(
+      [
+        vertex("source", { busy: one(50), backPressured: one(960) }),
+        vertex("slow", { busy: { value: 1000, subtask: 1 }, backPressured: { value: 400, subtask: 0 } }),
+        vertex("sums", { busy: one(30), backPressured: one(0) }),
+      ],
+      { slow: ["source"], sums: ["slow"] },
+    ),
+  );
+  assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"], ["warn", "sums"]]);
+  assert.match(found[1]!.text, /3 % busy at most: it waits.*barriers/);
+});
+
+test("the log that is shown first is that of the process", () => {
+  const files = (...names: string[]) => names.map((name) => ({ name, size: name.startsWith("empty") ? 0 : 9 }));
+  assert.equal(mainLog(files("executor-vm-1.log", "firesteel-root-taskmanager-0-vm.log", "slot-0.log"))?.name, "firesteel-root-taskmanager-0-vm.log");
+  assert.equal(mainLog(files("empty-executor.log", "slot-0.log"))?.name, "slot-0.log");
+  assert.equal(mainLog([]), undefined);
+});
+
+test("frames of ours that lead nowhere else are folded", () => {
+  const frame = (name: string, value: number, ...children: Frame[]): Frame => ({ name, value, children });
+  const user = frame("__main__.Price.map:7", 6, frame("__main__.helper:9", 6, frame("json.loads:1", 6)));
+  const tree = frame("root", 9, frame("__main__.main:3", 8, frame("firesteel.a:1", 8, frame("firesteel.b:2", 6, frame("firesteel.c:2", 6, user)), frame("firesteel.d:4", 2))), frame("firesteel.e:5", 1));
+  const { tree: found, hidden } = folded(tree);
+  assert.equal(hidden, 2);
+  assert.deepEqual(found.children.map(({ name }) => name), ["firesteel.a:1", "firesteel.e:5"]);
+  assert.deepEqual(found.children[0]!.children.map(({ name }) => name), ["firesteel.c:2", "firesteel.d:4"]);
+  assert.deepEqual(found.children[0]!.children[0]!.children, [user]);
+  assert.deepEqual([depthOf(tree), depthOf(found)], [8, 6]);
 });
 
 test("a job that nothing holds up says so", () => {

@@ -35,7 +35,7 @@ interface Props<Row> {
 const ROW = 34;
 const SPARE = 8;
 /** Pixels that a column needs for a number. */
-const UNIT = 74;
+const UNIT = 64;
 
 export function sorted<Row>(rows: Row[], column: Column<Row> | undefined, down: boolean): Row[] {
   if (!column) return rows;

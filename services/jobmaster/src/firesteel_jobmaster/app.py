@@ -20,7 +20,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.log_levels import logging_routes
+from firesteel.rpc.process_calls import process_routes
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
@@ -98,7 +98,7 @@ class JobMasterService(Service):
         self._meters = [reporter.to_plain() for reporter in otlp_metric_reporters(settings)]
         if takes_jobs:
             self.app.add_routes(host_routes(self, secret, clock))
-        self.app.add_routes([*job_routes(self, secret, clock), *logging_routes(secret, clock)])
+        self.app.add_routes([*job_routes(self, secret, clock), *process_routes(secret, clock)])
 
     async def on_start(self) -> None:
         """Say where this host is."""

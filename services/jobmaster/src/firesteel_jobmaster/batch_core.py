@@ -6,7 +6,9 @@ into stages at its shuffles, starts tasks again whose process or executor has di
 several attempts of a task the one counts whose output Spark has taken, and so do the committables that are in it.
 
 The commit is the point of no return: before it nothing is visible, and the job may be started anew as the restart
-strategy says; behind it nothing but the commit is done again.
+strategy says. When all stages have ended, what their tasks have prepared is stored as the last checkpoint of the job,
+as that of a stream at the end of its data is; tasks acknowledge it by their reports. From then on nothing but the
+commit is done, again and again, by this JobMaster or by one that follows.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.common.job_status import JobStatus
-from firesteel.core.errors import FleetError
+from firesteel.core.errors import FleetError, PeerUnreachableError
+from firesteel.core.ids import VertexId
 from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
@@ -27,15 +32,21 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.stages import COLLECTED, STDOUT, RunLook, Stage, failure_in
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.pending import Phase
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.checkpoints.work import Done
 from firesteel_jobmaster.core import SLOTS_TIMER, JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
-from firesteel_jobmaster.stages import plan_commit, plan_stages
+from firesteel_jobmaster.stages import CHECKPOINT, plan_commit, plan_stages, prepared_states
 
 logger = logging.getLogger(__name__)
 COMMIT_TIMER = "commit-again"
 COMMIT_PAUSE = 1.0
 """Seconds until a commit is run again that Spark could not run; nothing limits how often."""
+KEPT_RESULTS = 4 << 20
+"""Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows."""
+MOST_DRIVERS, STEADY_SECONDS = 5, 600.0
+"""Drivers in a row that may be lost below a run that has not lasted so long: it may be what ends them."""
 _MARKER = 0
 _NO_REPORT = 15
 """Of a message of Spark so many lines say enough."""
@@ -57,33 +68,30 @@ class BatchCore(JobMasterCore):
         self._run = ""
         """The run that is under way; empty = none is."""
         self._runs = 0
+        self._jobmasters = self.graph.restarts
+        """That were lost before this one."""
+        self._drivers_lost = 0
+        """In a row, below runs that had not lasted long."""
+        self._begun = 0.0
+        """When the run was, in monotonic seconds."""
+        self._prepared: dict[tuple[str, int], TaskState] | None = None
+        """By vertex and subtask, from when all stages have ended: what is to be stored."""
         self._commit: Stage | None = None
-        """What is to be committed, from when everything else is done."""
+        """What is to be committed, from when it is stored."""
         self._collected: dict[str, list[tuple[int, bytes]]] = {}
         """Results for the client, by operator, in pieces; there from when they may be given."""
         self._held: dict[str, list[tuple[int, bytes]]] = {}
         self._text: list[bytes] = []
         self._given: set[str] = set()
         """Operators all of whose results the client has."""
-        self._has_succeeded = False
+        self._has_succeeded = self._results_are_lost = False
 
     # -- from its start to its end
 
     def start(self) -> list[do.Instruction]:
         """The job begins: its stages are planned, and it asks for its slots."""
         self.checkpoints.start()
-        graph = self.graph.job_graph
-        if self.graph.restarts and any(vertex.needs_commit for vertex in graph.vertices):
-            text = (
-                "The JobMaster before was lost, and may have begun to commit: to run a bounded job once more could "
-                "show results twice. Look at what its sinks have written, and submit it again."
-            )
-            self._fail(replace(failures.external(text, FleetError), recoverable=False))
-            return self._take()
-        try:
-            self._stages = plan_stages(graph, self._create)
-        except Exception as error:  # enumerators are plug-ins, and look at the world outside
-            self._sources_failed(error, ())
+        if self.checkpoints.is_settled and not self._plan_all():
             return self._take()
         self._move(JobStatus.CREATED, "submitted")
         self._move(JobStatus.RUNNING, "scheduling started")
@@ -91,9 +99,24 @@ class BatchCore(JobMasterCore):
         self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
         return self._take()
 
+    def _plan_all(self) -> bool:
+        """Whether it is known what to run."""
+        try:
+            self._stages = plan_stages(self.graph.job_graph, self._create)
+        except Exception as error:  # enumerators are plug-ins, and look at the world outside
+            self._sources_failed(error, ())
+            return False
+        return True
+
+    def checkpoints_settled(self) -> None:
+        """See ``checkpoints.of_job.Core``: a JobMaster before has stored what is to be committed, or all is run."""
+        if not self.is_active or (not self.checkpoints.is_committing and not self._stages and not self._plan_all()):
+            return
+        super().checkpoints_settled()
+
     def cancel_job(self, cause: str) -> None:
         """Also ends what runs in Spark; a commit that has begun comes to its end."""
-        if self._commit is not None or self._has_succeeded:
+        if self.checkpoints.is_committing or self._has_succeeded:
             logger.info("the job is not cancelled: its results are being shown")
             return
         super().cancel_job(cause)
@@ -119,13 +142,21 @@ class BatchCore(JobMasterCore):
             return
         for execution in scheduled:
             execution.machine.move(ExecutionState.DEPLOYING, "its stage is submitted to Spark")
-        self._begin(self._stages)
+        if self.checkpoints.is_committing:
+            self.checkpoints.restarting()
+            for execution in scheduled:
+                execution.report(ExecutionState.RUNNING, "its stage has ended before")
+            self._begin_commit()
+        else:
+            self._prepared = None
+            self._begin(self._stages)
 
     def _begin(self, stages: tuple[Stage, ...]) -> None:
         self._drop_run()
         graph = self.graph.job_graph
         self._runs += 1
-        self._run = f"{graph.job_id}-{self.graph.restarts}-{self._runs}"
+        self._begun = self._clock.monotonic()
+        self._run = f"{graph.job_id}-{self._jobmasters}-{self._runs}"
         blobs = tuple(name for name in graph.blobs)
         self._out.append(
             do.RunStages(self._run, f"{graph.name} ({graph.job_id})", self.graph.slots_needed, stages, blobs)
@@ -153,6 +184,12 @@ class BatchCore(JobMasterCore):
             logger.info("slot %s is lost, nothing runs in it: %s", failures.where_is(slot), cause)
             self._drop(slot, f"lost: {cause}")
 
+    def emit(self, instruction: do.Instruction) -> None:
+        """See ``checkpoints.of_job.Core``. No slot takes part in a checkpoint."""
+        in_slots = do.TriggerCheckpoint | do.NotifyCheckpointComplete | do.NotifyCheckpointAborted
+        if not isinstance(instruction, in_slots):
+            super().emit(instruction)
+
     def taskmanager_heartbeat(self, taskmanager_id: str, report: m.ExecutionReport) -> list[do.Instruction]:
         """It is alive; it runs no tasks of the job."""
         return self._take()
@@ -166,11 +203,28 @@ class BatchCore(JobMasterCore):
                 _, active, complete, *_ = look.progress.get(job_vertex.vertex.id, (0, 0, 0))
                 if active or complete:
                     for execution in job_vertex.executions():
-                        execution.report(ExecutionState.RUNNING, "its stage runs")
+                        self._runs_now(execution, "its stage runs")
+        return self._take()
+
+    def _runs_now(self, execution: Execution, why: str) -> None:
+        if execution.report(ExecutionState.RUNNING, why):
+            self.checkpoints.task_reported(execution)
+
+    def stages_lost(self, run_id: str) -> list[do.Instruction]:
+        """Nobody knows the run any more: the driver in which it was has gone. That is no fault of the job."""
+        if run_id != self._run or not self.is_active:
+            return self._take()
+        lasted = self._clock.monotonic() - self._begun
+        self._drivers_lost = 1 if lasted >= STEADY_SECONDS else self._drivers_lost + 1
+        if self._drivers_lost > MOST_DRIVERS:
+            text = f"the Spark driver was lost {self._drivers_lost} times in a row, and the stages with it"
+            return self.stages_failed(run_id, text)
+        logger.warning("the Spark driver was lost, and the stages with it: they are run again")
+        self._begin((self._commit,) if self._commit is not None else self._stages)
         return self._take()
 
     def stages_failed(self, run_id: str, message: str) -> list[do.Instruction]:
-        """The run has failed, or nobody knows it any more."""
+        """The run has failed."""
         if run_id != self._run or not self.is_active:
             return self._take()
         self._drop_run()
@@ -208,8 +262,8 @@ class BatchCore(JobMasterCore):
         if self._commit is None:
             reports = self._read(results)
             for report in reports:
-                execution = self.graph.vertices[report["vertex"]].executions()[report["subtask"]]
-                execution.report(ExecutionState.RUNNING, "its stage has ended")
+                execution = self.graph.vertices[VertexId(report["vertex"])].executions()[report["subtask"]]
+                self._runs_now(execution, "its stage has ended")
                 execution.update_metrics(
                     {
                         **report["metrics"],
@@ -218,12 +272,70 @@ class BatchCore(JobMasterCore):
                     },
                     final=True,
                 )
-            self._commit = plan_commit(self.graph.job_graph, reports)
-            if self._commit is not None:
-                self._begin((self._commit,))
+            states = prepared_states(self.graph.job_graph, reports)
+            if self._held or any(state.operators for state in states.values()):
+                self._store(states)
                 return self._take()
         self._succeeded()
         return self._take()
+
+    # -- what is to be committed is stored before it is
+
+    def _store(self, states: dict[tuple[str, int], TaskState]) -> None:
+        """As the checkpoint at the end of all data, so that a JobMaster that follows has to do nothing but commit."""
+        size = sum(len(data) for pieces in self._held.values() for _, data in pieces)
+        if size <= KEPT_RESULTS:
+            for vertex in self.graph.job_graph.vertices:
+                if vertex.collects is not None:
+                    pieces = [count.to_bytes(8, "big") + data for count, data in self._held.get(vertex.collects, [])]
+                    kept = Committables(CHECKPOINT, 0, tuple(map(InlineState, pieces)))
+                    before = states[vertex.id, 0]
+                    own = {**before.operators, vertex.collects: OperatorSubtaskState(committables=(kept,))}
+                    states[vertex.id, 0] = replace(before, operators=own)
+        self._prepared = states
+        for execution in self.graph.executions():
+            execution.end_of_data = True
+        self.checkpoints.coordinator.all_data_ended()
+
+    def checkpoint_work_done(self, done: Done) -> list[do.Instruction]:
+        """Also acknowledges for tasks, which have ended; when all is stored, it is committed."""
+        self.checkpoints.coordinator.done(done)
+        prepared = self._prepared
+        if self.state is JobStatus.RUNNING and prepared is not None and self._commit is None:
+            for pending in self.checkpoints.coordinator.pending:
+                if pending.phase is Phase.WAITING:
+                    for execution in pending.plan.running:
+                        state = prepared[execution.vertex.id, execution.subtask].to_bytes().decode()
+                        self.checkpoints.coordinator.acknowledge(execution, pending.checkpoint_id, {}, state)
+            if self.checkpoints.is_committing:
+                self._begin_commit()
+        return self._take()
+
+    def _begin_commit(self) -> None:
+        """All is stored: what the sinks have prepared becomes visible."""
+        point = self.checkpoints.restore_point()
+        assert point is not None
+        states = point.metadata.operators
+        if self._prepared is None:
+            self._take_over({state.operator_id: state.subtasks.get(0) for state in states})
+        self._prepared = {}
+        self._commit = plan_commit(self.graph.job_graph, states)
+        if json.loads(self._commit.tasks[0].own or "[]"):
+            self._begin((self._commit,))
+        else:
+            self._succeeded()
+
+    def _take_over(self, states: Mapping[str, OperatorSubtaskState | None]) -> None:
+        """Results for the client that a JobMaster before has stored."""
+        for vertex in self.graph.job_graph.vertices:
+            if vertex.collects is None:
+                continue
+            state = states.get(vertex.collects)
+            if state is None:
+                self._results_are_lost = True
+                continue
+            items = [item.data for some in state.committables for item in some.items if isinstance(item, InlineState)]
+            self._held[vertex.collects] = [(int.from_bytes(item[:8], "big"), item[8:]) for item in items]
 
     def _read(self, results: Sequence[bytes]) -> list[dict[str, Any]]:
         """What tasks say about themselves; results for the client, and what was printed, are kept until all is done."""
@@ -244,6 +356,13 @@ class BatchCore(JobMasterCore):
 
     def _succeeded(self) -> None:
         """All is done, and visible."""
+        if self._results_are_lost:
+            text = (
+                "What the job's sinks have written is visible, but its results for the program were more than "
+                f"{KEPT_RESULTS} bytes, and were lost with a JobMaster: write them to a sink"
+            )
+            self._fail(replace(failures.external(text, PeerUnreachableError), recoverable=False))
+            return
         self._has_succeeded = True
         self._collected, self._held = self._held, {}
         if self._text:

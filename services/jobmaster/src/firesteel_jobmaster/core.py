@@ -63,6 +63,10 @@ MISSED_INTERVALS = 0.9
 """A task that its TaskManager has not listed for so many heartbeat intervals is lost: two regular heartbeats in a row.
 Others may come in between, and what became of the task may still be on its way."""
 
+MISSED_SLOTS = 2
+"""So many slots of a job that has not begun may not come (no process in time, its executor has ended); others are asked
+for. One more may have its reason in the job's settings."""
+
 
 class JobMasterCore:
     """One job from its start to its end. Single-threaded; every method returns what to do now.
@@ -107,6 +111,8 @@ class JobMasterCore:
         """Another JobMaster leads the job."""
 
         self.pool = SlotPool(self.graph.slots_needed)
+        self._missed_slots = 0
+        """Of a job that has not begun."""
         self._connected = False
         """The ResourceManager knows the job."""
         self._watched: set[str] = set()
@@ -323,7 +329,7 @@ class JobMasterCore:
                 self._out.append(do.SetTimer(SLOTS_TIMER, seconds))
                 return self._take()
             present = f"{len(self.pool)} of them came within {seconds:g} s (slot.request.timeout)"
-            detail = "" if self._connected else "The ResourceManager does not answer."
+            detail = self.graph.waiting_reason if self._connected else "The ResourceManager does not answer."
             self._fail(failures.no_resources(self._missing_slots(present, detail)), failed=self._waiting())
         elif name == CANCEL_TIMER:
             self._give_up_tasks()
@@ -412,6 +418,13 @@ class JobMasterCore:
             logger.info("the cluster has %d slots in all: %s", message.total, message.message)
         return self._take()
 
+    def notify_waiting(self, message: m.NotifyWaiting) -> list[do.Instruction]:
+        """What keeps the TaskManagers that are started for the job."""
+        if message.reason and message.reason != self.graph.waiting_reason:
+            logger.warning("the job waits for slots: %s", message.reason)
+        self.graph.waiting_reason = message.reason
+        return self._take()
+
     def _missing_slots(self, present: str, detail: str = "") -> str:
         groups = Counter(shared.group for shared in self.graph.shared_slots)
         parts = ", ".join(f"{count} for group {name!r}" for name, count in groups.items())
@@ -429,8 +442,9 @@ class JobMasterCore:
             self._slots_lost([slot], cause)
         elif slot is not None or not self.waits_for_slots or not taskmanager_id:
             logger.info("loss of slot %s is ignored: the job does not hold it (%s)", allocation_id, cause)
-        elif allocation_id and self._deployed:
+        elif allocation_id and (self._deployed or self._missed_slots < MISSED_SLOTS):
             logger.info("slot %s did not come: %s", allocation_id, cause)
+            self._missed_slots += not self._deployed
             self._declare()
         else:
             failure = failures.slot_lost(f"of TaskManager {taskmanager_id}", cause, None)

@@ -21,7 +21,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.log_levels import logging_routes
+from firesteel.rpc.process_calls import process_routes
 from firesteel.service.base import Service
 from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.leaders import Candidate
@@ -112,7 +112,7 @@ class HostService(Service):
         self._starts: dict[str, asyncio.Future[m.JobStarted]] = {}
         self._generations: dict[str, int] = {}
         self._missing_since: dict[str, float] = {}
-        self.app.add_routes([*host_routes(self, secret, clock), *logging_routes(secret, clock)])
+        self.app.add_routes([*host_routes(self, secret, clock), *process_routes(secret, clock)])
 
     def is_ready(self) -> bool:
         """Whether a job would start at once."""

@@ -320,6 +320,11 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         self._event("a lack of slots", lambda: self.core.notify_no_resources(message))
 
+    @answers(JobMasterGateway.notify_waiting)
+    def notify_waiting(self, message: m.NotifyWaiting) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("what slots wait for", lambda: self.core.notify_waiting(message))
+
     @answers(JobMasterGateway.cancel)
     def cancel(self, _: m.Empty) -> None:
         """See ``JobMasterGateway``."""
@@ -370,6 +375,10 @@ class JobMaster:
     def stages_failed(self, run_id: str, message: str) -> None:
         """A run has failed."""
         self._batch("the failure of stages", lambda core: core.stages_failed(run_id, message))
+
+    def stages_lost(self, run_id: str) -> None:
+        """Nobody knows a run any more."""
+        self._batch("the loss of stages", lambda core: core.stages_lost(run_id))
 
     def _batch(self, doing: str, decide: Callable[[BatchCore], list[do.Instruction]]) -> None:
         core = self.core

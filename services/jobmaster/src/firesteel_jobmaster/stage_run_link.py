@@ -38,7 +38,10 @@ class Owner(Protocol):
         """A run is done."""
 
     def stages_failed(self, run_id: str, message: str) -> None:
-        """A run has failed, or is lost."""
+        """A run has failed."""
+
+    def stages_lost(self, run_id: str) -> None:
+        """Nobody knows a run any more: the driver in which it was has gone."""
 
 
 class StageRunLink:
@@ -124,7 +127,7 @@ class StageRunLink:
                 self._owner.stages_failed(run_id, seen.message)
                 return
             if seen.state == "unknown":
-                self._owner.stages_failed(run_id, "the Spark driver was lost, and the stages with it")
+                self._owner.stages_lost(run_id)
                 return
             progress = {stage: tuple(map(int, numbers)) for stage, numbers in seen.progress.items()}
             self._owner.stages_seen(run_id, RunLook(seen.state, "", progress))

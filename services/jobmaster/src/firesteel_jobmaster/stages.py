@@ -12,10 +12,14 @@ Of two inputs the broadcast one comes first, as in Flink.
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.metadata import OperatorState
+from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.config import Settings
 from firesteel.config.options import PIPELINE_GLOBAL_JOB_PARAMETERS
 from firesteel.core.errors import GraphError
@@ -27,6 +31,8 @@ from firesteel_jobmaster.splits import EnumeratorFactory
 
 COMMIT: Final = "commit"
 """Name of the stage that commits."""
+CHECKPOINT: Final = 1
+"""Number under which sinks prepare (``firesteel.runtime.bounded.commit``): there is one checkpoint, at the end."""
 _KEYED: Final = frozenset(
     kind.value
     for kind in (
@@ -54,30 +60,68 @@ def plan_stages(graph: JobGraph, create: EnumeratorFactory) -> tuple[Stage, ...]
     return tuple(_stage(graph, vertex, create) for vertex in graph.vertices)
 
 
-def plan_commit(graph: JobGraph, reports: Sequence[Mapping[str, Any]]) -> Stage | None:
-    """The stage that commits what the sinks have prepared; None = there is nothing.
+def prepared_states(graph: JobGraph, reports: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskState]:
+    """What the tasks of all stages have prepared, as they would acknowledge a last checkpoint with it.
 
     Args:
         graph: of the job.
         reports: of all tasks.
+
+    Returns:
+        By vertex and subtask; of all tasks, since all have come to their end.
     """
+    states = {(v.id, subtask): TaskState(finished=True) for v in graph.vertices for subtask in range(v.parallelism)}
+    for report in reports:
+        operators = {
+            operator: OperatorSubtaskState(committables=tuple(_committables(items)))
+            for operator, items in report["commit"].items()
+            if items
+        }
+        states[report["vertex"], report["subtask"]] = TaskState(operators, finished=True)
+    return states
+
+
+def _committables(items: Sequence[Sequence[Any]]) -> Iterator[Committables]:
+    by_version: dict[int, list[InlineState]] = {}
+    for version, data in items:
+        by_version.setdefault(version, []).append(InlineState(base64.b64decode(data)))
+    for version, found in by_version.items():
+        yield Committables(CHECKPOINT, version, tuple(found))
+
+
+def plan_commit(graph: JobGraph, states: Sequence[OperatorState]) -> Stage:
+    """The stage that commits what the sinks have prepared.
+
+    Args:
+        graph: of the job.
+        states: of its operators, from the checkpoint that was stored when all other stages had ended.
+    """
+    found = {state.operator_id: state for state in states}
     work = [
         {
-            "chain": graph.vertex(report["vertex"]).chain,
-            "operator": operator,
-            "subtask": report["subtask"],
-            "parallelism": graph.vertex(report["vertex"]).parallelism,
-            "committables": committables,
+            "chain": vertex.chain,
+            "operator": operator.id,
+            "subtask": subtask,
+            "parallelism": vertex.parallelism,
+            "committables": items,
         }
-        for report in reports
-        for operator, committables in report["commit"].items()
-        if committables
+        for vertex in graph.vertices
+        for operator in vertex.operators
+        if operator.id in found and operator.id != vertex.collects
+        for subtask, state in sorted(found[operator.id].subtasks.items())
+        if (items := list(_plain(state.committables)))
     ]
-    if not work:
-        return None
     task = {**_common(graph), "vertex": COMMIT, "name": "Commit", "parallelism": 1, "max_parallelism": 1}
     own = StageTaskInput(json.dumps(work))
     return Stage(COMMIT, "Commit", (), (own,), 1, {**task, "commits": True, "partition": 0})
+
+
+def _plain(committables: Iterable[Committables]) -> Iterator[list[Any]]:
+    """As the commit's task reads them."""
+    for some in committables:
+        for item in some.items:
+            assert isinstance(item, InlineState), "committables are never in files of their own"
+            yield [some.version, base64.b64encode(item.data).decode()]
 
 
 def _common(graph: JobGraph) -> dict[str, Any]:

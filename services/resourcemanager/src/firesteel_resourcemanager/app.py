@@ -12,7 +12,7 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.services import HighAvailabilityServices
 from firesteel.protocol.provider import Provider, ProviderContext
-from firesteel.rpc.log_levels import logging_routes
+from firesteel.rpc.process_calls import process_routes
 from firesteel_resourcemanager.routes import routes
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.shell import ResourceManagerService
@@ -60,5 +60,5 @@ def create_service(
     service = ResourceManagerService(
         settings=own, secret=secret, clock=clock, provider=provider, ha=ha or MemoryServices()
     )
-    service.app.add_routes([*routes(service, secret, clock), *logging_routes(secret, clock)])
+    service.app.add_routes([*routes(service, secret, clock), *process_routes(secret, clock)])
     return service

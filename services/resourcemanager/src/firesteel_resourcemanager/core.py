@@ -14,9 +14,10 @@ from typing import Any
 from firesteel.core.ids import AllocationIds, new_allocation_id
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
+from firesteel.protocol.stages import Places
 from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
-from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, StartFleet
+from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, NotifyWaiting, StartFleet
 from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_life import FOLLOWED, SlotLife
@@ -76,6 +77,22 @@ class ResourceManagerCore:
             UnknownJobError: its JobMaster did not register.
         """
         return self.registry.job(job_id)
+
+    def stage_places(self, job_id: str) -> Places | None:
+        """Where tasks of a bounded job may be: as many on the executor of a TaskManager as the job has slots there.
+
+        None: the fleet has no executors.
+        """
+        if not self.executors.are_needed:
+            return None
+        places: dict[str, tuple[int, int]] = {}
+        for slot in self.table.of_job(job_id):
+            taskmanager = self.table.owner(slot)
+            executor = self.executors.id_of(taskmanager)
+            if executor and slot.counts:
+                cores, slots = places.get(executor, (0, len(taskmanager.slots)))
+                places[executor] = cores + 1, slots
+        return places
 
     # -- TaskManagers
 
@@ -429,6 +446,11 @@ class ResourceManagerCore:
         self.workers.recovered(worker_ids, now)
         return self._settle(now)
 
+    def workers_wait(self, reasons: Mapping[str, str], now: float) -> list[Instruction]:
+        """Workers do not run yet, for these reasons."""
+        self.workers.wait(reasons)
+        return self._settle(now)
+
     def worker_failed(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
         """The driver could not start a worker."""
         self.workers.failed(worker_id, cause, now)
@@ -479,4 +501,17 @@ class ResourceManagerCore:
 
     def _settle(self, now: float) -> list[Instruction]:
         """What follows from any event: slots are given away, executors and workers are asked for."""
-        return [*self._manager.schedule(now), *self.executors.advance(now), *self.workers.plan(now)]
+        out = [*self._manager.schedule(now), *self.executors.advance(now), *self.workers.plan(now)]
+        return [*out, *self._tell_why(now)]
+
+    def _tell_why(self, now: float) -> list[Instruction]:
+        """Jobs that wait for slots hear what keeps the TaskManagers that are started for them."""
+        if not self.workers.is_active:
+            return []
+        trouble, out = self.workers.trouble(now), list[Instruction]()
+        for job in self.registry.jobs.values():
+            reason = trouble if job.declared and self.registry.missing(job) else ""
+            if reason != job.told_waiting:
+                job.told_waiting = reason
+                out.append(NotifyWaiting(job.address, job.token, reason))
+        return out

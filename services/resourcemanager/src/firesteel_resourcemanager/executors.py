@@ -39,6 +39,11 @@ class Executors:
         self._attached: frozenset[str] = frozenset()
 
     @property
+    def are_needed(self) -> bool:
+        """Whether the fleet runs slots on executors of TaskManagers."""
+        return self._needed
+
+    @property
     def is_waiting(self) -> bool:
         """Whether one is on its way, so that the fleet should be asked often."""
         return self._needed and any(
@@ -145,8 +150,9 @@ class Executors:
                 executor.move(ExecutorState.ASKED, now)
                 self._attempts += 1
                 executor.id, executor.attempt = "", self._attempts
-                # Spark holds the core of a slot for seconds after its end: twice as many as there are slots.
-                cores = 2 * len(taskmanager.slots) + self._spare_cores
+                # Spark holds the core of a slot for seconds after its end, and slots of bounded jobs stand for cores
+                # of their stages: three times as many as there are slots.
+                cores = 3 * len(taskmanager.slots) + self._spare_cores
                 out.append(StartExecutor(taskmanager.id, taskmanager.address, cores, executor.attempt))
         return out
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.protocol.stages import RunLook, StageRun
+from firesteel.protocol.stages import Places, RunLook, StageRun
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -81,9 +81,9 @@ class FleetDriver:
         """See ``Fleet.start_stages``."""
         await self._run(lambda: self._fleet.start_stages(run))
 
-    async def look_at_stages(self, run_id: str) -> RunLook:
+    async def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
         """See ``Fleet.look_at_stages``."""
-        return await self._run(lambda: self._fleet.look_at_stages(run_id))
+        return await self._run(lambda: self._fleet.look_at_stages(run_id, places))
 
     async def stage_results(self, run_id: str) -> list[bytes]:
         """See ``Fleet.stage_results``."""
@@ -92,6 +92,10 @@ class FleetDriver:
     async def drop_stages(self, run_id: str) -> None:
         """See ``Fleet.drop_stages``."""
         await self._run(lambda: self._fleet.drop_stages(run_id))
+
+    async def drop_stages_of(self, owner: str) -> None:
+        """See ``Fleet.drop_stages_of``."""
+        await self._run(lambda: self._fleet.drop_stages_of(owner))
 
     @property
     def slots_outlive_driver(self) -> bool:

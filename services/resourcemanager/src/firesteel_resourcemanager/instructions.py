@@ -81,6 +81,15 @@ class NotifyNoResources:
 
 
 @dataclass(frozen=True)
+class NotifyWaiting:
+    """Tell a JobMaster why the TaskManagers do not come that it waits for; no reason: nothing is wrong any more."""
+
+    jobmaster_address: str
+    jobmaster_token: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class StartFleet:
     """Start the fleet, after stopping what is left of it; answer by ``fleet_started`` or ``fleet_failed``."""
 
@@ -122,6 +131,7 @@ Instruction = (
     | AskForReport
     | FailSlot
     | NotifyNoResources
+    | NotifyWaiting
     | StartFleet
     | StartExecutor
     | StartWorker

@@ -76,7 +76,7 @@ class ResourceManagerService(Service):
         """Instructions that are to be begun."""
         self._is_performing = False
         """A task begins them."""
-        self.stages = StageRuns(self._fleet, lambda: self.session, secret, clock)
+        self.stages = StageRuns(self._fleet, self.core.stage_places, lambda: self.session, secret, clock)
         """Runs of bounded stages."""
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, m.SlotGranted] = {}
@@ -237,6 +237,7 @@ class ResourceManagerService(Service):
         if not self.core.is_followed(job_id, jobmaster_token):
             self._jobmasters.forget(job_id)
             self.perform(self.core.jobmaster_gone(job_id, cause or "the job ended", self.now))
+            self.spawn(self.stages.job_left(job_id), f"end of stages of job {job_id}")
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
         """The TaskManager is told first: it has to know a slot before it is asked for it."""
@@ -279,6 +280,10 @@ class ResourceManagerService(Service):
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("lack of slots", lambda: jobmaster.notify_no_resources(notice), waits=_RETRIES)
+            case i.NotifyWaiting():
+                reason = m.NotifyWaiting(instruction.reason)
+                jobmaster = self._jobmaster(instruction)
+                await until_it_works("what slots wait for", lambda: jobmaster.notify_waiting(reason), waits=_RETRIES)
             case i.AskForReport():
                 await self._heartbeat(instruction.taskmanager_id)
             case i.StartFleet():
@@ -291,7 +296,7 @@ class ResourceManagerService(Service):
                 self._taskmanagers.forget(instruction.worker_id)
                 await self._stop_worker(instruction.worker_id)
 
-    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> JobMasterGateway:
+    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources | i.NotifyWaiting) -> JobMasterGateway:
         return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 
     async def _request(self, request: i.RequestSlot) -> None:
@@ -414,12 +419,15 @@ class ResourceManagerService(Service):
             await asyncio.sleep(WORKER_POLL)
             try:
                 ended = await self._workers.ended_workers()
+                waiting = await self._workers.waiting_workers()
             except Exception:  # the driver is a plug-in; it is asked again at the next turn
                 logger.exception("the driver could not be asked for workers that have ended")
                 continue
             for worker, cause in ended:
                 self._taskmanagers.forget(worker)
                 self.perform(self.core.worker_ended(worker, cause, self.now))
+            if waiting != self.core.workers.waiting:
+                self.perform(self.core.workers_wait(waiting, self.now))
 
     async def _watch_peers(self) -> None:
         while True:

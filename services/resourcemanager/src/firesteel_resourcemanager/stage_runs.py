@@ -16,7 +16,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FleetError, PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.protocol.stages import Stage, StageRun
+from firesteel.protocol.stages import Places, Stage, StageRun
 from firesteel.rpc import Signer
 from firesteel_resourcemanager.fleet_driver import FleetDriver
 
@@ -28,15 +28,24 @@ _ANSWER_BYTES = 4 << 20
 class StageRuns:
     """Args:
     fleet: runs them.
+    places: where tasks of a job may be now; None = anywhere.
     session: for calls to the Dispatcher.
     secret: of the cluster; signs these.
     clock: tells their time.
     """
 
     def __init__(
-        self, fleet: FleetDriver, session: Callable[[], aiohttp.ClientSession], secret: str, clock: Clock
+        self,
+        fleet: FleetDriver,
+        places: Callable[[str], Places | None],
+        session: Callable[[], aiohttp.ClientSession],
+        secret: str,
+        clock: Clock,
     ) -> None:
-        self._fleet, self._session, self._signer = fleet, session, Signer(secret, clock)
+        self._fleet, self._places = fleet, places
+        self._session, self._signer = session, Signer(secret, clock)
+        self._owners: set[str] = set()
+        """Jobs that may have runs."""
         self._results: dict[str, list[bytes]] = {}
 
     async def run(self, message: m.RunStages) -> None:
@@ -49,19 +58,22 @@ class StageRuns:
         fetched = await asyncio.gather(*(self._fetch(message.blob_address, name) for name in message.blobs))
         blobs = dict(zip(message.blobs, fetched, strict=True))
         stages = tuple(Stage.from_plain(plain) for plain in message.stages)
+        job_id = message.job_id
+        run = StageRun(message.run_id, job_id, message.description, message.cores, stages, blobs, self._places(job_id))
+        self._owners.add(job_id)
         try:
-            await self._fleet.start_stages(StageRun(message.run_id, message.description, message.cores, stages, blobs))
+            await self._fleet.start_stages(run)
         except FleetError as error:
             raise _unavailable(error) from error
 
-    async def look(self, run_id: str) -> m.StageRunLook:
-        """How a run goes.
+    async def look(self, job_id: str, run_id: str) -> m.StageRunLook:
+        """How a run goes, whose tasks are where the job has slots now.
 
         Raises:
             RpcFault: the fleet does not run, or does not answer.
         """
         try:
-            found = await self._fleet.look_at_stages(run_id)
+            found = await self._fleet.look_at_stages(run_id, self._places(job_id))
         except FleetError as error:
             raise _unavailable(error) from error
         progress = {stage: list(numbers) for stage, numbers in found.progress.items()}
@@ -92,6 +104,14 @@ class StageRuns:
         """End a run, and remove what it has left."""
         self._results.pop(run_id, None)
         await self._fleet.drop_stages(run_id)
+
+    async def job_left(self, job_id: str) -> None:
+        """The job has ended, or its JobMaster was lost: its runs are of no use."""
+        if job_id in self._owners:
+            self._owners.discard(job_id)
+            for run_id in [run_id for run_id in self._results if run_id.startswith(job_id)]:
+                del self._results[run_id]
+            await self._fleet.drop_stages_of(job_id)
 
     async def _fetch(self, address: str, name: str) -> bytes:
         url = f"{address.rstrip('/')}/blobs/{name}"

@@ -56,6 +56,10 @@ class WorkerPool:
         """See ``Provider.ended_workers``."""
         return await self._run(self._provider.ended_workers)
 
+    async def waiting_workers(self) -> dict[str, str]:
+        """See ``Provider.waiting_workers``."""
+        return await self._run(self._provider.waiting_workers)
+
     async def close(self) -> None:
         """Leave the workers to the next ResourceManager, and end the threads."""
         await self._end(self._provider.close)

@@ -78,6 +78,9 @@ class Workers:
         self._recovered = False
         self._workers: dict[str, Worker] = {}
         self._failures: deque[float] = deque()
+        self._last_failure = ""
+        self.waiting: dict[str, str] = {}
+        """Worker -> why it does not run yet, as the provider says."""
         self._not_before = 0.0
 
     def __contains__(self, worker_id: str) -> bool:
@@ -107,6 +110,21 @@ class Workers:
                 self._workers[worker_id].move(WorkerState.REGISTERED, now)
         if self._workers:
             logger.info("workers of a former ResourceManager: %s", ", ".join(self._workers))
+
+    def wait(self, reasons: Mapping[str, str]) -> None:
+        """Why workers do not run yet."""
+        for worker_id, reason in reasons.items():
+            if self.waiting.get(worker_id) != reason:
+                logger.warning("worker %s does not run yet: %s", worker_id, reason)
+        self.waiting = dict(reasons)
+
+    def trouble(self, now: float) -> str:
+        """Why workers that were asked for don't come; empty: nothing is known to be wrong."""
+        for worker in self._workers.values():
+            if worker.state is WorkerState.STARTING and worker.id in self.waiting:
+                return self.waiting[worker.id]
+        self._forget_failures(now)
+        return self._last_failure if self._failures else ""
 
     def registered(self, taskmanager: TaskManager, now: float) -> None:
         """A TaskManager has registered; perhaps it is a worker."""
@@ -141,6 +159,7 @@ class Workers:
 
     def _start_failed(self, worker_id: str, cause: str, now: float) -> None:
         self._failures.append(now)
+        self._last_failure = f"worker {worker_id} was not started: {cause}"
         self._forget_failures(now)
         logger.warning("worker %s was not started: %s", worker_id, cause)
         if len(self._failures) >= self._settings.max_failures:

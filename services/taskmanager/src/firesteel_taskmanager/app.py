@@ -13,7 +13,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.run_directory import RunDirectory
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.rpc.log_levels import logging_routes
+from firesteel.rpc.process_calls import process_routes
 from firesteel.runtime.slot.surroundings import NETWORK_VARIABLE
 from firesteel.spark.executor import ExecutorProcess
 from firesteel.spark.jvm import DEFAULT_HEAP_MB
@@ -82,7 +82,7 @@ def create_service(
         executors=executors,
         memory=memory,
     )
-    service.app.add_routes([*routes(service, secret), *logging_routes(secret, clock, service.log_level_changed)])
+    service.app.add_routes([*routes(service, secret), *process_routes(secret, clock, service.log_level_changed)])
     return service
 
 

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from firesteel.core.stacks import dump_threads, other_threads, sample
+from firesteel.core.stacks import dump_threads
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
-from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.message import RpcFault
 from firesteel.rpc import answers
+from firesteel.rpc.process_calls import seconds_of
 from firesteel.service.measured import TASKMANAGER, Measured
 from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.process_metrics import process_values
@@ -22,7 +23,6 @@ from firesteel_taskmanager.slot_messages import SlotMessages
 
 logger = logging.getLogger(__name__)
 _SLOT_SECONDS: Final = 5.0
-_MOST_SECONDS: Final = 120.0
 
 
 class Inspection:
@@ -76,15 +76,9 @@ class Inspection:
         part = await asyncio.to_thread(self._logs.read, message.name, message.offset, message.length)
         return m.LogPart(part.size, part.offset, base64.b64encode(part.data).decode("ascii"))
 
-    @answers(InspectionGateway.sample_threads)
-    async def sample_threads(self, message: m.SampleThreads) -> m.StackSamples:
-        _seconds(message)
-        found = await asyncio.to_thread(sample, other_threads, message.samples, message.interval_ms / 1000)
-        return m.StackSamples({name: samples.to_plain() for name, samples in found.items()})
-
     @answers(InspectionGateway.sample_stacks)
     async def sample_stacks(self, message: m.SampleStacks) -> m.StackSamples:
-        seconds = _seconds(message)
+        seconds = seconds_of(message)
         asked: list[Any] = []
         subtasks: dict[str, str] = {}
         for slot in self._core.slots.of_job(message.job_id):
@@ -113,10 +107,3 @@ class Inspection:
             else:
                 found |= {subtasks[execution_id]: samples for execution_id, samples in answer.items()}
         return m.StackSamples(found)
-
-
-def _seconds(message: m.SampleStacks | m.SampleThreads) -> float:
-    seconds = message.samples * message.interval_ms / 1000
-    if not 0 < seconds <= _MOST_SECONDS:
-        raise RpcFault(RpcCode.BAD_REQUEST, f"stacks are sampled for {_MOST_SECONDS:g} s at most, not {seconds:g}")
-    return seconds

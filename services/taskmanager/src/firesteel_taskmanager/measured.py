@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from firesteel.functions.metrics import USER_METRICS
-from firesteel.protocol.deployment import METRIC_TOTALS
+from firesteel.functions.metrics import OPERATOR_METRICS, OPERATORS, USER_METRICS
+from firesteel.protocol.deployment import METRIC_TOTALS, POOL_USAGES, QUEUE_SIZES
 from firesteel.service.measured import TASKMANAGER, Measured, numbers, summaries_of
 from firesteel_taskmanager.slots import Slot, Task
 
@@ -14,11 +14,13 @@ _TASK: Final = (*TASKMANAGER, "job", "task")
 _OPERATOR: Final = (*_TASK, "operator")
 _TIMES: Final = {name: f"accumulate{name[0].upper()}{name[1:]}" for name in METRIC_TOTALS if name.endswith("TimeMs")}
 """Totals of time -> Flink's names of them."""
-_FIRST: Final = ("numRecordsIn", "numRecordsInPerSecond", "currentInputWatermark")
-_LAST: Final = ("numRecordsOut", "numRecordsOutPerSecond", "currentOutputWatermark")
-_BUFFERS: Final = "buffers."
-_UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
-"""As in the ids of user metrics."""
+_BUFFERS: Final = {
+    name: tuple(group.split("."))
+    for name, group in zip(
+        (*POOL_USAGES, *QUEUE_SIZES), ("Shuffle.Netty.Input.Buffers", "Shuffle.Netty.Output.Buffers") * 2, strict=True
+    )
+}
+"""Flink's groups; the names alone have an older group, ``buffers``, that boards still ask for."""
 _GROWING: Final = frozenset(METRIC_TOTALS) - set(_TIMES)
 
 
@@ -46,23 +48,29 @@ def _of_task(task: Task, of_job: Mapping[str, str]) -> list[Measured]:
     }
     own = {_TIMES.get(name, name): value for name, value in task.metrics.items() if "." not in name}
     found = numbers(_TASK, own, labels, _GROWING)
-    for name, value in task.metrics.items():
-        if name.startswith(_BUFFERS):
-            found += numbers((*_TASK, "buffers"), {name.removeprefix(_BUFFERS): value}, labels)
-    found += _of_operators(own, labels)
+    for name, group in _BUFFERS.items():
+        older, _, short = name.partition(".")
+        value = {short: task.metrics.get(name)}
+        found += [*numbers((*_TASK, older), value, labels), *numbers((*_TASK, *group), value, labels)]
+    found += _of_operators(task.metrics.get(OPERATORS), own, labels)
     user = task.metrics.get(USER_METRICS)
     return found + _of_functions(user, labels) if isinstance(user, Mapping) else found
 
 
-def _of_operators(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
-    """What is known of the first and the last operator of a chain: it is counted where records come in and go out."""
-    first, *others = labels["task_name"].split(" -> ")
-    found: list[Measured] = []
-    for name, figures in ((first, _FIRST), (others[-1] if others else first, _LAST)):
-        if "(" not in name or figures is _FIRST:  # a chain that branches has no last one
-            what = {figure: values[figure] for figure in figures if figure in values}
-            found += numbers(_OPERATOR, what, {**labels, "operator_name": name.translate(_UNFIT)}, _GROWING)
-    return found
+def _of_operators(found: Any, own: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
+    """What each operator of a chain has taken and given; of the first and the last one also the task's watermarks."""
+    if not isinstance(found, Mapping) or not found:
+        return []
+    measured: list[Measured] = []
+    names = list(found)
+    for name, values in found.items():
+        what = dict(zip(OPERATOR_METRICS, values, strict=False))
+        if name == names[0]:
+            what["currentInputWatermark"] = own.get("currentInputWatermark")
+        if name == names[-1]:
+            what["currentOutputWatermark"] = own.get("currentOutputWatermark")
+        measured += numbers(_OPERATOR, what, {**labels, "operator_name": name}, _GROWING)
+    return measured
 
 
 def _of_functions(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
 
+from firesteel.connectors.kafka.oauth import OAuthSettings, TokenRefusedError, fetch_token
 from firesteel.connectors.kafka.properties import (
     check_consumer_properties,
     check_producer_properties,
@@ -66,8 +69,100 @@ def test_a_jaas_configuration_is_read() -> None:
     assert (found["sasl_plain_username"], found["sasl_plain_password"]) == ("alice", 'a "quoted"; one')
     assert "acks" not in found
     assert "alice" not in str(shown(properties))
-    with pytest.raises(ProgramError, match="Kerberos"):
-        check_consumer_properties({**properties, "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule x;"})
+    with pytest.raises(ProgramError, match=r"of sasl\.jaas\.config PlainLoginModule"):
+        check_consumer_properties({**properties, "sasl.jaas.config": "com.example.MyLoginModule required x=y;"})
+
+
+def test_kerberos_takes_the_tickets_of_the_host() -> None:
+    module = "com.sun.security.auth.module.Krb5LoginModule required"
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+    found = client_arguments({**properties, "sasl.jaas.config": f'{module} useTicketCache=true serviceName="brokers";'})
+    assert found["sasl_kerberos_service_name"] == "brokers"
+    for odd in (
+        {"sasl.jaas.config": f'{module} useKeyTab=true keyTab="/etc/k.keytab";'},
+        {"sasl.kerberos.keytab": "/etc/k.keytab"},
+    ):
+        with pytest.raises(ProgramError, match="tickets are those of the host"):
+            check_consumer_properties({**properties, **odd})
+
+
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+JAVA = {
+    **OAUTH,
+    "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    "sasl.jaas.config": f'{MODULE} clientId="me" clientSecret="hidden" scope="s" extension_pool="p";',
+}
+LIBRDKAFKA = {
+    **OAUTH, "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "hidden", "sasl.oauthbearer.scope": "s",
+    "sasl.oauthbearer.extensions": "pool=p",
+}  # fmt: skip
+
+
+def test_where_tokens_come_from_is_said_in_two_ways() -> None:
+    providers = [client_arguments(one)["sasl_oauth_token_provider"] for one in (JAVA, LIBRDKAFKA)]
+    assert providers[0] is providers[1]
+    assert providers[0].extensions() == {"pool": "p"}
+    assert "hidden" not in str([shown(JAVA), shown(LIBRDKAFKA)])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url"),
+        ({"sasl.oauthbearer.token.endpoint.url": "idp/token"}, "begins with https://"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://u:hidden@idp/"}, "holds no credentials"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://idp/"}, r"need sasl\.oauthbearer\.client\.credentials"),
+        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "principal=<name>"),
+        ({"sasl.oauthbearer.extensions": "a"}, "is a list of name=value"),
+        ({"sasl.oauthbearer.method": "azure"}, "default or oidc"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "https://idp/"}, "is not supported"),
+        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "Java classes are not loaded"),
+        ({"sasl.mechanism": "PLAIN", "sasl.oauthbearer.scope": "s"}, "is for sasl.mechanism OAUTHBEARER"),
+        ({"security.protocol": "SSL"}, "needs security.protocol SASL_SSL"),
+    ],
+)
+def test_tokens_that_can_not_be_had(more: dict[str, str], told: str) -> None:
+    with pytest.raises(ProgramError, match=told) as caught:
+        check_producer_properties(OAUTH | more)
+    assert "hidden" not in str(caught.value)
+
+
+def test_tokens_of_files_and_those_that_are_not_signed(tmp_path: Path) -> None:
+    file = tmp_path / "a token"
+    settings = OAuthSettings(file.as_uri())
+    with pytest.raises(TokenRefusedError, match="can't be read"):
+        fetch_token(settings, lambda: 0)
+    file.write_text("\n")
+    with pytest.raises(TokenRefusedError, match="there is no token"):
+        fetch_token(settings, lambda: 0)
+    file.write_text("abc\n")
+    assert fetch_token(settings, lambda: 0) == ("abc", 0.0)
+    token, seconds = fetch_token(OAuthSettings("", subject="me", scope="a,b"), lambda: 5000)
+    claims = token.split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4))) == {
+        "sub": "me", "iat": 5, "exp": 3605, "scope": ["a", "b"],
+    }  # fmt: skip
+    assert 0 < seconds < 3600
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"ssl.keystore.key": "hidden"}, r"needs ssl\.keystore\.certificate\.chain"),
+        ({"ssl.key.location": "k.pem"}, r"needs ssl\.certificate\.location"),
+        ({"ssl.certificate.location": "c.pem", "ssl.certificate.pem": "hidden"}, "both say who the client is"),
+        ({"ssl.endpoint.identification.algorithm": "ldaps"}, "is https, or none"),
+        ({"enable.ssl.certificate.verification": "no"}, "is true or false"),
+        ({"ssl.cipher.suites": "x"}, "ciphers are OpenSSL's"),
+    ],
+)
+def test_tls_that_does_not_fit(more: dict[str, str], told: str) -> None:
+    with pytest.raises(ProgramError, match=told) as caught:
+        check_producer_properties({"security.protocol": "SSL"} | more)
+    assert "hidden" not in str(caught.value)
 
 
 def test_certificates_are_read_where_the_client_is(tmp_path: Path) -> None:
@@ -80,6 +175,12 @@ def test_certificates_are_read_where_the_client_is(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    assert shown({"sasl.password": "p", "ssl.key.password": "p", "acks": "all"}) == {
-        "sasl.password": "******", "ssl.key.password": "******", "acks": "all",
-    }  # fmt: skip
+    secret = (
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.certificate.pem",
+        "ssl.ca.pem",
+    )
+    assert shown({**dict.fromkeys(secret, "p"), "acks": "all"}) == {**dict.fromkeys(secret, "******"), "acks": "all"}

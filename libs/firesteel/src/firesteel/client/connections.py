@@ -104,6 +104,10 @@ class _Connections:
             rest_token(load_secret(settings, os.environ)), f"its token is made from the secret in {secret_file}"
         )
 
+    def token(self, settings: Settings) -> str | None:
+        with self._lock:
+            return self._token(settings).text
+
     def _keep_secret(self, settings: Settings) -> None:
         if SECRET_VARIABLE in os.environ:  # loading takes it out of the environment
             self._variable_token = rest_token(load_secret(settings, os.environ))
@@ -132,6 +136,15 @@ def connect(settings: Settings) -> Connection:
         ConfigurationError: the file of the token or of the secret can't be used.
     """
     return _connections.get(settings)
+
+
+def rest_token_of(settings: Settings) -> str | None:
+    """The token that opens the REST API of the cluster that is meant; None: nothing says which.
+
+    Raises:
+        ConfigurationError: the file of the token or of the secret can't be used.
+    """
+    return _connections.token(settings)
 
 
 def keep_secret(settings: Settings) -> None:

@@ -84,10 +84,10 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
         config_layers={key: layer for key, layer in settings.layers().items() if key in config},
         blobs={sha: len(content) for sha, content in blobs.items()},
     )
-    return _with_runtime_mode(job_graph, settings, same_host=same_host), blobs
+    return _with_runtime_mode(job_graph, settings), blobs
 
 
-def _with_runtime_mode(job_graph: JobGraph, settings: Settings, *, same_host: bool) -> JobGraph:
+def _with_runtime_mode(job_graph: JobGraph, settings: Settings) -> JobGraph:
     """The graph, in whose settings the mode is BATCH if that is how it runs.
 
     Raises:
@@ -100,8 +100,6 @@ def _with_runtime_mode(job_graph: JobGraph, settings: Settings, *, same_host: bo
     reason = None if source is None else f"source {source!r} is unbounded"
     if reason is None and (missing := missing_in_batch(job_graph)) is not None:
         reason = f"this version does not run {missing} so"
-    if reason is None and not same_host:
-        reason = "this version runs it in embedded clusters only"
     if reason is not None and mode == BATCH:
         text = f"Runtime mode BATCH can't run job {job_graph.name!r}: {reason}. Use STREAMING or AUTOMATIC."
         raise (ProgramError if source is not None else UnsupportedFeatureError)(text)

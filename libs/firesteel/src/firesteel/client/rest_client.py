@@ -212,6 +212,15 @@ class RestClient:
             self._check(status, body)
         return status != 409
 
+    async def shut_down_cluster(self) -> None:
+        """End the cluster with its jobs; it is being done at the return.
+
+        Raises:
+            RpcError: the cluster refused, or does not answer.
+        """
+        status, body, _ = await self._request("DELETE", "/cluster")
+        self._check(status, body)
+
     async def trigger_checkpoint(self, job_id: str, trigger_id: str, full: bool) -> None:
         """Have a checkpoint taken; ``checkpoint_result`` says what became of it.
 

@@ -39,7 +39,8 @@ APPLICATION_STATUS_FILE: ConfigOption[str | None] = ConfigOption(
     "firesteel.application.status-file",
     STRING,
     None,
-    "Where the Dispatcher writes, as JSON, the state of the application, and its exit code when it has ended.",
+    "Where the Dispatcher writes, as JSON, where its REST API is, the state of the application of its cluster, the "
+    "exit code when that has ended, and that the cluster ends.",
 )
 APPLICATION_ID: ConfigOption[str | None] = ConfigOption(
     "firesteel.application.id",

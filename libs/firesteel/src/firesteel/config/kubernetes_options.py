@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any, Final
 
-from firesteel.config.option import DURATION, INT, STRING, ConfigOption
+from firesteel.config.option import BOOL, DURATION, FLOAT, INT, LIST, MAP, MEMORY, STRING, ConfigOption, enum_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -84,4 +85,132 @@ KUBERNETES_RETRY_PERIOD = ConfigOption(
     timedelta(seconds=5),
     "Between two renewals of a lease. One that failed is tried again after a fifth of it.",
     at_least=_MILLISECOND,
+)
+
+# --- pods that the cluster makes by itself
+
+KUBERNETES_IMAGE = ConfigOption(
+    "kubernetes.container.image.ref",
+    STRING,
+    "firesteel:latest",
+    "Image of the pods that are made: of TaskManagers by the ResourceManager (firesteel.resourcemanager.driver: "
+    "kubernetes), of the JobManager by `firesteel kubernetes-session` and `run-application -t kubernetes-application`.",
+)
+KUBERNETES_PULL_POLICY = ConfigOption(
+    "kubernetes.container.image.pull-policy",
+    enum_of("IfNotPresent", "Always", "Never"),
+    "IfNotPresent",
+    "When nodes pull the image.",
+)
+KUBERNETES_PULL_SECRETS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "kubernetes.container.image.pull-secrets", LIST, None, "Secrets by which nodes pull the image."
+)
+KUBERNETES_SERVICE_ACCOUNT = ConfigOption(
+    "kubernetes.service-account", STRING, "default", "Service account of all pods, where nothing else is said."
+)
+KUBERNETES_SECRETS: ConfigOption[dict[str, str] | None] = ConfigOption(
+    "kubernetes.secrets", MAP, None, "Secrets that are mounted into all pods: name:/path, with commas between them."
+)
+KUBERNETES_SECRET_VARIABLES: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "kubernetes.env.secretKeyRef",
+    LIST,
+    None,
+    "Variables of all containers whose values are in secrets: env:NAME,secret:SECRET,key:KEY, with semicolons between "
+    "them. User code sees them.",
+)
+KUBERNETES_CLAIMS: ConfigOption[dict[str, str] | None] = ConfigOption(
+    "kubernetes.persistent-volume-claims",
+    MAP,
+    None,
+    "Claims of volumes that are mounted into all pods: name:/path, with commas between them.",
+)
+KUBERNETES_CLAIMS_READ_ONLY = ConfigOption(
+    "kubernetes.persistent-volume-claim-read-only", BOOL, False, "Whether these volumes are mounted read-only."
+)
+KUBERNETES_POD_TEMPLATE: ConfigOption[str | None] = ConfigOption(
+    "kubernetes.pod-template-file.default",
+    STRING,
+    None,
+    "File with a Pod that all pods begin from. Its container firesteel-main-container (or flink-main-container) "
+    "becomes ours; what is said of priority class, affinity, volumes, side-cars, security and the rest stays.",
+)
+
+
+def _of_pods(kind: str, what: str) -> dict[str, ConfigOption[Any]]:
+    """Options that both kinds of pods have, by the ends of their keys."""
+    prefix = f"kubernetes.{kind}"
+    cpu_default, cpu = (-1.0, "not positive: as many as it has slots") if kind == "taskmanager" else (1.0, "a number")
+    made: tuple[ConfigOption[Any], ...] = (
+        ConfigOption(f"{prefix}.cpu.amount", FLOAT, cpu_default, f"Processors that {what} requests; {cpu}."),
+        ConfigOption(
+            f"{prefix}.cpu.limit-factor",
+            FLOAT,
+            1.0,
+            f"The limit of processors of {what}, as a multiple of the request.",
+            at_least=1.0,
+        ),
+        ConfigOption(
+            f"{prefix}.memory.limit-factor",
+            FLOAT,
+            1.0,
+            f"The limit of memory of {what}, as a multiple of the request, which is the size of the process.",
+            at_least=1.0,
+        ),
+        ConfigOption(f"{prefix}.labels", MAP, None, f"Labels of {what}: name:value, with commas between them."),
+        ConfigOption(f"{prefix}.annotations", MAP, None, f"Annotations of {what}: name:value, with commas."),
+        ConfigOption(f"{prefix}.node-selector", MAP, None, f"Labels of the nodes that {what} may run on: name:value."),
+        ConfigOption(
+            f"{prefix}.tolerations",
+            LIST,
+            None,
+            f"Taints that {what} tolerates: key:KEY,operator:Equal,value:VALUE,effect:NoSchedule, with semicolons "
+            "between them.",
+        ),
+        ConfigOption(
+            f"{prefix}.service-account",
+            STRING,
+            "default",
+            f"Service account of {what}.",
+            fallback_keys=(KUBERNETES_SERVICE_ACCOUNT.key,),
+        ),
+        ConfigOption(
+            f"kubernetes.pod-template-file.{kind}",
+            STRING,
+            None,
+            f"File with a Pod that {what} begins from.",
+            fallback_keys=(KUBERNETES_POD_TEMPLATE.key,),
+        ),
+    )
+    return {option.key: option for option in made}
+
+
+TASKMANAGER_POD: Final = _of_pods("taskmanager", "the pod of a TaskManager")
+JOBMANAGER_POD: Final = _of_pods("jobmanager", "the pod of the JobManager")
+KUBERNETES_JOBMANAGER_REPLICAS = ConfigOption(
+    "kubernetes.jobmanager.replicas",
+    INT,
+    1,
+    "Pods of the JobManager; those beyond the first stand by, which needs high availability.",
+    at_least=1,
+)
+KUBERNETES_REST_TYPE = ConfigOption(
+    "kubernetes.rest-service.exposed.type",
+    enum_of("ClusterIP", "NodePort", "LoadBalancer"),
+    "ClusterIP",
+    "Type of the service of the REST API.",
+)
+KUBERNETES_REST_ANNOTATIONS: ConfigOption[dict[str, str] | None] = ConfigOption(
+    "kubernetes.rest-service.annotations", MAP, None, "Annotations of the service of the REST API: name:value."
+)
+KUBERNETES_REST_LABELS: ConfigOption[dict[str, str] | None] = ConfigOption(
+    "kubernetes.rest-service.labels", MAP, None, "Labels of the service of the REST API: name:value."
+)
+JOBMANAGER_MEMORY: ConfigOption[int] = ConfigOption(
+    "jobmanager.memory.process.size",
+    MEMORY,
+    1600 << 20,
+    "Memory of the pod or container that has Dispatcher, ResourceManager, JobMasters, Spark's driver and, in "
+    "application mode, main(), where Firesteel makes it. It has no effect elsewhere.",
+    unit="bytes",
+    at_least=1 << 20,
 )

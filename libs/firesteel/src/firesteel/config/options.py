@@ -19,6 +19,7 @@ from firesteel.config.reporter_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
 from firesteel.config.s3_options import *  # noqa: F403
+from firesteel.config.yarn_options import *  # noqa: F403
 from firesteel.config.zookeeper_options import *  # noqa: F403
 
 _ZERO = timedelta(0)
@@ -59,7 +60,8 @@ RESOURCEMANAGER_DRIVER = ConfigOption(
     STRING,
     "standalone",
     "The provider, which runs slots and may start TaskManagers: standalone (whoever runs the cluster starts them), "
-    "local-process (the ResourceManager does, as processes on its host, as jobs need them), or a plug-in by its name.",
+    "local-process (the ResourceManager does, as processes on its host, as jobs need them), kubernetes (the same, as "
+    "pods), or a plug-in by its name.",
 )
 RESOURCEMANAGER_JOB_TIMEOUT = ConfigOption(
     "resourcemanager.job.timeout",
@@ -308,5 +310,7 @@ _METRICS: dict[str, Any] = {**ROCKSDB_METRICS, **ROCKSDB_STATISTICS}
 ALL_OPTIONS: tuple[ConfigOption[object], ...] = (
     *(value for name, value in list(globals().items()) if isinstance(value, ConfigOption) and name.isupper()),
     *_METRICS.values(),
+    *TASKMANAGER_POD.values(),  # noqa: F405
+    *JOBMANAGER_POD.values(),  # noqa: F405
 )
 OPTIONS: dict[str, ConfigOption[object]] = {option.key: option for option in ALL_OPTIONS}

@@ -108,8 +108,8 @@ HA_TYPE: ConfigOption[str | None] = ConfigOption(
     None,
     "Where a cluster keeps what has to outlive its processes: who leads, jobs with their graphs, completed "
     "checkpoints, results, blobs. directory: in high-availability.storageDir; zookeeper: in ZooKeeper "
-    "(high-availability.zookeeper.quorum), kubernetes: in Leases and ConfigMaps of the Kubernetes that the cluster runs "
-    "on, and with both what is large in high-availability.storageDir; NONE: in memory, and "
+    "(high-availability.zookeeper.quorum), kubernetes: in Leases and ConfigMaps of the Kubernetes that the "
+    "cluster runs on, and with both what is large in high-availability.storageDir; NONE: in memory, and "
     "jobs fail when their JobMaster dies; or a plug-in by its name. Not set: directory where the cluster runs as "
     "processes, else in memory.",
 )
@@ -117,9 +117,9 @@ HA_STORAGE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "high-availability.storageDir",
     STRING,
     None,
-    "A directory that all hosts have to see; with high-availability.type: zookeeper or kubernetes also s3://bucket/path, and only "
-    "the hosts of the JobManager have to see it. Not set, with the type directory: ha in firesteel.cluster.directory, "
-    "which is enough for a cluster on one host.",
+    "A directory that all hosts have to see; with high-availability.type: zookeeper or kubernetes also "
+    "s3://bucket/path, and only the hosts of the JobManager have to see it. Not set, with the type directory: ha in "
+    "firesteel.cluster.directory, which is enough for a cluster on one host.",
 )
 HA_CLUSTER_ID = ConfigOption(
     "high-availability.cluster-id",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from firesteel.config.keys import OWN_PREFIX, current_name, flink_keys, is_flink_key, near
 from firesteel.config.option import MASK, ConfigOption, Secret, is_sensitive
-from firesteel.config.options import OPTIONS, REPORTER_PREFIXES
+from firesteel.config.options import ENVIRONMENT_PREFIXES, OPTIONS, REPORTER_PREFIXES
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.option_texts import show
 
@@ -137,7 +137,7 @@ class Settings:
         unknown: list[str] = []
         fallbacks = {key for option in OPTIONS.values() for key in option.fallback_keys}
         for key in sorted(self._values):
-            if key in OPTIONS or key in fallbacks or key.startswith(REPORTER_PREFIXES):
+            if key in OPTIONS or key in fallbacks or key.startswith((*REPORTER_PREFIXES, *ENVIRONMENT_PREFIXES)):
                 continue
             if key.startswith(OWN_PREFIX):
                 faults.append(f"There is no option {key} (from {self._layer_of[key]}){_hint(key, OPTIONS)}.")

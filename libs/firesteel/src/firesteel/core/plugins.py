@@ -36,6 +36,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.providers": {
         "standalone": "firesteel.spark.hosted_provider:HostedProvider",
         "local-process": "firesteel_resourcemanager.local_process:LocalProcessProvider",
+        "kubernetes": "firesteel_resourcemanager.kubernetes:KubernetesProvider",
     },
     "firesteel.services": {
         "dispatcher": "firesteel_dispatcher.app:create_service",

@@ -43,6 +43,7 @@ def shown_as_running(cluster: RunningCluster) -> Iterator[None]:
         RunDirectoryError: the directory can't be made.
         OSError: the file can't be written.
     """
+    running_clusters()  # nobody else may ever remove the files of clusters that were killed
     path = private_directory(None) / f"{_NAME}{os.getpid()}.json"
     plain = {
         "config_directory": str(cluster.config_directory),

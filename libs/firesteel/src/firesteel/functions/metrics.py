@@ -11,6 +11,9 @@ USER_METRICS = "user"
 """Where a task's report has the metrics of user functions: ``<operator>.<group>.<name>`` -> number or text."""
 USER_COUNTERS = "user_counters"
 """Where it says which of these are counters: they are the accumulators of the REST API."""
+OPERATORS = "operators"
+"""Where it has the operators of a chain: name, as in ids -> ``OPERATOR_METRICS``."""
+OPERATOR_METRICS = ("numRecordsIn", "numRecordsOut", "numRecordsInPerSecond", "numRecordsOutPerSecond")
 
 
 class Counter(ABC):

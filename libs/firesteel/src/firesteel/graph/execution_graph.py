@@ -14,7 +14,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
 from firesteel.core.secret import new_salt
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
+from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
     JOB_MOVES,
@@ -142,6 +142,7 @@ class Execution:
         machine: its state.
         slot: where it runs; None until it is placed.
         metrics: the running totals that were reported last.
+        operator_metrics: ``OPERATOR_METRICS`` of each operator, by its name.
         user_metrics: those of user functions, by ``<operator>.<group>.<name>``.
         user_counters: ids of those that are counters.
         metrics_complete: they are final.
@@ -155,6 +156,7 @@ class Execution:
         self.machine = StateMachine(self.task_name, ExecutionState.CREATED, EXECUTION_MOVES, clock, self._moved)
         self.slot: Slot | None = None
         self.metrics: dict[str, float] = {}
+        self.operator_metrics: dict[str, list[float]] = {}
         self.user_metrics: dict[str, float | str] = {}
         self.user_counters: tuple[str, ...] = ()
         self.metrics_complete = False
@@ -215,6 +217,13 @@ class Execution:
         for name, value in metrics.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self.metrics[name] = value
+        of_operators = metrics.get(OPERATORS)
+        if isinstance(of_operators, Mapping):
+            self.operator_metrics = {
+                str(name): values
+                for name, values in islice(of_operators.items(), MOST_USER_METRICS)
+                if isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+            }
         of_functions = metrics.get(USER_METRICS)
         if isinstance(of_functions, Mapping):
             self.user_metrics = {
@@ -364,6 +373,8 @@ class ExecutionGraph:
         self._next_attempt = first_attempt + 1
         self.failures: list[FailureEntry] = []
         self.failures_dropped = False
+        self.waiting_reason = ""
+        """Why the TaskManagers do not come that the job waits for, as far as is known."""
         """Whether there were more than are kept."""
         self._restarting_ms = 0
         self.restarts = 0

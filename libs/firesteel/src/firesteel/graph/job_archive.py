@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import math
 import zlib
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.state_machine import StateMachine
+from firesteel.functions.metrics import OPERATOR_METRICS
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
@@ -64,6 +66,8 @@ _TIMED_STATES = (
     ExecutionState.INITIALIZING,
     ExecutionState.RUNNING,
 )
+WAITING = "firesteel-waiting-for"
+"""Key of an archive: why the TaskManagers do not come that the job waits for."""
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -131,6 +135,7 @@ def archive_in_slices(
         "failure": dict(root.failure) if root is not None and graph.state in _FAILED else None,
         "restarts": restart_times(graph, end if end >= 0 else now),
         "config": dict(job.config),
+        **({WAITING: graph.waiting_reason} if graph.waiting_reason and not graph.is_terminal else {}),
     }
 
 
@@ -333,7 +338,7 @@ def _row(execution: Execution, now: int) -> dict[str, Any]:
         "end-time": end,
         "duration": _duration(start, end, now),
         "metrics": _shown(_totals(execution), execution.metrics_complete),
-        TASK_METRICS: {**execution.metrics, **execution.user_metrics},
+        TASK_METRICS: {**execution.metrics, **_of_operators(execution), **execution.user_metrics},
         COUNTERS: {n: execution.user_metrics[n] for n in execution.user_counters if n in execution.user_metrics},
         "status-duration": _status_durations(machine, now),
         "timestamps": {value: entered.get(state, 0) for state, value in _VALUES.items()},
@@ -348,6 +353,20 @@ def _status_durations(machine: StateMachine[ExecutionState], now: int) -> dict[s
     left = {t.before: t.at_ms for t in machine.history}
     entered = machine.entered_ms
     return {_VALUES[s]: left.get(s, now) - entered[s] if s in entered else -1 for s in _TIMED_STATES}
+
+
+def _of_operators(execution: Execution) -> dict[str, float]:
+    """By ids, as ``<operator>.numRecordsIn``."""
+    return {
+        key: value
+        for name, values in execution.operator_metrics.items()
+        for key, value in zip(_ids_of(name), values, strict=False)
+    }
+
+
+@functools.lru_cache(maxsize=10_000)
+def _ids_of(operator: str) -> tuple[str, ...]:
+    return tuple(f"{operator}.{name}" for name in OPERATOR_METRICS)
 
 
 def _totals(execution: Execution) -> dict[str, float]:

@@ -58,9 +58,10 @@ from firesteel.kubernetes.api import (
     UnreachableError,
     Watched,
 )
+from firesteel.kubernetes.names import cluster_id, cluster_labels
 
 logger = logging.getLogger(__name__)
-LABEL_APP, LABEL_KIND, LABEL_TYPE = "app", "configmap-type", "type"
+LABEL_KIND: Final = "configmap-type"
 HIGH_AVAILABILITY: Final = "high-availability"
 LARGEST_MAP: Final = 1 << 20
 """Bytes that a ConfigMap may hold."""
@@ -74,30 +75,12 @@ _READ_SECONDS: Final = 15.0
 _CLOSE_SECONDS: Final = 5.0
 _EPOCH, _HOLDER, _VERSION, _WRITTEN = (f"firesteel/{name}" for name in ("epoch", "holder", "version", "written"))
 _ADDRESS, _TOKEN = "firesteel/address", "firesteel/token"
-_CLUSTER: Final = re.compile(r"[a-z]([-a-z0-9]{0,43}[a-z0-9])?")
 _OBJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def boot_time() -> float:
     """Seconds; those in which the machine sleeps count."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def cluster_id(settings: Settings) -> str:
-    """Name of a cluster on Kubernetes.
-
-    Raises:
-        ConfigurationError: it can be none.
-    """
-    own = settings.get(options.KUBERNETES_CLUSTER_ID)
-    option = HA_CLUSTER_ID if own is None else options.KUBERNETES_CLUSTER_ID
-    name = (own if own is not None else settings.get(HA_CLUSTER_ID)).strip("/")
-    if not _CLUSTER.fullmatch(name):
-        raise ConfigurationError(
-            f"{option.key}: {name!r} can't be the name of a cluster on Kubernetes: lower-case letters, digits and '-', "
-            f"beginning with a letter, 45 at most; set {options.KUBERNETES_CLUSTER_ID.key}"
-        )
-    return name
 
 
 @dataclass(eq=False)
@@ -154,7 +137,7 @@ class KubernetesCells(Cells):
         self._maps = f"/api/v1/namespaces/{namespace}/configmaps"
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._labels = {
-            LABEL_APP: self._cluster, LABEL_KIND: HIGH_AVAILABILITY, LABEL_TYPE: "firesteel-native-kubernetes",
+            **cluster_labels(self._cluster), LABEL_KIND: HIGH_AVAILABILITY,
         }  # fmt: skip
         duration = settings.get(options.KUBERNETES_LEASE_DURATION).total_seconds()
         deadline = settings.get(options.KUBERNETES_RENEW_DEADLINE).total_seconds()
@@ -506,7 +489,7 @@ class KubernetesCells(Cells):
                 return
             told: list[Leader | None] = []
 
-            def changed() -> None:
+            def changed(watched: Watched) -> None:
                 found = _leader_of(watched.snapshot().get(name))
                 if told != [found]:
                     told[:] = [found]

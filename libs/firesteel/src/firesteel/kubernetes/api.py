@@ -179,13 +179,13 @@ class KubernetesApi:
 
     # -- watches
 
-    def watch(self, path: str, query: Mapping[str, str], changed: Callable[[], None]) -> Watched:
+    def watch(self, path: str, query: Mapping[str, str], changed: Callable[[Watched], None]) -> Watched:
         """Follow the objects of a collection.
 
         Args:
             path: of the collection.
             query: its selectors.
-            changed: called on the thread of this object after each change; must not block.
+            changed: called with what is known, on the thread of this object, after each change; must not block.
         """
         watched = Watched(self, path, dict(query), changed)
         loop = self._running()
@@ -293,7 +293,9 @@ class Watched:
         end: follow no more.
     """
 
-    def __init__(self, api: KubernetesApi, path: str, query: dict[str, str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, api: KubernetesApi, path: str, query: dict[str, str], changed: Callable[[Watched], None]
+    ) -> None:
         self._api, self._path, self._query, self._changed = api, path, query, changed
         self._lock = threading.Lock()
         self._version = ""
@@ -336,7 +338,7 @@ class Watched:
         with self._lock:
             self.objects = {one["metadata"]["name"]: one for one in found.get("items") or ()}
         self._version, self.is_known = str(found["metadata"].get("resourceVersion", "")), True
-        self._changed()
+        self._changed(self)
 
     def _heard(self, event: JsonObject) -> None:
         kind, one = event.get("type"), event.get("object") or {}
@@ -351,7 +353,7 @@ class Watched:
                 self.objects.pop(one["metadata"]["name"], None)
             else:
                 self.objects[one["metadata"]["name"]] = one
-        self._changed()
+        self._changed(self)
 
 
 def _answered(answer: aiohttp.ClientResponse, text: str, what: str) -> JsonObject:

@@ -232,8 +232,23 @@ METRIC_TOTALS = (
 """Running totals that a slot reports for each task."""
 METRIC_RATES = {name: f"{name}PerSecond" for name in METRIC_TOTALS}
 """Totals -> their rates, which a slot reports as well: over the last minute, or since the task began."""
-METRIC_NAMES = (*METRIC_TOTALS, *METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
-"""What a slot reports for each task: totals, rates, and watermarks.
+POOL_USAGES = ("buffers.inPoolUsage", "buffers.outPoolUsage")
+"""How much of the room of its channels is filled, in front of a task and behind it: 0 to 1, or a bit more."""
+QUEUE_SIZES = ("buffers.inputQueueSize", "buffers.outputQueueSize")
+"""The same in bytes."""
+CHECKPOINT_TIMES = ("checkpointAlignmentTime", "checkpointStartDelayNanos")
+"""Of the last checkpoint, in nanoseconds."""
+METRIC_NAMES = (
+    *METRIC_TOTALS,
+    *METRIC_RATES.values(),
+    *POOL_USAGES,
+    *QUEUE_SIZES,
+    *CHECKPOINT_TIMES,
+    "isBackPressured",
+    "currentInputWatermark",
+    "currentOutputWatermark",
+)
+"""What a slot reports for each task: totals, rates, gauges and watermarks.
 
 Sources have no ``currentInputWatermark``; tasks with two inputs have ``currentInput1Watermark`` and so on as well.
 """

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from firesteel.core.errors import FleetError
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.protocol.stages import RunLook, StageRun
+from firesteel.protocol.stages import Places, RunLook, StageRun
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class WithoutStages:
         """See ``Fleet``."""
         raise FleetError("this fleet runs no bounded stages")
 
-    def look_at_stages(self, run_id: str) -> RunLook:
+    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
         """See ``Fleet``."""
         return RunLook("unknown")
 
@@ -52,6 +52,9 @@ class WithoutStages:
         raise FleetError("this fleet runs no bounded stages")
 
     def drop_stages(self, run_id: str) -> None:
+        """See ``Fleet``."""
+
+    def drop_stages_of(self, owner: str) -> None:
         """See ``Fleet``."""
 
 
@@ -104,8 +107,8 @@ class Fleet(Protocol):
             FleetError: the fleet does not run, or has no stages.
         """
 
-    def look_at_stages(self, run_id: str) -> RunLook:
-        """How a run goes.
+    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
+        """How a run goes; its tasks may be at these places from now on, None: as before.
 
         Raises:
             FleetError: the fleet does not run, or does not answer.
@@ -120,6 +123,9 @@ class Fleet(Protocol):
 
     def drop_stages(self, run_id: str) -> None:
         """End a run, if it goes on, and remove what it has left; unknown ones are ignored."""
+
+    def drop_stages_of(self, owner: str) -> None:
+        """The same with all runs of a job."""
 
     def is_alive(self) -> bool:
         """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""

@@ -152,14 +152,6 @@ class InspectionGateway(Gateway, fence=Fence.NONE):
     )
     """Look again and again at what tasks do."""
 
-    sample_threads = Method(
-        m.SampleThreads,
-        m.StackSamples,
-        by=_DISPATCHER,
-        waits=lambda message: message.samples * message.interval_ms / 1000,
-    )
-    """Look again and again at what the threads of the process do."""
-
 
 class JobMasterHostGateway(Gateway, fence=Fence.NONE):
     """Calls to a host of JobMasters."""
@@ -220,6 +212,9 @@ class JobMasterGateway(Gateway):
     notify_no_resources = Method(m.NotifyNoResources, by=_RESOURCEMANAGER)
     """The cluster is too small for the job."""
 
+    notify_waiting = Method(m.NotifyWaiting, by=_RESOURCEMANAGER)
+    """What keeps the TaskManagers that are started for the job."""
+
     cancel = Method(m.Empty, by=_DISPATCHER)
     """Cancel the job; nothing happens if it has ended."""
 
@@ -246,11 +241,22 @@ class DispatcherGateway(Gateway):
     """The process of a JobMaster ended before its job did; who says so knows no leader, only a death."""
 
 
-class LoggingGateway(Gateway, fence=Fence.NONE):
-    """Calls about logs, to any process of the cluster; they go to ``<address of the process>/logging``."""
+class ProcessGateway(Gateway, fence=Fence.NONE):
+    """Calls to any process of the cluster; they go to ``<address of the process>/process``."""
 
     log_levels = Method(m.Empty, m.LogLevels, by=_DISPATCHER)
     """Levels of its loggers."""
 
     set_log_level = Method(m.SetLogLevel, m.LogLevels, by=_DISPATCHER)
     """Change one; holds until the process ends. Slots follow their TaskManager."""
+
+    dump_threads = Method(m.Empty, m.ThreadDump, by=_DISPATCHER)
+    """What its threads do."""
+
+    sample_threads = Method(
+        m.SampleThreads,
+        m.StackSamples,
+        by=_DISPATCHER,
+        waits=lambda message: message.samples * message.interval_ms / 1000,
+    )
+    """Look again and again at what the threads of the process do."""

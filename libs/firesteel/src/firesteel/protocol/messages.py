@@ -432,6 +432,13 @@ class NotifyNoResources(Message):
 
 
 @dataclass(frozen=True)
+class NotifyWaiting(Message):
+    """Why TaskManagers do not come that a job waits for; empty: nothing is known to be wrong."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class CollectFromJob(Message):
     """Results of the collect operator ``operator_id`` from ``offset`` on."""
 
@@ -504,9 +511,10 @@ class ProcessMetrics(Message):
 
 @dataclass(frozen=True)
 class ThreadDump(Message):
-    """In the shape of the REST answer: ``threadName`` and ``stringifiedThreadInfo``."""
+    """In the shape of the REST answer: ``threadName`` and ``stringifiedThreadInfo``; and which process it is."""
 
     threads: tuple[Mapping[str, Any], ...]
+    process: str = ""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class ProviderContext:
         directory: where a provider keeps what its successor has to find; of mode 0700. It makes directories of its own
             below it.
         slot_main: the function that a slot runs.
+        stage_main: the function that a task of a bounded stage runs; None = there are none.
         bind_host: address that a server of the provider binds to.
         advertised_host: name or address under which other hosts reach it.
     """
@@ -54,6 +55,7 @@ class ProviderContext:
     slot_main: Callable[..., Any]
     bind_host: str = "127.0.0.1"
     advertised_host: str = "127.0.0.1"
+    stage_main: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,11 @@ class Provider:
         deadlines.
         """
         return []
+
+    def waiting_workers(self) -> dict[str, str]:
+        """Worker id -> why it does not run yet, in the words of the cluster manager; those of which nothing is known to
+        be wrong are left out. Asked as often as ``ended_workers``, after it. Jobs that wait show it."""
+        return {}
 
     def terminate(self) -> None:
         """End all workers and remove all that is kept for a successor: the cluster ends in order."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+Places = Mapping[str, tuple[int, int]]
+"""By executor: cores of it that a run may take, as many as its job has slots there, and those of all slots there."""
 FAILURE: Final = "FIRESTEEL_FAILURE "
 """In front of a plain ``TaskFailure`` in what a task raises: Spark does not try it again (``SlotsClusterManager``)."""
 REPORT, COLLECTED, STDOUT = b"R"[0], b"C"[0], b"O"[0]
@@ -78,17 +80,21 @@ class StageRun:
 
     Attributes:
         id: no other run has it.
+        owner: the job: what it has run before ends.
         description: for Spark's user interface.
         cores: so many tasks may be under way at once: the job has as many slots.
         stages: each behind those that it reads.
         blobs: what tasks need of the job, by SHA-256. Nobody but the tasks looks into them.
+        places: where its tasks may be; None = anywhere.
     """
 
     id: str
+    owner: str
     description: str
     cores: int
     stages: tuple[Stage, ...]
     blobs: Mapping[str, bytes]
+    places: Places | None = None
 
 
 @dataclass(frozen=True)

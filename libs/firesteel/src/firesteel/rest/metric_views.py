@@ -20,6 +20,10 @@ _ALIASES: Final = {
     "accumulateBusyTimeMs": "busyTimeMs",
     "accumulateIdleTimeMs": "idleTimeMs",
     "accumulateBackPressuredTimeMs": "backPressuredTimeMs",
+    "Shuffle.Netty.Input.Buffers.inPoolUsage": "buffers.inPoolUsage",
+    "Shuffle.Netty.Input.Buffers.inputQueueSize": "buffers.inputQueueSize",
+    "Shuffle.Netty.Output.Buffers.outPoolUsage": "buffers.outPoolUsage",
+    "Shuffle.Netty.Output.Buffers.outputQueueSize": "buffers.outputQueueSize",
 }
 """Flink's names -> ours."""
 SPLIT, SPLIT_WATERMARK = "split.", ".watermark.currentWatermark"

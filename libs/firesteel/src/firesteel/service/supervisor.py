@@ -55,6 +55,7 @@ class Supervisor:
         is_over: whether the cluster has ended by itself: what has ended then is not started again.
         started: called in each look, until it says that all is up.
         while_open: the services are stopped at its end of file, as by a signal; None = nobody holds it.
+        watch: called in each look; a sentence of it ends the services, and is what ``run`` returns.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class Supervisor:
         is_over: Callable[[], bool],
         started: Callable[[], bool] = lambda: True,
         while_open: IO[Any] | None = None,
+        watch: Callable[[], str] = str,
     ) -> None:
-        self._while_open = while_open
+        self._while_open, self._watch = while_open, watch
         self._children = [_Child(name, command, out.get(name)) for name, command in commands.items()]
         self._is_over, self._started = is_over, started
         self._signals = 0
@@ -76,7 +78,7 @@ class Supervisor:
             reason, is_up = "", False
             try:
                 while not reason:
-                    reason = STOPPED if self._signals or self._is_left() else self._look()
+                    reason = STOPPED if self._signals or self._is_left() else self._look() or self._watch()
                     is_up = is_up or self._started()
                     if not reason:
                         self._pause()

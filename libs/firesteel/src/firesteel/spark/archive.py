@@ -32,10 +32,18 @@ logger = logging.getLogger(__name__)
 Role = Literal["embedded", "driver", "executor"]
 """Which of our JVMs: the embedded fleet's, or one of the two kinds of the hosted fleet."""
 
+ROLES: tuple[Role, ...] = ("embedded", "driver", "executor")
+
 GROUPS: Mapping[str, tuple[Role, ...]] = {"embedded": ("embedded",), "hosted": ("driver", "executor")}
 """Which of them are made together, by one run."""
 RETRY_SECONDS = 3600.0
 """For how long after a failure none is made in the background."""
+UNUSED_SECONDS = 14 * 86_400.0
+"""An archive that no start has used for so long is removed: of a Java, a Spark or an installation that is gone."""
+MOST_ARCHIVES = 12
+"""Of all installations of a user; those that were used longest ago are removed."""
+_LEAST_SECONDS = 3600.0
+"""What was used within the last hour stays, however many there are."""
 
 _FORMAT = "2"
 _ONE_STEP = 25
@@ -60,9 +68,13 @@ class Archive:
         return ours and stat.S_ISREG(file.st_mode)
 
     def flags_to_use(self) -> tuple[str, ...]:
-        """For a JVM that starts from it; none if it is not there."""
+        """For a JVM that starts from it; none if it is not there. Notes that it was used."""
         if not self.is_there():
             return ()
+        try:
+            os.utime(self.path)
+        except OSError:
+            pass  # it is removed early, and made anew
         return (f"-XX:AOTCache={self.path}",) if self.ahead_of_time else (f"-XX:SharedArchiveFile={self.path}",)
 
     def flags_to_make(self, into: Path) -> tuple[str, ...]:
@@ -186,6 +198,39 @@ def archive_for(java: Java, role: Role, environment: Mapping[str, str] | None = 
         return None
     name = f"{role}-{java.feature}-{_key(java)}.{'aot' if ahead_of_time else 'jsa'}"
     return Archive(_directory(os.environ if environment is None else environment) / name, ahead_of_time)
+
+
+def remove_unused(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Remove archives that nobody has used for long; returns them.
+
+    A JVM that has one open keeps what it has mapped. One that is being made is not there yet, and its lock stays.
+    """
+    directory = _directory(os.environ if environment is None else environment)
+    now = time.time()  # noqa: TID251 # compared with times of files
+    ages: list[tuple[float, Path]] = []
+    for path in (*directory.glob("*-*-*.jsa"), *directory.glob("*-*-*.aot")):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode) and path.name.partition("-")[0] in ROLES:
+            ages.append((now - status.st_mtime, path))
+    ages.sort()
+    removed = []
+    for number, (age, path) in enumerate(ages):
+        if age > UNUSED_SECONDS or (number >= MOST_ARCHIVES and age > _LEAST_SECONDS):
+            archive = Archive(path, path.suffix == ".aot")
+            if archive.is_locked():
+                continue
+            try:
+                path.unlink()
+            except OSError as error:
+                logger.debug("%s can't be removed: %s", path, error)
+                continue
+            for left in ("lock", "failed"):
+                archive._beside(left).unlink(missing_ok=True)
+            removed.append(path)
+    return removed
 
 
 def _directory(environment: Mapping[str, str]) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from firesteel.core.environment import without_secrets
 from firesteel.core.errors import FleetError
-from firesteel.spark.archive import Archive, archives_of
+from firesteel.spark.archive import Archive, archives_of, remove_unused
 from firesteel.spark.java import Java
 from firesteel.spark.owned_process import OwnedProcess
 from firesteel.spark.worker_path import worker_environment
@@ -77,9 +77,10 @@ def start_owned(java: Java, group: str, delay: float = FIRST_DELAY) -> OwnedProc
 
 
 def _first_if_wanted(java: Java, group: str) -> Archive | None:
-    """The archive whose lock stands for the group; None if nothing is to be made now."""
+    """The archive whose lock stands for the group; None if nothing is to be made now. Old archives are removed."""
     if not sys.platform.startswith("linux"):
         return None
+    remove_unused()
     archives = list(archives_of(java, group).values())
     missing = [archive for archive in archives if not archive.is_there()]
     if not missing or archives[0].is_locked() or any(archive.has_failed() for archive in archives):

@@ -75,7 +75,7 @@ class EmbeddedFleet(StagesFleet):
         self._slots, self._spare_cores = slots, spare_cores
         self._jobs = SlotJobs(slot_main, outlive=False)
         self._stages = StageJobs(stage_main)
-        self._preload = [m for m in (getattr(slot_main, "__module__", None),) if m]
+        self._preload = [m for main in (slot_main, stage_main) if (m := getattr(main, "__module__", None))]
         self._run_directory, self._java_home, self._python = run_directory, java_home, python
         self._environment, self._archive, self._recording = dict(environment or {}), archive, recording
         self._make_archive = make_archive and archive and not recording

@@ -28,7 +28,7 @@ _MAIN = "firesteel.spark.SlotsExecutor"
 _LEAST_HEAP_MB = 128
 _EXIT_SECONDS = 5.0
 _MAKER_SECONDS = 3.0
-_SLOT_MAIN = "firesteel.runtime.slot.slot_main"
+_MAINS = ("firesteel.runtime.slot.slot_main", "firesteel.runtime.bounded.stage_main")
 
 _KEPT_LOGS = 50
 """Logs of executors that have ended which stay in a log directory."""
@@ -62,7 +62,7 @@ class ExecutorProcess:
         memory_mb: its heap in MiB; it carries no records.
         archive: start the JVM from its class-data archive if there is one (`firesteel.spark.archive`).
         environment: variables for it and the workers, beside those of this process.
-        preload: modules that the daemon imports before it forks a slot.
+        preload: modules that the daemon imports before it forks.
         make_archive: have missing archives made in the background, some time after the start.
         recording: flags of a JVM that is to write an archive.
         log_directory: where the log stays, with those of the newest other executors; by default it is in the run
@@ -84,7 +84,7 @@ class ExecutorProcess:
         memory_mb: int = jvm.DEFAULT_HEAP_MB,
         archive: bool = True,
         environment: Mapping[str, str] | None = None,
-        preload: Sequence[str] = (_SLOT_MAIN,),
+        preload: Sequence[str] = _MAINS,
         make_archive: bool = False,
         recording: tuple[str, ...] = (),
         log_directory: Path | None = None,

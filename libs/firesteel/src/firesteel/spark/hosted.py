@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from firesteel import __version__
 from firesteel.core.errors import FleetError
 from firesteel.core.secret import derive, spark_secret
-from firesteel.protocol.fleet import SlotLaunch, WithoutStages
+from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import background
 from firesteel.spark.archive import start_from_archive
@@ -32,6 +32,7 @@ from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
 from firesteel.spark.slot_task import SlotMain
 from firesteel.spark.spark_settings import common_settings, encryption, heartbeats, small_stage
+from firesteel.spark.stage_jobs import StageJobs, StageMain, StagesFleet
 from firesteel.spark.workers import PYTHON
 
 logger = logging.getLogger(__name__)
@@ -47,11 +48,12 @@ _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 
 
-class HostedFleet(WithoutStages):
+class HostedFleet(StagesFleet):
     """Slots on executors of TaskManagers; implements `firesteel.protocol.fleet.Fleet`.
 
     Args:
         slot_main: the function that a slot runs; workers must be able to import it.
+        stage_main: the same of tasks of bounded stages; None = there are none.
         cluster_directory: made if missing; of mode 0700.
         secret: of the cluster; that of Spark is made from it.
         bind_host: address that the driver binds to.
@@ -80,10 +82,12 @@ class HostedFleet(WithoutStages):
         heartbeat_timeout: float = 50.0,
         make_archive: bool = False,
         recording: tuple[str, ...] = (),
+        stage_main: StageMain | None = None,
     ) -> None:
         if spare_cores < 0 or orphan_timeout <= 0 or heartbeat_timeout <= 0:
             raise ValueError("spare_cores must be at least 0, and both timeouts more than 0")
         self._jobs, self._secret = SlotJobs(slot_main, outlive=True), secret
+        self._stages = StageJobs(stage_main)
         self._bind_host, self._host = bind_host, advertised_host or bind_host
         self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
         self._java_home, self._archive, self._recording = java_home, archive, recording
@@ -236,6 +240,7 @@ class HostedFleet(WithoutStages):
             )
             self._home.save(held, record)
         self._jobs.connect(thread, context, held.jvm)
+        self._stages.connect(thread, context)
 
     def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
         """What a TaskManager has to start so that slots can run on it; each call names another executor.
@@ -415,6 +420,7 @@ class HostedFleet(WithoutStages):
                     held.jvm.kill()  # a call into a dead JVM comes back
             thread.stop(ANSWER_SECONDS)
         self._jobs.disconnect("the fleet was stopped" if stop else None)
+        self._stages.disconnect()
         if maker is not None:
             end_together(maker, None, _MAKER_SECONDS)
         self._held = self._thread = None

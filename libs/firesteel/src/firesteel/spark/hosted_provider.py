@@ -32,6 +32,7 @@ class HostedProvider(Provider):
         super().__init__(
             HostedFleet(
                 slot_main=context.slot_main,
+                stage_main=context.stage_main,
                 cluster_directory=context.directory,
                 secret=context.secret,
                 bind_host=context.bind_host,

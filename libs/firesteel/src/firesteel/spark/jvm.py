@@ -134,6 +134,7 @@ def command_line(
     heap_mb: int = DEFAULT_HEAP_MB,
     flags: Sequence[str] = (),
     arguments: Sequence[str] = (),
+    on_path: Sequence[str] | None = None,
 ) -> list[str]:
     """A JVM's command line; what is secret must not be in ``flags`` and ``arguments``.
 
@@ -144,6 +145,7 @@ def command_line(
         heap_mb: its largest heap in MiB.
         flags: more of the JVM's flags.
         arguments: of the main class.
+        on_path: its class path; None: all of Spark's jars, and our own.
     """
     logging = scratch / "log4j2.properties"
     logging.write_text(LOGGING, encoding="utf-8")
@@ -158,7 +160,7 @@ def command_line(
         f"-XX:ErrorFile={scratch / 'hs_err_%p.log'}",  # it may hold system properties, and so secrets
         f"-Dlog4j2.configurationFile={logging}",
         "-cp",
-        os.pathsep.join(class_path()),
+        os.pathsep.join(class_path() if on_path is None else on_path),
         main_class,
         *arguments,
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from firesteel.core.errors import FleetError
-from firesteel.protocol.stages import RunLook, StageRun, StageTaskInput
+from firesteel.protocol.stages import Places, RunLook, StageRun, StageTaskInput
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.own_thread import OwnThread
 from firesteel.spark.quiet import without_py4j_log
@@ -83,8 +83,8 @@ class StageJobs:
         except Exception as error:  # py4j raises whatever comes; the reason is told
             raise FleetError(f"stages could not be started: {reason_of(error)}") from error
 
-    def look(self, run_id: str) -> RunLook:
-        """How it goes.
+    def look(self, run_id: str, places: Places | None = None) -> RunLook:
+        """How it goes; its tasks may be at these places from now on, None: as before.
 
         Raises:
             FleetError: the driver is not there, or does not answer.
@@ -93,6 +93,8 @@ class StageJobs:
         def look(context: OwnContext) -> RunLook:
             stages = context.stages
             with without_py4j_log():
+                if places is not None:
+                    stages.place(run_id, _lines(places))
                 state, _, message = str(stages.state(run_id)).partition(": ")
                 return RunLook(state, message, _progress(str(stages.progress(context.spark._jsc, run_id))))
 
@@ -116,6 +118,13 @@ class StageJobs:
         except (FleetError, TimeoutError):
             return
 
+    def drop_all(self, owner: str) -> None:
+        """The same with all runs of a job."""
+        try:
+            self._call(lambda context: context.stages.dropAll(context.spark._jsc, owner))
+        except (FleetError, TimeoutError):
+            return
+
     def _call(self, what: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
         with self._guard:
             link = self._link
@@ -133,7 +142,9 @@ class StageJobs:
         spark, stages = context.spark, context.stages
         if str(stages.state(run.id)) != "unknown":
             return
-        stages.begin(spark._jsc, run.id)
+        stages.begin(spark._jsc, run.id, run.owner)
+        if run.places is not None:
+            stages.place(run.id, _lines(run.places))
         for stage in run.stages:
             read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(_spec(stage.tasks)))
             function: Any = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
@@ -155,9 +166,9 @@ class StagesFleet:
         """See ``Fleet``."""
         self._stages.start(run)
 
-    def look_at_stages(self, run_id: str) -> RunLook:
+    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
         """See ``Fleet``."""
-        return self._stages.look(run_id)
+        return self._stages.look(run_id, places)
 
     def stage_results(self, run_id: str) -> list[bytes]:
         """See ``Fleet``."""
@@ -166,6 +177,10 @@ class StagesFleet:
     def drop_stages(self, run_id: str) -> None:
         """See ``Fleet``."""
         self._stages.drop(run_id)
+
+    def drop_stages_of(self, owner: str) -> None:
+        """See ``Fleet``."""
+        self._stages.drop_all(owner)
 
 
 def _spec(tasks: tuple[StageTaskInput, ...]) -> bytes:
@@ -179,6 +194,11 @@ def _spec(tasks: tuple[StageTaskInput, ...]) -> bytes:
             parts.append(struct.pack(">i", len(pieces)))
             parts += [struct.pack(">4i", *piece) for piece in pieces]
     return b"".join(parts)
+
+
+def _lines(places: Places) -> str:
+    """As ``Stages.place`` reads it."""
+    return "".join(f"{executor}\t{cores}\t{slots}\n" for executor, (cores, slots) in places.items())
 
 
 def _progress(lines: str) -> dict[str, tuple[int, ...]]:

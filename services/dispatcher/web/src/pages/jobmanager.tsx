@@ -2,7 +2,7 @@ import { usePolled } from "../api";
 import { Answer, Card, Facts, Tabs } from "../parts";
 import { Table } from "../table";
 import { OPTION_COLUMNS } from "./configuration";
-import { Logs, Stdout, ThreadDump } from "./process";
+import { Logs, Stdout, Profiles, ThreadDump } from "./process";
 import { Metrics } from "./taskmanagers";
 
 const TABS: [string, string][] = [["configuration", "Configuration"], ["environment", "Environment"], ["logs", "Logs"], ["stdout", "Stdout"], ["metrics", "Metrics"], ["threads", "Stacks"]];
@@ -18,7 +18,7 @@ export function JobManagerPage({ tab, rest }: { tab: string; rest: string[] }) {
       {now === "logs" && <Logs base="/jobmanager" route={["jobmanager"]} rest={rest} />}
       {now === "stdout" && <Stdout base="/jobmanager" />}
       {now === "metrics" && <Metrics base="/jobmanager" />}
-      {now === "threads" && <ThreadDump base="/jobmanager" />}
+      {now === "threads" && <><Profiles base="/jobmanager" /><ThreadDump base="/jobmanager" /></>}
     </>
   );
 }

@@ -4,7 +4,7 @@ import { Answer, Card, Copy, Facts, Figure, Tabs } from "../parts";
 import { go, href } from "../router";
 import { Table, type Column } from "../table";
 import type { JobRow } from "../types";
-import { Logs, Stdout, ThreadDump } from "./process";
+import { Logs, Stdout, Profiles, ThreadDump } from "./process";
 
 interface Resource {
   cpuCores: number;
@@ -79,7 +79,7 @@ export function TaskManagerPage({ id, tab, rest }: { id: string; tab: string; re
       {now === "logs" && <Logs base={base} route={["taskmanagers", id]} rest={rest} />}
       {now === "stdout" && <Stdout base={base} />}
       {now === "metrics" && <Metrics base={base} />}
-      {now === "threads" && <ThreadDump base={base} />}
+      {now === "threads" && <><Profiles base={base} /><ThreadDump base={base} /></>}
     </>
   );
 }

@@ -52,19 +52,19 @@ export const place = (id: string) => (id.startsWith("(") ? <span class="dim">{id
 
 const SUBTASKS: Column<Subtask>[] = [
   { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.5 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.2, show: (row) => <Badge state={row.status} /> },
-  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.3, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
-  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.3, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
-  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, show: (row) => count(perSecond(row, "numRecordsIn")) },
-  { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, show: (row) => count(perSecond(row, "numRecordsOut")) },
-  { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, show: (row) => <Count of={row.metrics["read-records"]} /> },
-  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, show: (row) => <Count of={row.metrics["write-records"]} /> },
-  { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-  { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
-  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.8 },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.6, show: (row) => place(row["taskmanager-id"]) },
-  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.2, show: (row) => <When ms={row["start-time"]} short /> },
-  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, show: (row) => duration(row.duration) },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.4, show: (row) => <Badge state={row.status} /> },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
+  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
+  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
+  { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsOut")) },
+  { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
+  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1.05, show: (row) => <Count of={row.metrics["write-records"]} /> },
+  { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.1 },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.7, show: (row) => place(row["taskmanager-id"]) },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.2, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
 const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
@@ -137,7 +137,7 @@ const PRESSURE: Column<Subtask>[] = [
     ),
   },
   { key: "level", title: "Level", value: (row) => ratioLevel(perSecond(row, "backPressuredTimeMs")), show: (row) => <span class={`level ${ratioLevel(perSecond(row, "backPressuredTimeMs"))}`}>{ratioLevel(perSecond(row, "backPressuredTimeMs"))}</span> },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.6, show: (row) => place(row["taskmanager-id"]) },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.7, show: (row) => place(row["taskmanager-id"]) },
 ]; // prettier-ignore
 
 function ratioLevel(held: number): string {
@@ -209,10 +209,10 @@ function TaskManagers({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
     { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 2.4, show: (row) => place(row["taskmanager-id"]) },
     { key: "tasks", title: "Tasks", value: (row) => Object.values(row["status-counts"]).reduce((sum, one) => sum + one, 0), number: true },
     { key: "status", title: "State", value: (row) => row.status, show: (row) => <Badge state={row.status} /> },
-    { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, show: (row) => <Count of={row.metrics["read-records"]} /> },
-    { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, show: (row) => <Count of={row.metrics["write-records"]} /> },
-    { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+    { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
+    { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1.05, show: (row) => <Count of={row.metrics["write-records"]} /> },
+    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
     { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.5, show: (row) => <When ms={row["start-time"]} short /> },
   ]; // prettier-ignore
   return <Answer of={of} what="TaskManagers of a vertex">{(found) => <Table name="workers" columns={columns} rows={found.taskmanagers} id={(row) => row["taskmanager-id"]} filter />}</Answer>;

@@ -453,11 +453,14 @@ class CheckpointCoordinator:
     def _keep_enumerator(self, pending: Pending, vertex: JobVertex, number: int = 0) -> None:
         pending.serials[vertex.id] = pending.serials_of(vertex.id)
         try:
-            pending.enumerators[vertex.id] = self._job.enumerator_state(vertex.id, pending.serials[vertex.id], number)
+            state = self._job.enumerator_state(vertex.id, pending.serials[vertex.id], number)
         except Exception as error:  # enumerators are plug-ins
             logger.exception("the enumerator of %s gave no snapshot", vertex.name)
             text = f"The enumerator of {vertex.name!r} gave no snapshot: {type(error).__qualname__}: {error}."
             self._abort(pending, CheckpointFailure(Reason.TASK_FAILURE, text))
+        else:
+            if state is not None:
+                pending.enumerators[vertex.id] = state
 
     def decline(
         self, execution: Execution, checkpoint_id: int, reason: str, failure: Mapping[str, Any] | None = None

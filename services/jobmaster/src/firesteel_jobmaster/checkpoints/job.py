@@ -18,8 +18,10 @@ class Job(Protocol):
     def emit(self, instruction: do.Instruction) -> None:
         """Have the shell do this."""
 
-    def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState:
+    def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState | None:
         """State of a source's enumerator now, and what was given out and is in no reader's state.
+
+        None: there is none, since all splits were handed out before anything ran.
 
         Args:
             vertex_id: of the source.

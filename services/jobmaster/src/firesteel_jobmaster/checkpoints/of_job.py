@@ -156,11 +156,10 @@ class JobCheckpoints:
         """See ``Job``."""
         self._core.emit(instruction)
 
-    def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState:
+    def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState | None:
         """See ``Job``."""
         sources = self._sources()
-        assert sources is not None, "tasks run, so there are enumerators"
-        return sources.snapshot(vertex_id, serials, number)
+        return None if sources is None else sources.snapshot(vertex_id, serials, number)
 
     def splits_are_safe(self, vertex_id: str, serials: Mapping[int, int]) -> None:
         """See ``Job``."""

@@ -32,6 +32,9 @@ _SUPERVISOR: Final = "firesteel_dispatcher.standalone_job"
 _LOOK: Final = 0.1
 _START_SECONDS: Final = 300.0
 _LOG: Final = "standalone-job.log"
+_PREFIX: Final = "application-"
+_KEPT_LOGS: Final = 20
+_LOG_SECONDS: Final = 14 * 86_400.0
 _PORTS: Final[Sequence[ConfigOption[int]]] = (
     options.JOBMANAGER_RPC_PORT,
     options.RESOURCEMANAGER_PORT,
@@ -39,15 +42,16 @@ _PORTS: Final[Sequence[ConfigOption[int]]] = (
 )
 
 
-def run_application(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel run-application``."""
+def run_here(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel run-application -t standalone``."""
     if importlib.util.find_spec(_SUPERVISOR.partition(".")[0]) is None:
         raise ConfigurationError("the services are not installed beside this command: pip install firesteel-dispatcher")
     given = os.environ.get(CONF_DIR_VARIABLE)
     folder = Path(given) if given else None
     settings = load_settings(config_file=folder / CONFIG_FILE if folder else None, definitions=read(parsed))
     settings.check()
-    home = private_directory(None, f"application-{secrets.token_hex(4)}")
+    _remove_old()
+    home = private_directory(None, f"{_PREFIX}{secrets.token_hex(4)}")
     conf, logs = home / "conf", home / "log"
     for made in (conf, logs):
         made.mkdir(mode=0o700)
@@ -73,6 +77,20 @@ def run_application(parsed: argparse.Namespace, console: Console) -> int:
         *(word for one in [*own, *read(parsed)] for word in ("-D", one)), *_of_program(parsed),
     ]  # fmt: skip
     return _Started(command, logs, console, parsed).follow()
+
+
+def _remove_old() -> None:
+    """Of clusters that have ended nothing but their logs is left: those of the last ones stay, for a while."""
+    now = time.time()  # noqa: TID251 # compared with times of files
+    ended: list[tuple[float, Path]] = []
+    for home in private_directory(None).glob(f"{_PREFIX}*"):
+        if [one.name for one in home.iterdir()] != ["log"]:  # it runs, or was killed: the next start may take it over
+            continue
+        ages = [now - one.stat().st_mtime for one in home.rglob("*")]
+        ended.append((min(ages, default=0.0), home))
+    for number, (age, home) in enumerate(sorted(ended)):
+        if number >= _KEPT_LOGS or age > _LOG_SECONDS:
+            shutil.rmtree(home, ignore_errors=True)
 
 
 def _of_program(parsed: argparse.Namespace) -> list[str]:

@@ -16,6 +16,7 @@ from firesteel.client.cli.refused import (
     refuse,
     refused_target,
 )
+from firesteel.client.cli.targets import APPLICATIONS, CLUSTER_TARGETS, SESSION_TARGETS
 
 _DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
 _EPILOG = """\
@@ -42,8 +43,9 @@ Modules that the program imports from its own directory travel with the job; so 
 env.add_python_file(). Installed packages do not: the cluster needs its own.
 """
 _RUN_APPLICATION = """\
-Starts a cluster on this host for one program, runs its main() beside the Dispatcher, and ends the cluster with it.
-TaskManagers are processes of this host, as many as its jobs need (firesteel.resourcemanager.driver says otherwise).
+Starts a cluster for one program, runs its main() beside the Dispatcher, and ends the cluster with it: on this host, or
+as an application on YARN (-t yarn). Here, TaskManagers are processes of this host, as many as its jobs need
+(firesteel.resourcemanager.driver says otherwise).
 
 The program is a .py file, a directory or archive (.zip, .pyz) with a __main__.py, a wheel, or with -pym a module.
 Attached, it shows what the program prints, and ends with its exit code: 0 if the application is FINISHED or CANCELED,
@@ -65,9 +67,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "-t",
         "--target",
-        type=_target(("local", "remote")),
-        metavar="{local,remote}",
-        help="where its jobs run; sets execution.target",
+        type=_target(SESSION_TARGETS),
+        metavar=f"{{{','.join(SESSION_TARGETS)}}}",
+        help="where its jobs run; sets execution.target. kubernetes-session: in the cluster that "
+        "-Dkubernetes.cluster-id=... names; yarn-session: in the application that -Dyarn.application.id=... names",
     )
     _restore(run)
     run.add_argument(
@@ -89,10 +92,10 @@ def parser() -> argparse.ArgumentParser:
     application.add_argument(
         "-t",
         "--target",
-        type=_target(("standalone",)),
-        metavar="{standalone}",
+        type=_target(tuple(APPLICATIONS)),
+        metavar=f"{{{','.join(APPLICATIONS)}}}",
         default="standalone",
-        help="where the cluster is: processes of this host",
+        help="where the cluster is: processes of this host, pods on Kubernetes, or an application on YARN",
     )
     application.add_argument(
         "-jid", "--job-id", dest="job_id", metavar="ID", help="of the application and its first job: 32 hex digits"
@@ -287,6 +290,53 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--strict", action="store_true", help="end with 1 for warnings, too")
     doctor.add_argument("--all", action="store_true", help="show what is in order, too")
 
+    session = verbs.add_parser(
+        "kubernetes-session",
+        help="make a session cluster on Kubernetes",
+        description="Makes a session cluster on Kubernetes, named by -Dkubernetes.cluster-id=..., for programs of "
+        "`firesteel run -t kubernetes-session`. Its ResourceManager makes TaskManagers as jobs need them. The "
+        "kubeconfig says where Kubernetes is.",
+    )
+    _common(session)
+    session.add_argument("--stop", action="store_true", help="remove it, with its jobs and TaskManagers")
+
+    session = verbs.add_parser(
+        "yarn-session",
+        help="start a cluster on YARN",
+        description="Starts a cluster as an application on YARN, for programs of `firesteel run -t yarn-session`. "
+        "HADOOP_CONF_DIR says where YARN is. Attached, it stays until the session ends, and Ctrl-C ends that.",
+    )
+    _common(session)
+    session.add_argument("-d", "--detached", action="store_true", help="do not wait for its end")
+    session.add_argument("-nm", "--name", help="of the application; sets yarn.application.name")
+    session.add_argument("-qu", "--queue", help="sets yarn.application.queue")
+    session.add_argument("-at", "--applicationType", dest="application_type", metavar="TYPE", help="as YARN shows it")
+    session.add_argument("-nl", "--nodeLabel", dest="node_label", metavar="LABEL", help="of the nodes to run on")
+    session.add_argument(
+        "-jm", "--jobManagerMemory", dest="jobmanager_memory", metavar="SIZE",
+        help="of the JobManager's container; a bare number means MiB",
+    )  # fmt: skip
+    session.add_argument(
+        "-tm", "--taskManagerMemory", dest="taskmanager_memory", metavar="SIZE", help="of a TaskManager's container"
+    )
+    session.add_argument("-s", "--slots", metavar="N", help="of a TaskManager")
+    session.add_argument(
+        "-t", "--ship", metavar="FILES", help="for the working directory of each container; ; between them"
+    )
+    session.add_argument(
+        "-id", "--applicationId", dest="yarn_application", metavar="ID", help="of a session that runs: wait for its end"
+    )
+    session.add_argument("--stop", action="store_true", help="end the session of -id")
+
+    yarn_logs = verbs.add_parser(
+        "yarn-logs",
+        help="show the logs of an application on YARN",
+        description="Shows what YARN has collected of the logs of all containers of an application that has ended; of "
+        "one that runs, where its containers' logs are.",
+    )
+    _common(yarn_logs)
+    yarn_logs.add_argument("application", metavar="ID", nargs="?", help="as `yarn application -list` shows it")
+
     completion = verbs.add_parser(
         "completion",
         help="write a script that completes this command in a shell",
@@ -295,6 +345,16 @@ def parser() -> argparse.ArgumentParser:
         "~/.config/fish/completions/firesteel.fish",
     )
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="whose")
+
+    token = verbs.add_parser(
+        "token",
+        help="print the token of the REST API and the dashboard",
+        description="Prints the token that opens the REST API and the dashboard of the cluster: the one in "
+        "firesteel.rest.token-file, or the one that is made from the cluster's secret. Who has it may run programs on "
+        "the cluster.",
+    )
+    _common(token)
+    _cluster(token)
 
     memory = verbs.add_parser(
         "memory",
@@ -339,7 +399,14 @@ def _cluster(verb: argparse.ArgumentParser) -> None:
         help="of the cluster's REST API; sets rest.address and rest.port",
     )
     if not verb.prog.endswith(" run"):
-        verb.add_argument("-t", "--target", type=_target(("remote",)), help=argparse.SUPPRESS)
+        verb.add_argument("-t", "--target", type=_target(CLUSTER_TARGETS), help=argparse.SUPPRESS)
+    verb.add_argument(
+        "-yid",
+        "--yarnapplicationId",
+        dest="yarn_application",
+        metavar="ID",
+        help="the cluster is this application on YARN; as -Dyarn.application.id=ID",
+    )
     refuse(verb, OF_CLUSTER_VERBS)
 
 

@@ -63,7 +63,9 @@ def verbs_of(parser: argparse.ArgumentParser) -> dict[str, Verb]:
     (sub,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     helps = {str(one.dest): one.help or "" for one in sub._choices_actions}
     return {
-        name: _verb(helps[name], verb) for name, verb in sub.choices.items() if name in helps and "-" not in name[9:]
+        name: _verb(helps[name], verb)
+        for name, verb in sub.choices.items()
+        if name in helps and not name.startswith("savepoint-")
     }
 
 

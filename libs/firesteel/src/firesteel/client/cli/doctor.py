@@ -227,7 +227,14 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
     try:
         rest, run = connection.rest, connection.loop.run
         about, at = run(rest.contact(), 20), run(rest.date(), 20)
-        overview, rows = run(rest.get("/overview"), 30), run(rest.get("/taskmanagers"), 30)["taskmanagers"]
+        skew = None if at is None else _skew(at, SystemClock().epoch_ms())
+        access = run(rest.get("/config"), 20).get("firesteel-access", {})
+        processes = run(rest.get("/firesteel/loglevels"), 60)["processes"]
+        silent = {str(one["process"]): str(one["error"]) for one in processes if one.get("error")}
+        overview: dict[str, Any] = {"slots-total": 0, "slots-available": 0}
+        rows: list[dict[str, Any]] = []
+        if "resourcemanager" not in silent:
+            overview, rows = run(rest.get("/overview"), 30), run(rest.get("/taskmanagers"), 30)["taskmanagers"]
     except (FiresteelError, TimeoutError, KeyError) as error:
         return replace(facts, cluster_problem=f"{facts.url}: {error or 'no answer in time'}")
     finally:
@@ -236,10 +243,12 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
     return replace(
         facts,
         cluster_version=str(about["firesteel-version"]),
-        skew_s=None if at is None else _skew(at, clock.epoch_ms()),
+        skew_s=skew,
         slots_total=int(overview["slots-total"]),
         slots_free=int(overview["slots-available"]),
         nodes=tuple(_nodes(rows, clock.epoch_ms())),
+        silent=silent,
+        may_change=access.get("change"),
     )
 
 

@@ -135,6 +135,8 @@ class Facts:
         slots_total, slots_free: of the cluster.
         environment: short name of the versions of all Python packages here.
         nodes: its TaskManagers.
+        silent: processes of the cluster that do not answer the Dispatcher, and why.
+        may_change: whether the cluster takes our token for what changes it; None = it does not say.
     """
 
     python: tuple[int, ...]
@@ -163,6 +165,8 @@ class Facts:
     slots_free: int | None = None
     environment: str = ""
     nodes: Sequence[Node] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
+    may_change: bool | None = None
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -319,6 +323,15 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield Finding("cluster", Level.OK, f"{facts.url} answers")
+    for process, why in facts.silent.items():
+        yield Finding("cluster", Level.ERROR, f"the {process} does not answer: {why}", _remedy_of(process))
+    if facts.may_change is False:
+        yield Finding(
+            "token",
+            Level.ERROR,
+            "the cluster does not know this client's token: it lets it look, and change nothing",
+            "say which configuration is the cluster's: --config-dir DIR, or firesteel.rest.token-file",
+        )
     skew = abs(facts.skew_s or 0.0)
     if facts.skew_s is not None and skew >= SKEW_WARNING:
         way = "ahead of" if facts.skew_s > 0 else "behind"
@@ -330,6 +343,8 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
         )
     elif facts.skew_s is not None:
         yield Finding("clock", Level.OK, "the cluster's clock goes with this host's")
+    if "resourcemanager" in facts.silent:
+        return  # it alone knows the TaskManagers
     if not facts.nodes:
         remedy = "start one with taskmanager.sh start, and look into its log if there should be one"
         yield Finding("taskmanagers", Level.ERROR, "no TaskManager is registered", remedy)
@@ -342,6 +357,14 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield Finding("slots", Level.OK, f"{facts.slots_free} of {facts.slots_total} are free")
+
+
+def _remedy_of(process: str) -> str:
+    if process.startswith("jobmaster of"):
+        return "the Dispatcher has another one started by itself; firesteel logs with the job's id tells more"
+    if process.startswith("taskmanager"):
+        return "see whether its host is up; its tasks are given up after heartbeat.timeout"
+    return "start it again on its host with jobmanager.sh start; `firesteel logs jobmanager --list` names its log"
 
 
 def _nodes(facts: Facts) -> Iterator[Finding]:

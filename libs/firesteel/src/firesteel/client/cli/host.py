@@ -1,4 +1,4 @@
-"""``firesteel memory`` and ``firesteel warm-up``: what concerns this host and no cluster."""
+"""``firesteel memory``, ``warm-up`` and ``token``: what is answered on this host, without asking a cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import time
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.waiting import waited
+from firesteel.client.connections import rest_token_of
 from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.memory import taskmanager_memory
-from firesteel.core.errors import FiresteelError
+from firesteel.core.errors import ConfigurationError, FiresteelError
 
 
 def memory(parsed: argparse.Namespace, console: Console) -> int:
@@ -23,6 +24,18 @@ def memory(parsed: argparse.Namespace, console: Console) -> int:
     parts, slots = taskmanager_memory(settings), settings.get(options.TASKMANAGER_SLOTS)
     plain = {**parts.to_rest(), "slots": slots, "slotSize": parts.slot_size(slots)}
     console.say_result(parsed.json, parts.table(slots), plain)
+    return exit_codes.DONE
+
+
+def token(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel token``."""
+    found = rest_token_of(settings_of(parsed))
+    if found is None:
+        raise ConfigurationError(
+            "nothing says which token this is: name the cluster's configuration with --config-dir, or set "
+            f"{options.REST_TOKEN_FILE.key} or {options.SECRET_FILE.key}"
+        )
+    console.say_result(parsed.json, found, {"token": found})
     return exit_codes.DONE
 
 

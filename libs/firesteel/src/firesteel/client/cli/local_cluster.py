@@ -16,7 +16,7 @@ from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.running_clusters import RunningCluster, running_clusters
 
 VERBS: Final = frozenset(
-    {"run", "list", "cancel", "checkpoint", "savepoint", "stop", "logs", "loglevel", "top", "doctor"}
+    {"run", "list", "cancel", "checkpoint", "savepoint", "stop", "logs", "loglevel", "top", "doctor", "token"}
 )
 """Those that need a cluster."""
 

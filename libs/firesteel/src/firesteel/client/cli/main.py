@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Final
 
 from firesteel.client.cli import (
-    applications,
     completion,
     doctor,
     exit_codes,
     host,
     jobs,
+    kubernetes,
     log_levels,
     logs,
     programs,
     savepoints,
+    targets,
     top,
+    yarn,
 )
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
@@ -31,7 +33,7 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 
 _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "run": programs.run,
-    "run-application": applications.run_application,
+    "run-application": targets.run_application,
     "info": programs.info,
     "upgrade": programs.upgrade,
     "list": jobs.list_jobs,
@@ -44,7 +46,11 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "loglevel": log_levels.loglevel,
     "top": top.top,
     "doctor": doctor.doctor,
+    "kubernetes-session": kubernetes.kubernetes_session,
+    "yarn-session": yarn.yarn_session,
+    "yarn-logs": yarn.yarn_logs,
     "completion": completion.completion,
+    "token": host.token,
     "memory": host.memory,
     "warm-up": host.warm_up,
 }
@@ -65,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if getattr(parsed, "config_dir", None) is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
-        elif parsed.verb in VERBS and not os.environ.get(CONF_DIR_VARIABLE):
+        is_named = parsed.verb in VERBS and targets.use_named_cluster(parsed, console)
+        if parsed.verb in VERBS and not is_named and not os.environ.get(CONF_DIR_VARIABLE):
             use_local_cluster(parsed, console)
         return _VERBS[parsed.verb](parsed, console)
     except ConfigurationError as error:

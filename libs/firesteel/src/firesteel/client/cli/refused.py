@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 _WHERE: Final = "say which cluster is meant with --config-dir DIR or -m HOST:PORT"
-_YARN: Final = "clusters on YARN come with a later version; -m HOST:PORT names a running cluster"
+_YARN: Final = (
+    "options of clusters on YARN are set with -D (yarn.application.queue, taskmanager.memory.process.size ...): "
+    "`firesteel run-application -t yarn`, or `firesteel yarn-session` and then `firesteel run -t yarn-session`"
+)
 _JAVA: Final = "Java programs don't run here; name a Python program: `firesteel run program.py`"
 
 VERBS: Final = {
@@ -18,7 +21,6 @@ VERBS: Final = {
 OF_CLUSTER_VERBS: Final[Sequence[tuple[Sequence[str], str]]] = (
     (("-z", "--zookeeperNamespace"), _WHERE),
     (("-e", "--executor"), "use -t remote"),
-    (("-yid", "--yarnapplicationId"), _YARN),
 )
 """Spellings of an option, and what to use."""
 
@@ -51,10 +53,10 @@ def refuse(verb: argparse.ArgumentParser, rows: Sequence[tuple[Sequence[str], st
 
 def refused_target(text: str) -> str:
     """What to use in place of a target of Flink's; empty: it is unknown."""
+    if text == "yarn-per-job":
+        return f"that target is gone, in Flink too; {_YARN}"
     if text.startswith("yarn"):
         return _YARN
-    if text.startswith("kubernetes"):
-        return "clusters on Kubernetes come with a later version; -m HOST:PORT names a running cluster"
     return ""
 
 

@@ -1,107 +1,32 @@
-"""Avro in Confluent's wire format: a zero, the number of a schema that a registry has, and the record."""
+"""Avro in Confluent's wire format: records that were written with schemas of a registry."""
 
 from __future__ import annotations
 
-import base64
 import io
 import json
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from firesteel.common.serialization import DeserializationSchema
+from firesteel.common.serialization import DeserializationSchema, SerializationSchema
 from firesteel.common.typeinfo import TypeInformation
-from firesteel.connectors.formats.avro_rows import RecordColumns, record_converter, type_of
+from firesteel.connectors.formats.avro_rows import AvroRowSerializationSchema, RecordColumns, record_converter, type_of
 from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module
+from firesteel.connectors.formats.schema_registry import (
+    Fetch,
+    RegisteredSchema,
+    SchemaRegistry,
+    UnknownSchemaError,
+    framed,
+    unframed,
+)
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.expressions.schema import uncolumnar
 
-__all__ = ["ConfluentRegistryAvroDeserializationSchema", "SchemaRegistry", "UnknownSchemaError"]
+__all__ = ["ConfluentRegistryAvroDeserializationSchema", "ConfluentRegistryAvroSerializationSchema"]
 
-HEADER_BYTES: Final = 5
-ATTEMPTS: Final = 5
-FIRST_PAUSE_SECONDS: Final = 0.2
-TIMEOUT_SECONDS: Final = 10.0
-Fetch = Callable[[str], bytes]
-"""The body that a URL gives; raises ``urllib.error.HTTPError`` and ``OSError``."""
-
-
-class UnknownSchemaError(ValueError):
-    """The registry has no schema of this number."""
-
-
-class SchemaRegistry:
-    """Asks a registry for schemas; each is asked for once.
-
-    Args:
-        url: of the registry; may hold ``user:password@``.
-        fetch: gets a URL; None = by HTTP.
-        pause: waits between two attempts.
-
-    Raises:
-        ProgramError: it is no URL of HTTP.
-    """
-
-    def __init__(self, url: str, fetch: Fetch | None = None, pause: Callable[[float], object] | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ProgramError("a schema registry is at http://host:port or https://host:port")
-        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
-        self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        self._login = None if parts.username is None else f"{parts.username}:{parts.password or ''}"
-        self._fetch, self._pause = fetch or self._get, pause or threading.Event().wait
-        self._known: dict[int, AvroSchema] = {}
-
-    def schema(self, number: int) -> AvroSchema:
-        """The schema of this number.
-
-        Raises:
-            UnknownSchemaError: there is none, or it is none of Avro.
-            ConnectionError: the registry did not answer, five times.
-            ProgramError: it refuses.
-        """
-        known = self._known.get(number)
-        if known is None:
-            known = self._known[number] = self._ask(number)
-        return known
-
-    def _ask(self, number: int) -> AvroSchema:
-        url, wait = f"{self.url}/schemas/ids/{number}", FIRST_PAUSE_SECONDS
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                answer = json.loads(self._fetch(url))
-                break
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code == 404:
-                    raise UnknownSchemaError(f"the registry at {self.url} has no schema {number}") from None
-                if error.code < 500:
-                    raise ProgramError(f"the registry at {self.url} refuses schema {number}: {error}") from error
-                reason: Exception = error
-            except (OSError, ValueError) as error:
-                reason = error
-            if attempt == ATTEMPTS:
-                raise ConnectionError(f"the registry at {self.url} does not answer: {reason}") from reason
-            self._pause(wait)
-            wait *= 2
-        if answer.get("schemaType", "AVRO") != "AVRO":
-            raise UnknownSchemaError(f"schema {number} at {self.url} is one of {answer['schemaType']}, not of Avro")
-        if answer.get("references"):
-            raise UnknownSchemaError(f"schema {number} at {self.url} refers to others, which is not supported")
-        return AvroSchema.parse_string(answer["schema"])
-
-    def _get(self, url: str) -> bytes:
-        request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
-        if self._login is not None:
-            request.add_header("Authorization", f"Basic {base64.b64encode(self._login.encode()).decode()}")
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            body: bytes = answer.read()
-        return body
+KIND = "AVRO"
 
 
 class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
@@ -111,16 +36,25 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         avro_schema_string: what rows are, as JSON. Records that were written with another schema are brought to it by
             Avro's rules.
         schema_registry_url: of the registry.
+        registry_configs: of ``SchemaRegistry``.
 
     Raises:
         ProgramError: a schema is not one of records, or the URL is none.
     """
 
-    def __init__(self, avro_schema_string: str, schema_registry_url: str, *, fetch: Fetch | None = None) -> None:
+    def __init__(
+        self,
+        avro_schema_string: str,
+        schema_registry_url: str,
+        registry_configs: Mapping[str, str] | None = None,
+        *,
+        fetch: Fetch | None = None,
+    ) -> None:
         self._schema = AvroSchema.parse_string(avro_schema_string)
         self._schema.record_fields(type(self).__name__)
-        self._url, self._fetch = schema_registry_url, fetch
-        self._registry: SchemaRegistry | None = SchemaRegistry(schema_registry_url, fetch)
+        self._where = schema_registry_url, registry_configs, fetch
+        self._registry: SchemaRegistry | None = SchemaRegistry(*self._where)
+        self._written: dict[int, Any] = {}
         self._convert: Callable[[Any], Any] | None = None
         self._columns: RecordColumns | None = None
         self.gives_columns = uncolumnar(self.get_produced_type()) is None
@@ -157,14 +91,15 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         return self._columns.of(records)
 
     def _record(self, message: bytes) -> Any:
-        if len(message) < HEADER_BYTES or message[0] != 0:
-            raise ValueError("it does not begin with a zero and the number of a schema")
-        if self._registry is None:
-            self._registry = SchemaRegistry(self._url, self._fetch)
-        written = self._registry.schema(int.from_bytes(message[1:HEADER_BYTES], "big"))
-        stream = io.BytesIO(message)
-        stream.seek(HEADER_BYTES)
-        record = fastavro_module().schemaless_reader(stream, written.parsed, self._schema.parsed)
+        number, payload = unframed(message)
+        written = self._written.get(number)
+        if written is None:
+            if self._registry is None:
+                self._registry = SchemaRegistry(*self._where)
+            schema = self._registry.schema(number, KIND)
+            written = self._written[number] = _parsed(self._registry, schema, {})
+        stream = io.BytesIO(payload)
+        record = fastavro_module().schemaless_reader(stream, written, self._schema.parsed)
         if stream.read(1):
             raise ValueError("bytes are left behind the record")
         return record
@@ -174,4 +109,64 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         return type_of(self._schema.parsed)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_registry": None, "_convert": None, "_columns": None}
+        return {**self.__dict__, "_registry": None, "_written": {}, "_convert": None, "_columns": None}
+
+
+class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
+    """Rows as records whose schema a registry has.
+
+    Args:
+        subject: for which the schema is registered; of values of a topic ``<topic>-value``, by Confluent's habit.
+        avro_schema_string: of the records, as JSON.
+        schema_registry_url: of the registry.
+        registry_configs: of ``SchemaRegistry``.
+        auto_register: a schema that is not registered is; otherwise it is an error.
+
+    Raises:
+        ProgramError: a schema is not one of records, or the URL is none.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        avro_schema_string: str,
+        schema_registry_url: str,
+        registry_configs: Mapping[str, str] | None = None,
+        *,
+        auto_register: bool = True,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self._rows = AvroRowSerializationSchema(avro_schema_string=avro_schema_string)
+        self._subject, self._new = subject, auto_register
+        self._schema = RegisteredSchema(KIND, json.dumps(json.loads(avro_schema_string)))
+        self._where = schema_registry_url, registry_configs, fetch
+        SchemaRegistry(*self._where)  # refuses at once
+        self._number: int | None = None
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the record's bytes.
+
+        Raises:
+            ValueError, TypeError: it does not fit the schema.
+            ConnectionError: the registry does not answer.
+            ProgramError: it refuses the schema.
+        """
+        if self._number is None:
+            self._number = SchemaRegistry(*self._where).register(self._subject, self._schema, new=self._new)
+        return framed(self._number, self._rows.serialize(element))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_number": None}
+
+
+def _parsed(registry: SchemaRegistry, schema: RegisteredSchema, named: dict[str, Any]) -> Any:
+    """A schema as fastavro takes it, with those that it uses."""
+    fastavro = fastavro_module()
+    for reference in schema.references:
+        _parsed(registry, registry.referred(reference), named)
+    try:
+        return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+    except (ConnectionError, ProgramError):
+        raise
+    except Exception as error:  # fastavro raises what it stumbles over
+        raise UnknownSchemaError(f"the registry's schema is not valid: {type(error).__name__}: {error}") from error

@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import aiokafka
 from aiokafka import errors
@@ -21,6 +21,7 @@ from aiokafka.structs import TopicPartition
 
 from firesteel.connectors.kafka.fetched import Fetched
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition
+from firesteel.connectors.kafka.refusals import REFUSALS, raise_if_refused
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 
@@ -29,17 +30,6 @@ __all__ = ["AioConsumer", "KafkaSession", "OffsetGoneError", "PartitionConsumer"
 T = TypeVar("T")
 Arguments = Callable[[], Mapping[str, Any]]
 """Makes the arguments of ``AIOKafkaConsumer`` where they are needed: TLS contexts can't be pickled."""
-_REFUSALS: Final = (
-    errors.AuthenticationFailedError,
-    errors.AuthenticationMethodNotSupported,
-    errors.SaslAuthenticationFailed,
-    errors.UnsupportedSaslMechanismError,
-    errors.TopicAuthorizationFailedError,
-    errors.GroupAuthorizationFailedError,
-    errors.ClusterAuthorizationFailedError,
-    errors.UnsupportedVersionError,
-    errors.UnsupportedCodecError,
-)
 
 
 class OffsetGoneError(Exception):
@@ -120,7 +110,7 @@ async def _asked(call: Awaitable[T], what: str) -> T:
     """The answer; errors as the callers know them."""
     try:
         return await call
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise ProgramError(f"Kafka refuses {what}: {type(error).__name__}: {error}") from error
     except errors.KafkaError as error:
         if isinstance(error, (errors.KafkaConnectionError, errors.KafkaTimeoutError)) or error.retriable:
@@ -138,28 +128,12 @@ async def _connect(consumer: aiokafka.AIOKafkaConsumer, arguments: Mapping[str, 
     try:
         await consumer.start()
     except errors.KafkaConnectionError as error:
-        await _why_refused(arguments)
+        await raise_if_refused(arguments)
         raise ConnectionError(f"no broker answers at {servers}: {error}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
-        if isinstance(error, _REFUSALS):
+        if isinstance(error, REFUSALS):
             raise ProgramError(f"Kafka at {servers} refuses: {type(error).__name__}: {error}") from error
         raise ConnectionError(f"Kafka at {servers}: {type(error).__name__}: {error}") from error
-
-
-async def _why_refused(arguments: Mapping[str, Any]) -> None:
-    """Raises ``ProgramError`` if it is not for lack of an answer."""
-    from aiokafka.conn import collect_hosts, create_conn
-
-    names = ("client_id", "request_timeout_ms", "ssl_context", "security_protocol")
-    kept = {name: value for name, value in arguments.items() if name in names or name.startswith("sasl_")}
-    for host, port, _ in collect_hosts(arguments["bootstrap_servers"]):
-        try:
-            connection = await create_conn(host, port, **kept)
-        except _REFUSALS as error:
-            raise ProgramError(f"Kafka at {host}:{port} refuses: {type(error).__name__}: {error}") from error
-        except (errors.KafkaError, OSError, TimeoutError):
-            continue
-        connection.close()
 
 
 class AioConsumer(PartitionConsumer):

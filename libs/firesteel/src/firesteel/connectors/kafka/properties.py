@@ -6,13 +6,23 @@ What aiokafka does not know is refused by name: a property that is silently with
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from firesteel.config.option import MASK, is_sensitive
+from firesteel.connectors.kafka.oauth import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    CONFIG,
+    EXTENSIONS,
+    OAUTH,
+    SCOPE,
+    UNSIGNED,
+    oauth_settings,
+    provider,
+)
+from firesteel.connectors.kafka.tls import CHAIN, KEY, SECRET_TEXTS, TLS, check_tls, ssl_context
 from firesteel.core.errors import ProgramError
 
 __all__ = [
@@ -74,6 +84,7 @@ def _text(key: str, text: str) -> str:
     return text
 
 
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _Translation = tuple[str, Callable[[str, str], Any]]
 _CLIENT: Final[dict[str, _Translation]] = {
     "bootstrap.servers": ("bootstrap_servers", _text),
@@ -83,7 +94,7 @@ _CLIENT: Final[dict[str, _Translation]] = {
     "retry.backoff.ms": ("retry_backoff_ms", number),
     "connections.max.idle.ms": ("connections_max_idle_ms", number),
     "security.protocol": ("security_protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    "sasl.mechanism": ("sasl_mechanism", _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")),
+    "sasl.mechanism": ("sasl_mechanism", _one_of(*_MECHANISMS)),
     "sasl.username": ("sasl_plain_username", _text),
     "sasl.password": ("sasl_plain_password", _text),
     "sasl.kerberos.service.name": ("sasl_kerberos_service_name", _text),
@@ -120,16 +131,19 @@ _OTHER_NAMES: Final = {
     "message.max.bytes": "max.request.size",
     "queue.buffering.max.ms": "linger.ms",
     "message.timeout.ms": "delivery.timeout.ms",
+    "ssl.certificate.pem": CHAIN,
+    "ssl.key.pem": KEY,
+    "sasl.oauthbearer.client.id": CLIENT_ID,
+    "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+    "sasl.oauthbearer.client.credentials.scope": SCOPE,
 }
 """What librdkafka calls them -> what Java's client calls them."""
-_SSL: Final = frozenset(
-    {
-        "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
-        "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates",
-        "ssl.keystore.type", "ssl.keystore.location", "ssl.endpoint.identification.algorithm",
-        "enable.ssl.certificate.verification",
-    }
-)  # fmt: skip
+_LOGIN_HANDLERS: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
+)
+"""What Java's client has to be told and ours does."""
 _REFUSED: Final = {
     "key.serializer": "the sink's record serializer makes the bytes",
     "value.serializer": "the sink's record serializer makes the bytes",
@@ -139,7 +153,15 @@ _REFUSED: Final = {
     "partitioner.class": "set_partitioner() of the record serializer takes a function",
     "ssl.truststore.password": "stores are PEM files (ssl.truststore.type=PEM), which have none",
     "ssl.keystore.password": "stores are PEM files (ssl.keystore.type=PEM); the key's password is ssl.key.password",
-    "sasl.login.callback.handler.class": "Java classes are not loaded",
+    "sasl.login.callback.handler.class": "Java classes are not loaded; tokens come from sasl.oauthbearer.*",
+    "sasl.kerberos.kinit.cmd": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
+    "sasl.kerberos.keytab": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
+    "sasl.kerberos.principal": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
+    "ssl.engine.factory.class": "Java classes are not loaded",
+    "ssl.cipher.suites": "the ciphers are OpenSSL's, as the host configures them",
+    "ssl.enabled.protocols": "TLS 1.2 and 1.3 are spoken, as the host configures OpenSSL",
+    "ssl.protocol": "TLS 1.2 and 1.3 are spoken, as the host configures OpenSSL",
+    "ssl.crl.location": "lists of revoked certificates are not read",
     "sasl.client.callback.handler.class": "Java classes are not loaded",
     "interceptor.classes": "Java classes are not loaded",
 }
@@ -163,7 +185,10 @@ def canonical(properties: Mapping[str, str]) -> dict[str, str]:
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
     """The same for plans and logs: what is secret is masked."""
-    return {key: MASK if is_sensitive(key) or key == "ssl.ca.pem" else value for key, value in properties.items()}
+    return {
+        key: MASK if is_sensitive(key) or _OTHER_NAMES.get(key, key) in SECRET_TEXTS else value
+        for key, value in properties.items()
+    }
 
 
 def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -213,7 +238,7 @@ def check_producer_properties(properties: Mapping[str, str]) -> None:
 
 
 def _is_security(key: str) -> bool:
-    return key in _SSL or key == "sasl.jaas.config"
+    return key in TLS or key in OAUTH or key == "sasl.jaas.config"
 
 
 @dataclass
@@ -232,15 +257,25 @@ class _Arguments:
         """The arguments, with an SSL context."""
         found = self.plain()
         if found.get("security_protocol", "").endswith("SSL"):
-            found["ssl_context"] = _ssl_context(canonical(self.properties))
+            found["ssl_context"] = ssl_context(self._named())
+        if found.get("sasl_mechanism") == "OAUTHBEARER":
+            found["sasl_oauth_token_provider"] = provider(oauth_settings(self._named()))
         return found
 
-    def plain(self) -> dict[str, Any]:
-        """Those that are plain values."""
+    def _named(self) -> dict[str, str]:
+        """The properties by Java's names, with what the JAAS configuration says."""
         properties = canonical(self.properties)
+        handler = properties.get("sasl.login.callback.handler.class")
+        if handler in _LOGIN_HANDLERS:
+            del properties["sasl.login.callback.handler.class"]
         if "sasl.jaas.config" in properties:
             for key, value in _of_jaas(properties.pop("sasl.jaas.config")).items():
                 properties.setdefault(key, value)
+        return properties
+
+    def plain(self) -> dict[str, Any]:
+        """Those that are plain values."""
+        properties = self._named()
         found: dict[str, Any] = {}
         for key, text in properties.items():
             if not isinstance(text, str):
@@ -253,27 +288,30 @@ class _Arguments:
             name, translate = translation
             found[name] = translate(key, text)
         protocol = found.get("security_protocol", "PLAINTEXT")
-        if "ssl" not in protocol.lower():
-            given = sorted(key for key in properties if key in _SSL)
-            if given:
-                raise ProgramError(f"Kafka: {given[0]} needs security.protocol SSL or SASL_SSL, not {protocol}")
+        given = sorted(key for key in properties if key in TLS)
+        if "SSL" in protocol:
+            check_tls(properties)
+        elif given:
+            raise ProgramError(f"Kafka: {given[0]} needs security.protocol SSL or SASL_SSL, not {protocol}")
+        given = sorted(key for key in properties if key.startswith("sasl.") or key in OAUTH)
         if protocol.startswith("SASL"):
-            self._check_sasl(found)
-        elif any(name.startswith("sasl_plain") for name in found):
-            raise ProgramError(f"Kafka: sasl.* needs security.protocol SASL_SSL or SASL_PLAINTEXT, not {protocol}")
-        for kind in ("truststore", "keystore"):
-            given_type = properties.get(f"ssl.{kind}.type", "JKS")
-            if f"ssl.{kind}.location" in properties and given_type != "PEM":
-                raise ProgramError(
-                    f"Kafka: a {kind} of type {given_type} is for Java; convert it to PEM, and say ssl.{kind}.type=PEM"
-                )
+            self._check_sasl(found, properties)
+        elif given:
+            raise ProgramError(f"Kafka: {given[0]} needs security.protocol SASL_SSL or SASL_PLAINTEXT, not {protocol}")
         return found
 
-    def _check_sasl(self, found: Mapping[str, Any]) -> None:
+    def _check_sasl(self, found: Mapping[str, Any], properties: Mapping[str, str]) -> None:
         mechanism = found.get("sasl_mechanism")
         if mechanism is None:
             raise ProgramError("Kafka: security.protocol says SASL; say sasl.mechanism, too")
-        if mechanism != "GSSAPI" and not ("sasl_plain_username" in found and "sasl_plain_password" in found):
+        named = "sasl_plain_username" in found and "sasl_plain_password" in found
+        if mechanism == "OAUTHBEARER":
+            oauth_settings(properties)
+            return
+        given = sorted(key for key in properties if key in OAUTH)
+        if given:
+            raise ProgramError(f"Kafka: {given[0]} is for sasl.mechanism OAUTHBEARER, not {mechanism}")
+        if mechanism != "GSSAPI" and not named:
             raise ProgramError(
                 f"Kafka: {mechanism} needs sasl.jaas.config with username and password, or sasl.username and "
                 "sasl.password"
@@ -291,35 +329,33 @@ class _Arguments:
 
 def _of_jaas(config: str) -> dict[str, str]:
     module, _, rest = config.strip().partition(" ")
-    found = {key: double or single or bare for key, double, single, bare in _JAAS.findall(rest)}
+    found = {
+        key: re.sub(r"\\(.)", r"\1", double or single or bare) for key, double, single, bare in _JAAS.findall(rest)
+    }
     if module.endswith((".PlainLoginModule", ".ScramLoginModule")) and "username" in found and "password" in found:
-        plain = {key: re.sub(r"\\(.)", r"\1", value) for key, value in found.items()}
-        return {"sasl.username": plain["username"], "sasl.password": plain["password"]}
+        return {"sasl.username": found["username"], "sasl.password": found["password"]}
+    if module.endswith(".OAuthBearerLoginModule"):
+        return _of_oauth_jaas(found)
+    if module.endswith(".Krb5LoginModule"):
+        service = found.get("serviceName")
+        if "keyTab" in found:
+            raise ProgramError(f"Kafka: a keyTab in sasl.jaas.config: {_REFUSED['sasl.kerberos.keytab']}")
+        return {} if service is None else {"sasl.kerberos.service.name": service}
     raise ProgramError(
-        "Kafka: of sasl.jaas.config PlainLoginModule and ScramLoginModule with username and password are read; "
-        "for Kerberos say sasl.mechanism=GSSAPI without it, and have a ticket"
+        "Kafka: of sasl.jaas.config PlainLoginModule and ScramLoginModule with username and password, "
+        "OAuthBearerLoginModule and Krb5LoginModule are read"
     )
 
 
-def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    try:
-        for key in ("ssl.ca.location", "ssl.truststore.location"):
-            if key in properties:
-                context.load_verify_locations(cafile=properties[key])
-        for key in ("ssl.ca.pem", "ssl.truststore.certificates"):
-            if key in properties:
-                context.load_verify_locations(cadata=properties[key])
-        chain = properties.get("ssl.certificate.location", properties.get("ssl.keystore.location"))
-        if chain is not None:
-            key_file = properties.get("ssl.key.location")
-            password = properties.get("ssl.key.password")
-            context.load_cert_chain(Path(chain), None if key_file is None else Path(key_file), password)
-    except (OSError, ssl.SSLError) as error:
-        raise ProgramError(f"Kafka: certificates or keys can't be read: {error}") from error
-    if properties.get("ssl.endpoint.identification.algorithm", "https") in ("", "none"):
-        context.check_hostname = False
-    if properties.get("enable.ssl.certificate.verification", "true") == "false":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+def _of_oauth_jaas(found: Mapping[str, str]) -> dict[str, str]:
+    names = {"clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET, "scope": SCOPE}
+    properties = {names[key]: value for key, value in found.items() if key in names}
+    extensions = [
+        f"{key.removeprefix('extension_')}={value}" for key, value in found.items() if key.startswith("extension_")
+    ]
+    if extensions:
+        properties[EXTENSIONS] = ",".join(extensions)
+    subject = found.get("unsecuredLoginStringClaim_sub")
+    if subject is not None:
+        properties |= {UNSIGNED: "true", CONFIG: f"principal={subject}"}
+    return properties

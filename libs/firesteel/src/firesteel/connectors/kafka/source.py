@@ -20,6 +20,7 @@ from firesteel.connectors.kafka.properties import (
     consumer_arguments,
     flag,
     number,
+    shown,
 )
 from firesteel.connectors.malformed import MalformedPolicy
 from firesteel.core.errors import ProgramError
@@ -73,6 +74,9 @@ class KafkaSourceSettings:
     reset: KafkaOffsetResetStrategy
     most_records: int = 0
     """In a batch; 0 = as the runtime says."""
+
+    def __repr__(self) -> str:
+        return f"KafkaSourceSettings({self.subscription}, {shown(self.properties)})"
 
     @property
     def servers(self) -> str:

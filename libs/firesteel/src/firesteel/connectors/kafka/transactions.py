@@ -25,6 +25,7 @@ from aiokafka.protocol.transaction import EndTxnRequest, InitProducerIdRequest
 from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
 from aiokafka.structs import TopicPartition
 
+from firesteel.connectors.kafka.refusals import raise_if_refused
 from firesteel.core.errors import ProgramError
 from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, CommitResult
 
@@ -327,11 +328,14 @@ class TransactionClient:
 
     async def _connected(self) -> AIOKafkaClient:
         if self._client is None:
-            client = AIOKafkaClient(**self._arguments())
+            arguments = self._arguments()
+            client = AIOKafkaClient(**arguments)
             try:
                 await client.bootstrap()
-            except BaseException:
+            except BaseException as error:
                 await client.close()
+                if isinstance(error, KafkaConnectionError):
+                    await raise_if_refused(arguments)
                 raise
             self._client = client
         return self._client

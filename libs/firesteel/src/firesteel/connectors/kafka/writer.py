@@ -16,6 +16,7 @@ from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.connectors.kafka.committer import pool_of
 from firesteel.connectors.kafka.loop_thread import LoopThread
 from firesteel.connectors.kafka.properties import client_arguments, producer_arguments
+from firesteel.connectors.kafka.refusals import raise_if_refused
 from firesteel.connectors.kafka.sending import KafkaSendError, Sending
 from firesteel.connectors.kafka.sink_settings import SERVERS, KafkaSinkSettings
 from firesteel.connectors.kafka.transactional_ids import PoolState, ids_to_abort, transaction_timeout
@@ -115,6 +116,8 @@ class KafkaWriter(TwoPhaseWriter[Any]):
                 return producer
             except (KafkaError, TimeoutError, OSError, AssertionError) as error:
                 await _stopped(producer)
+                if isinstance(error, KafkaConnectionError):
+                    await raise_if_refused(self._arguments)
                 if isinstance(error, _TIMEOUT_REFUSED):
                     raise timeout_refused(more["transaction_timeout_ms"]) from error
                 if time.monotonic() + 0.2 > deadline or not _passes(error):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat, AvroInputFormat
 from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo
-from firesteel.connectors.formats.confluent_avro import ConfluentRegistryAvroDeserializationSchema
+from firesteel.connectors.formats.confluent_avro import (
+    ConfluentRegistryAvroDeserializationSchema,
+    ConfluentRegistryAvroSerializationSchema,
+)
 
 __all__ = [
     "AvroBulkWriters",
@@ -15,5 +18,6 @@ __all__ = [
     "AvroRowSerializationSchema",
     "AvroSchema",
     "ConfluentRegistryAvroDeserializationSchema",
+    "ConfluentRegistryAvroSerializationSchema",
     "GenericRecordAvroTypeInfo",
 ]

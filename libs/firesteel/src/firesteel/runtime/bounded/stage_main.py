@@ -18,6 +18,9 @@ from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
 from firesteel.runtime.task.failures import describe_failure
 
+_RUN_DIRECTORY = "FIRESTEEL_RUN_DIRECTORY"
+"""Variable that says where files of workers go, which end with whoever runs them (``firesteel.spark.workers``)."""
+
 
 def stage_main(
     task: Mapping[str, Any], blobs: Mapping[str, bytes], subtask: int, attempt: int, elements: Iterator[bytes]
@@ -68,7 +71,7 @@ def _prepare(task: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
     """The program's own modules are there."""
     extend_path(task["python_path"])
     for name in task["python_files"]:
-        folder = os.path.join(tempfile.gettempdir(), f"firesteel-{os.getuid()}-{os.getppid()}")
+        folder = os.path.join(os.environ.get(_RUN_DIRECTORY) or tempfile.mkdtemp(prefix="firesteel-"), "python-files")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, name)
         if not os.path.exists(path):

@@ -130,6 +130,7 @@ class ChainExecutor:
     def _push(self, batch: Batch, input_index: int) -> None:
         if len(batch):
             self._enter(self.plan.root)
+            self.plan.root.records_in += len(batch)
             self.plan.root.push(batch, input_index)
 
     def advance(self, watermark: Watermark) -> None:
@@ -201,6 +202,8 @@ class ChainExecutor:
         self._stack.extend(reversed(entered))
 
     def _write(self, outlet: Outlet, batch: Batch) -> None:
+        count = len(batch)
+        outlet.records += count
         given = outlet.for_readers(batch)
         guard, token = self.guard, self._token
         for consumer in outlet.consumers:
@@ -210,7 +213,7 @@ class ChainExecutor:
             if not consumer.writable:
                 self._full.append(consumer)
         for output in outlet.outputs:
-            self.records_out += len(batch)
+            self.records_out += count
             guard.active = token
             routed = output.route(next(given))
             guard.active = None
@@ -219,6 +222,7 @@ class ChainExecutor:
                 if not channel.writable:
                     self._full.append(channel)
         for child in outlet.children:
+            child.records_in += count
             child.push(next(given))
 
     def drop(self) -> None:

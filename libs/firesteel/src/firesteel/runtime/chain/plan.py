@@ -49,6 +49,7 @@ class ChainPlan:
         watermark_stages: those that make watermarks.
         stage_of: by index of the operator; of a consumer the one in front of it.
         consumers: all of them.
+        read_by: by index of a consumer where it reads.
     """
 
     def __init__(self, spec: ChainSpec, create: Callable[[OperatorSpec], Operator] = create_operator) -> None:
@@ -56,6 +57,7 @@ class ChainPlan:
         self.operators: list[Operator] = [create(operator) for operator in spec.operators]
         self.stages: list[Stage] = []
         self.stage_of: dict[int, Stage] = {}
+        self.read_by: dict[int, Outlet] = {}
         self.consumers = [operator for operator in self.operators if isinstance(operator, Consumer)]
         self._with_outputs = {output.operator_index for output in spec.outputs}
         for output in spec.outputs:
@@ -86,6 +88,28 @@ class ChainPlan:
         stage = self.stage_of[output.operator_index]
         return stage.outlet if output.tag is None else stage.side(output.tag)
 
+    def flows(self) -> list[tuple[str, int, int]]:
+        """Name of each operator, the records that it has taken, and the results that it has given; from any thread.
+
+        They are counted where batches go into a stage and leave it, by whole batches; within a stage operators count
+        what they drop. A consumer gives nothing.
+        """
+        found: list[tuple[str, int, int]] = []
+        passed: dict[Stage, int] = {}
+        for index, operator in enumerate(self.operators):
+            if index in self.read_by:
+                found.append((operator.name, self.read_by[index].records, 0))
+                continue
+            stage = self.stage_of[index]
+            taken = passed.get(stage, stage.records_in)
+            if stage.operators and operator is stage.operators[-1]:
+                given = stage.records_out
+            else:
+                given = taken - operator.fewer
+            passed[stage] = given
+            found.append((operator.name, taken, given))
+        return found
+
     def _stage(self, first: int) -> Stage:
         """The stage that begins with this operator, and all behind it."""
         indexes = self._run_from(first)
@@ -96,6 +120,7 @@ class ChainPlan:
         self.stage_of.update(dict.fromkeys(indexes, stage))
         if isinstance(last, Consumer):  # at the head of the chain
             stage.outlet.consumers.append(last)
+            self.read_by[indexes[-1]] = stage.outlet
             return stage
         for index in self.spec.children[indexes[-1]]:
             child, tag = self.operators[index], self.spec.tags.get(index)
@@ -103,6 +128,7 @@ class ChainPlan:
             if isinstance(child, Consumer):
                 self.stage_of[index] = stage
                 outlet.consumers.append(child)
+                self.read_by[index] = outlet
             else:
                 outlet.children.append(self._stage(index))
         return stage

@@ -60,6 +60,7 @@ class Outlet:
     Attributes:
         consumers, outputs, children: its readers.
         reuses: all of them get the same objects.
+        records: running total of what left here.
     """
 
     def __init__(self, *, reuses: bool = False) -> None:
@@ -67,6 +68,7 @@ class Outlet:
         self.outputs: list[Output] = []
         self.children: list[Stage] = []
         self.reuses = reuses
+        self.records = 0
 
     @property
     def needs_rows(self) -> bool:
@@ -141,6 +143,7 @@ class Stage(ABC):
         outlet: where results go.
         sides: where the records of side outputs go, by tag; those of others go nowhere.
         stamp: of the record in flight.
+        records_in: running total of what was put in.
         timed: its operator with timers, which is the last one.
     """
 
@@ -151,6 +154,7 @@ class Stage(ABC):
         self.outlet = Outlet()
         self.sides: dict[str, Outlet] = {}
         self.stamp = Stamp()
+        self.records_in = 0
         self._work: deque[Slices] = deque()
         self._pipeline: Iterator[Any] | None = None
         """Results that are pulled now."""
@@ -206,6 +210,11 @@ class Stage(ABC):
             self._work.popleft()
             emitted: Emitted = end.value
             return emitted
+
+    @property
+    def records_out(self) -> int:
+        """Running total of its results, those of side outputs that somebody reads included."""
+        return self.outlet.records + sum(side.records for side in self.sides.values())
 
     def drop(self) -> None:
         """Forget what is pending; suspended user generators are closed."""

@@ -110,6 +110,7 @@ class TaskCheckpoints:
         log_in_flight: has what a barrier has overtaken logged, for tasks with inputs.
 
     Attributes:
+        last_times: ``CHECKPOINT_TIMES`` of the last checkpoint that was acknowledged.
         final_complete: a checkpoint is complete that no record comes behind.
         stopped_at: the savepoint with which the job stops, whose barrier has gone on from here; 0 = none. Until it is
             complete, or given up, nothing happens behind it.
@@ -150,6 +151,7 @@ class TaskCheckpoints:
         self._bases = Bases(services.delta_ratio) if services.open_shared is not None else None
         self._first_final: int | None = None
         """The first checkpoint that no record comes behind."""
+        self.last_times = (0, 0)
         self.final_complete = False
         self.stopped_at = 0
         self.stop_complete = False
@@ -490,6 +492,7 @@ class TaskCheckpoints:
             "persisted": 0 if snapshot.log is None else snapshot.log.size,
             "unaligned": int(snapshot.log is not None),
         }
+        self.last_times = (aligned_ms * 1_000_000, arrived.start_delay_ms * 1_000_000)
         self._reporter.acknowledge_checkpoint(self._info.execution_id, snapshot.checkpoint_id, metrics, state)
 
     def _completed(self, checkpoint_id: int) -> None:

@@ -36,6 +36,7 @@ class OutputChannel(ABC):
         on_error: gets an error of serialisation that came up outside of ``write``, ``flush`` and ``end`` (records can
             wait for credit or for the buffer timeout); without it the exchange's ``on_failure`` gets it.
         queued_bytes: held back on this side; partly an estimate until the records are serialised.
+        window: bytes that are to be held back here at most.
         bytes_out: running total; serialised size, within a slot an estimate.
         records_out: running total of records written.
     """
@@ -45,7 +46,7 @@ class OutputChannel(ABC):
         self.writable = True
         self.on_writable: Callback | None = None
         self.on_error: Callable[[Exception], None] | None = None
-        self.queued_bytes = 0
+        self.queued_bytes = self.window = 0
         self.bytes_out = 0
         self.records_out = 0
 
@@ -70,11 +71,19 @@ class OutputChannel(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Ship what waits for more records or the buffer timeout. Call it when the task has nothing to do. Cheap.
+        """Ship what waits for more records or the buffer timeout. Cheap.
 
         Raises:
             SerializationError: a record can't be pickled.
         """
+
+    def rest(self) -> None:
+        """The task has nothing to do: ship what waits, unless much has left in this way just now.
+
+        Raises:
+            SerializationError: a record can't be pickled.
+        """
+        self.flush()
 
     def hurry(self) -> None:  # noqa: B027 - what is with the receiver at once needs no hurry
         """A barrier, or the end, is queued: let it and all in front of it get to the receiver now, room or not.
@@ -111,6 +120,7 @@ class InputChannel(ABC):
         bytes_in: running total of bytes received; serialised size, within a slot an estimate.
         records_in: running total of records that ``poll`` gave.
         queued_bytes: received and not polled yet.
+        window: bytes that may be under way and queued here.
         on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the queue.
     """
 
@@ -121,7 +131,7 @@ class InputChannel(ABC):
         self.on_barrier: Callback | None = None
         self.bytes_in = 0
         self.records_in = 0
-        self.queued_bytes = 0
+        self.queued_bytes = self.window = 0
 
     @abstractmethod
     def poll(self) -> Batch | InBand | None:

@@ -63,7 +63,7 @@ class RemoteInputChannel(InputChannel):
     ) -> None:
         super().__init__(channel)
         self.attempt = attempt
-        self._link, self._peer, self._window = link, peer, window
+        self._link, self._peer, self.window = link, peer, window
         self._wide, self._narrow = wide or WideWindows(0), window
         self._queue: deque[Message | Batch | InBand] = deque()
         self._partial: bytearray | None = None  # a message that grows
@@ -142,8 +142,8 @@ class RemoteInputChannel(InputChannel):
             self._queue.clear()
             self._partial = self._place = None
             self._rest = self.queued_bytes = 0
-            self._wide.give_back(self._window - self._narrow)
-            self._window = self._narrow
+            self._wide.give_back(self.window - self._narrow)
+            self.window = self._narrow
             self._link.release_input(self)
 
     # -- the link's side
@@ -209,7 +209,7 @@ class RemoteInputChannel(InputChannel):
         self.bytes_in += size
         self.queued_bytes += size
         if first and is_columns(message):
-            self._window = self._wide.widen(self._window, size + rest)
+            self.window = self._wide.widen(self.window, size + rest)
         if rest:
             self._give_credit()
         else:
@@ -273,8 +273,8 @@ class RemoteInputChannel(InputChannel):
     def _give_credit(self) -> None:
         if self.ended:
             return
-        room = self._window - self._outstanding - self.queued_bytes
-        amount = room if room * 2 >= self._window else 0
+        room = self.window - self._outstanding - self.queued_bytes
+        amount = room if room * 2 >= self.window else 0
         if self._rest and not self._queue:
             amount = max(amount, self._rest - self._outstanding)
         if amount > 0:

@@ -31,6 +31,7 @@ class LocalPipe:
         self.attempt = attempt
         self.output = LocalOutputChannel(channel, self, min(window, LARGEST_WINDOW))
         self.input = LocalInputChannel(channel, self)
+        self.input.window = self.output.window
         self.loop = loop
         self.queue: deque[Batch | InBand] = deque()
         self.output_taken = self.input_taken = False
@@ -41,7 +42,7 @@ class LocalOutputChannel(OutputChannel):
 
     def __init__(self, channel: ChannelId, pipe: LocalPipe, window: int) -> None:
         super().__init__(channel)
-        self._pipe, self._window = pipe, window
+        self._pipe, self.window = pipe, window
         self._batch_sizes = BatchSizes()
         self._ending = False
         self._done = False
@@ -59,7 +60,7 @@ class LocalOutputChannel(OutputChannel):
         size = self._batch_sizes.measure(batch)
         self.bytes_out += size
         self.queued_bytes += size
-        if self.queued_bytes >= self._window:
+        if self.queued_bytes >= self.window:
             self.writable = False
         self._pipe.input.arrived(batch, size)
 
@@ -88,7 +89,7 @@ class LocalOutputChannel(OutputChannel):
     def consumed(self, size: int) -> None:
         """The consumer took this many bytes."""
         self.queued_bytes -= size
-        if not self.writable and self.queued_bytes <= self._window // 2:
+        if not self.writable and self.queued_bytes <= self.window // 2:
             self.writable = True
             self._pipe.loop.call_soon(self._tell_writable)
 

@@ -25,6 +25,9 @@ TARGET_BYTES: Final = 64 * 1024
 """A message is shipped when it has about this size (or half of the window, if that is less)."""
 TARGET_RECORDS: Final = 4096
 """A message is shipped when it has this many records, however small they are."""
+REST_SECONDS: Final = 0.0005
+"""Between two messages to a receiver that leave because a task rests: each wakes two processes, which costs both of
+them more than a few records do. Who is written to seldom gets each record at once."""
 COLUMN_BYTES: Final = 4 * 1024 * 1024
 """A larger batch of columns is cut; smaller ones go as they are."""
 MERGED_ROWS: Final = 16384
@@ -76,7 +79,7 @@ class RemoteOutputChannel(OutputChannel):
         super().__init__(channel)
         self.attempt = attempt
         self._link, self._loop = link, loop
-        self._window, self._max_chunk = window, max_chunk
+        self.window, self._max_chunk = window, max_chunk
         self._wide, self._narrow = wide or WideWindows(0), window
         self._timeout = buffer_timeout_ms / 1000
         self._target = min(TARGET_BYTES, max(1, window // 2))
@@ -90,6 +93,7 @@ class RemoteOutputChannel(OutputChannel):
         self._head_bytes = 0
         self._flushing = False  # what is pending may go although it is not much
         self._deadline = float("inf")
+        self._rested = float("-inf")  # when something left last because the task rested
         self._timer: Handle | None = None
         self._outbox: deque[deque[Segment] | InBand] = deque()  # messages; the first may have gone in part
         self._sizes: deque[int] = deque()  # bytes left of each message; 0: an element
@@ -117,7 +121,7 @@ class RemoteOutputChannel(OutputChannel):
             return
         size = self._batch_sizes.measure(batch)
         if isinstance(batch.values, pa.RecordBatch):
-            self._window = self._wide.widen(self._window, min(size, COLUMN_BYTES))
+            self.window = self._wide.widen(self.window, min(size, COLUMN_BYTES))
         if not self._pending:
             self._head_bytes = size
         if not self._pending_records:
@@ -153,6 +157,21 @@ class RemoteOutputChannel(OutputChannel):
         if self._pending and not self._done:
             self._flushing = True
             self._ship()
+
+    def rest(self) -> None:
+        """See ``OutputChannel.rest``."""
+        if self._flushing or not self._pending or self._done:
+            return
+        now = self._loop.clock.monotonic()
+        due = self._rested + min(REST_SECONDS, self._timeout)
+        if due <= now:
+            self._rested = now
+            self.flush()
+        elif due < self._deadline:
+            self._rested = self._deadline = due
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(due - now, self._on_timer)
 
     def hurry(self) -> None:
         """See ``OutputChannel.hurry``."""
@@ -259,7 +278,7 @@ class RemoteOutputChannel(OutputChannel):
 
     @property
     def _column_target(self) -> int:
-        return min(COLUMN_BYTES, max(1, self._window // 2))
+        return min(COLUMN_BYTES, max(1, self.window // 2))
 
     def _enough(self) -> bool:
         """Whether what is pending makes a message. A stopped task waits for it to leave, however little it is."""
@@ -271,9 +290,9 @@ class RemoteOutputChannel(OutputChannel):
 
     def _queued(self, change: int) -> None:
         self.queued_bytes += change
-        if self.queued_bytes >= self._window:
+        if self.queued_bytes >= self.window:
             self.writable = False
-        elif not self.writable and self.queued_bytes <= self._window // 2:
+        elif not self.writable and self.queued_bytes <= self.window // 2:
             self._signal_writable()
 
     def _signal_writable(self) -> None:
@@ -403,7 +422,7 @@ class RemoteOutputChannel(OutputChannel):
     def _serialize(self, batch: Batch) -> None:
         segments, size = self._writer.dumps(batch)
         count = len(batch)
-        if size > self._window and count > 1:  # the estimate was far off: cut, and pay for it once
+        if size > self.window and count > 1:  # the estimate was far off: cut, and pay for it once
             self._writer.forget()
             target = self._column_target if isinstance(batch.values, pa.RecordBatch) else self._target
             step = max(1, min(count - 1, count * target // size))
@@ -416,8 +435,8 @@ class RemoteOutputChannel(OutputChannel):
 
     def _finish(self) -> None:
         self._done = True
-        self._wide.give_back(self._window - self._narrow)
-        self._window = self._narrow
+        self._wide.give_back(self.window - self._narrow)
+        self.window = self._narrow
         self._pending.clear()
         self._outbox.clear()
         self._sizes.clear()

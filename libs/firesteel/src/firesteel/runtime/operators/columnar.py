@@ -60,6 +60,7 @@ class FilterColumns(ColumnTransform):
             rows, stamps, kinds = columns_of(batch), batch.timestamps, batch.kinds
             mask = self._condition.evaluate(self.columns_of(rows), rows.num_rows)
             kept = rows.filter(mask)
+            self.fewer += rows.num_rows - kept.num_rows
             if kept.num_rows < rows.num_rows and (stamps is not None or kinds is not None):
                 chosen = mask.fill_null(False).to_numpy(zero_copy_only=False)
                 stamps = None if stamps is None else np.asarray(stamps)[chosen]
@@ -104,6 +105,7 @@ class MapBatches(ColumnTransform):
         """What the function gives, checked."""
         for batch in batches:
             value = columns_of(batch)
+            self.fewer += value.num_rows
             result = self.call(value, as_array(batch.timestamps))
             if result is None:
                 continue
@@ -123,6 +125,7 @@ class MapBatches(ColumnTransform):
 
     def _checked(self, result: pa.RecordBatch, given: Batch) -> Batch:
         rows = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
+        self.fewer -= rows.num_rows
         same_rows = rows.num_rows == len(given)
         if given.kinds is not None and not same_rows:
             raise ProgramError(

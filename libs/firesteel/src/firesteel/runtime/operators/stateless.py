@@ -46,10 +46,15 @@ class FilterOperator(Transform):
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """The records that stay, as they are: their type does not change."""
-        function = self._filter
-        for value in records:
-            if function(value):
-                yield value
+        function, dropped = self._filter, 0
+        try:
+            for value in records:
+                if function(value):
+                    yield value
+                else:
+                    dropped += 1
+        finally:
+            self.fewer += dropped
 
 
 class ExpandingOperator(Transform):

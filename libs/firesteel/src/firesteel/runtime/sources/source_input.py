@@ -60,6 +60,9 @@ SHOWN_SPLITS: Final = 20
 """So many splits have a watermark among the metrics."""
 ASK_AGAIN_SECONDS: Final = 0.5
 """After an answer without splits that promised more."""
+SHORTEST_WAIT: Final = 0.0005
+"""Seconds of a wait of a reader, at least: a source that is paced gives several records at once rather than wake up for
+each of ten thousand in a second."""
 _now = time.perf_counter
 
 
@@ -347,7 +350,7 @@ class SourceInput(UserCode, TaskInput):
             elif isinstance(answer, Wait):
                 self._ready = False
                 if answer.seconds is not None:
-                    self._call_after(max(0.0, answer.seconds))
+                    self._call_after(max(SHORTEST_WAIT if answer.seconds > 0 else 0.0, answer.seconds))
             elif answer is None:
                 self._ready = False
             else:

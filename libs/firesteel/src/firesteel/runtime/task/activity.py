@@ -43,6 +43,11 @@ class ActivityTimes:
             self._totals[self._now] += now - self._since
             self._now, self._since = activity, now
 
+    @property
+    def now(self) -> Activity:
+        """What it does at this moment."""
+        return self._now
+
     def totals_ms(self) -> tuple[int, int, int]:
         """Busy, idle and back-pressured time so far, in ms."""
         totals = list(self._totals)

@@ -15,6 +15,7 @@ from firesteel.runtime.task.loop import TaskLoop
 LARGEST_QUEUE: Final = 4
 """Batches."""
 _FLUSH: Final = "flush"
+_REST: Final = "rest"
 _END: Final = "end"
 _HURRY: Final = "hurry"
 _ALL: Final = 1 << 40
@@ -53,6 +54,12 @@ class BridgedOutput(OutputChannel):
             self._queue.append(_FLUSH)
             self._main.call_soon_threadsafe(self._pump)
 
+    def rest(self) -> None:
+        """Let the channel rest when all before has been handed over."""
+        if not self._queue or (self._queue[-1] is not _FLUSH and self._queue[-1] is not _REST):
+            self._queue.append(_REST)
+            self._main.call_soon_threadsafe(self._pump)
+
     def hurry(self) -> None:
         """All that was handed over goes, whether there is room or not."""
         self._owes, self.writable = True, False
@@ -83,6 +90,8 @@ class BridgedOutput(OutputChannel):
                     channel.send(item)
                 elif item is _FLUSH:
                     channel.flush()
+                elif item is _REST:
+                    channel.rest()
                 elif item is _HURRY:
                     self._hurried += 1
                     channel.hurry()

@@ -49,6 +49,7 @@ class ChannelInputs(TaskInput):
         partitioners: Mapping[int, PartitionerKind] | None = None,
     ) -> None:
         self._channels = list(channels)
+        self.channels = [channel for channel, _ in channels]
         self._open = [(number, channel, index) for number, (channel, index) in enumerate(channels)]
         self._next = 0
         self._clock = clock = clock or SystemClock()
@@ -73,7 +74,7 @@ class ChannelInputs(TaskInput):
     @property
     def bytes_in(self) -> int:
         """Bytes received, running total."""
-        return sum(channel.bytes_in for channel, _ in self._channels)
+        return sum(channel.bytes_in for channel in self.channels)
 
     def open(self) -> None:
         """Nothing to do."""

@@ -1,4 +1,7 @@
-"""Metrics of user functions: registered by operators of a task, read for its reports. Bounded in number and size."""
+"""Metrics of user functions: registered by operators of a task, read for its reports. Bounded in number and size.
+
+And what is counted of operators themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from firesteel.core.clock import Clock
 from firesteel.functions.metrics import Counter, Distribution, Meter, MetricGroup
 from firesteel.runtime.task.activity import Rate
 
-__all__ = ["MetricRegistry", "Value"]
+__all__ = ["UNFIT", "MetricRegistry", "OperatorRates", "Value"]
 
 logger = logging.getLogger(__name__)
 Value = int | float | str
@@ -23,7 +26,7 @@ _LONGEST_TEXT: Final = 256
 _REMEMBERED: Final = 1000
 """Values of a distribution that percentiles are made of: the last ones."""
 _QUANTILES: Final = {"median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
-_UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
+UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
 """As Flink does: a dot separates the parts of an id."""
 
 
@@ -166,7 +169,7 @@ class MetricRegistry:
             kind: its class.
             again: a new one takes the place of the old one.
         """
-        name = ".".join(part.translate(_UNFIT) for part in path)[:_LONGEST_NAME]
+        name = ".".join(part.translate(UNFIT) for part in path)[:_LONGEST_NAME]
         known = self._metrics.get(name)
         if isinstance(known, kind) and not again:
             return known
@@ -227,3 +230,24 @@ def _name(name: str) -> str:
     if not isinstance(name, str) or not name:
         raise ValueError(f"the name of a metric or group is a text that is not empty, not {name!r}")
     return name
+
+
+class OperatorRates:
+    """What the operators of a chain report: ``OPERATOR_METRICS``. Of several with one name the first is shown."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rates: dict[str, tuple[Rate, Rate]] = {}
+
+    def of(self, flows: Iterable[tuple[str, int, int]]) -> dict[str, list[float]]:
+        """By name, as in ids: totals and rates of what went in and came out, now that the totals are these."""
+        found: dict[str, list[float]] = {}
+        for operator, taken, given in flows:
+            name = operator.translate(UNFIT)
+            if name in found:
+                continue
+            if name not in self._rates:
+                self._rates[name] = (Rate(self._clock), Rate(self._clock))
+            read, written = self._rates[name]
+            found[name] = [taken, given, round(read.of(taken), 3), round(written.of(given), 3)]
+        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from firesteel.graph.execution_states import ExecutionState
@@ -13,6 +13,7 @@ from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter
+from firesteel.runtime.exchange.channels import InputChannel
 
 
 class TaskInput(ABC):
@@ -22,12 +23,14 @@ class TaskInput(ABC):
         begins_barriers: no barriers come to it; they begin here, at a position.
         bytes_in: bytes received.
         at_position: whether a barrier may go in here.
+        channels: over which batches come, if they do.
         overtaking: a barrier that does not wait for the records in front of it: ``overtake`` is to be called when
             nothing is on its way through the chain.
         call_later: of the task's loop.
     """
 
     overtaking: Barrier | None = None
+    channels: Sequence[InputChannel] = ()
     call_later: Callable[[float, Callable[[], None]], object] = staticmethod(lambda seconds, call: None)
 
     begins_barriers: ClassVar[bool] = False

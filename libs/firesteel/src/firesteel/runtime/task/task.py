@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointError
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
+from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
-from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.deployment import CHECKPOINT_TIMES, POOL_USAGES, QUEUE_SIZES, TaskFailure
 from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.restoring import Migrating, Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
-from firesteel.runtime.exchange.channels import OutputChannel
+from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.operators import Consumer
 from firesteel.runtime.task.activity import Activity, ActivityTimes, Rates
 from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.task.metrics import OperatorRates
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.time.task_time import TaskTime
 
@@ -109,6 +110,7 @@ class StreamTask:
         """A savepoint is complete with which the job stops: all that is left is to end."""
         self._flushed = True
         self._activity, self._rates = ActivityTimes(loop.clock), Rates(loop.clock)
+        self._operator_rates = OperatorRates(loop.clock)
         self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
         self._checkpoints = TaskCheckpoints(
             info,
@@ -160,11 +162,20 @@ class StreamTask:
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
         }
+        filled = _filled(self._inputs.channels), _filled([channel for channel, _ in self._outputs])
         return {
             **totals,
             **self._rates.of(totals),
+            **{
+                name: round(queued / room, 4) if room else 0.0
+                for name, (queued, room) in zip(POOL_USAGES, filled, strict=True)
+            },
+            **{name: queued for name, (queued, _) in zip(QUEUE_SIZES, filled, strict=True)},
+            **dict(zip(CHECKPOINT_TIMES, self._checkpoints.last_times, strict=True)),
+            "isBackPressured": int(self._activity.now is Activity.BACK_PRESSURED),
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
+            OPERATORS: self._operator_rates.of(self.plan.flows()),
             USER_METRICS: self._context.metrics.values(),
             USER_COUNTERS: self._context.metrics.counters(),
         }
@@ -476,7 +487,7 @@ class StreamTask:
             self._flushed = True
             for channel, timeout in self._outputs:
                 if timeout >= 0:
-                    channel.flush()
+                    channel.rest()
 
     def _end_of_input(self) -> None:
         """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit.
@@ -616,3 +627,12 @@ class StreamTask:
     def _move(self, state: ExecutionState, cause: str, failure: TaskFailure | None = None) -> None:
         self._machine.move(state, cause)
         self._reporter.state(self.info.execution_id, state, failure, self.metrics())
+
+
+def _filled(channels: Iterable[InputChannel | OutputChannel]) -> tuple[int, int]:
+    """What is queued in all of them, and what may be; bytes."""
+    queued = room = 0
+    for channel in channels:
+        queued += channel.queued_bytes
+        room += channel.window
+    return queued, room

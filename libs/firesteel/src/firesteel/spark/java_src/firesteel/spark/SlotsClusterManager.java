@@ -55,6 +55,8 @@ public final class SlotsClusterManager implements ExternalClusterManager {
 
   /** Keeps the cores of slots free of tasks of bounded stages. */
   private static final class Scheduler extends TaskSchedulerImpl {
+    private static final Stages.Place NOWHERE = new Stages.Place(0, 0);
+
     private final int spareCores;
 
     Scheduler(SparkContext spark, int failures, boolean isLocal) {
@@ -81,19 +83,32 @@ public final class SlotsClusterManager implements ExternalClusterManager {
       return count;
     }
 
-    /** How many tasks of a run (`Stages`) are under way. */
-    int tasksOf(String run) {
+    /** How many tasks of runs (`Stages`) are under way: of one run or, null, of all; on one executor or on all. */
+    int tasksOf(String run, String executor) {
       int count = 0;
-      for (TaskSetManager tasks : taskIdToTaskSetManager().values()) {
-        count += tasks instanceof BoundedTasks && run.equals(((BoundedTasks) tasks).run) ? 1 : 0;
+      for (java.util.Map.Entry<Object, TaskSetManager> task : taskIdToTaskSetManager().entrySet()) {
+        String found = task.getValue() instanceof BoundedTasks ? ((BoundedTasks) task.getValue()).run : null;
+        if (found != null && (run == null || run.equals(found))) {
+          Option<TaskInfo> info = executor == null ? null : task.getValue().taskInfos().get(task.getKey());
+          count += info == null || (info.isDefined() && info.get().executorId().equals(executor)) ? 1 : 0;
+        }
       }
       return count;
+    }
+
+    /** Whether a run may have no more tasks on an executor: there it has as many as its job has slots. */
+    boolean isFull(String run, int cores, String executor) {
+      if (tasksOf(run, null) >= cores) {
+        return true;
+      }
+      Stages.Place place = Stages.place(run, executor, NOWHERE);
+      return place != null && (tasksOf(run, executor) >= place.cores() || tasksOf(null, executor) >= place.slots());
     }
   }
 
   /**
-   * Tasks of a bounded stage. Those of a run (`Stages`) take as many cores as the job has slots, others no more of an
-   * executor than are spare. What user code raises is not tried again.
+   * Tasks of a bounded stage. Those of a run (`Stages`) take as many cores as the job has slots, of each executor as
+   * many as it has slots there; others no more of an executor than are spare. What user code raises is not tried again.
    */
   private static final class BoundedTasks extends TaskSetManager {
     private static final int ATTEMPTS = 4;
@@ -130,7 +145,7 @@ public final class SlotsClusterManager implements ExternalClusterManager {
       boolean full =
           run == null
               ? scheduler.spareCores > 0 && scheduler.boundedTasksOn(executor) >= scheduler.spareCores
-              : scheduler.tasksOf(run) >= this.cores;
+              : scheduler.isFull(run, this.cores, executor);
       if (full) {
         return new Tuple3<>(Option.empty(), false, -1);
       }

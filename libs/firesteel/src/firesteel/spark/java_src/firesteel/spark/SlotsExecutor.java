@@ -3,6 +3,7 @@ package firesteel.spark;
 import java.io.File;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.SparkConf;
@@ -30,7 +31,8 @@ import scala.runtime.AbstractPartialFunction;
 import scala.runtime.BoxedUnit;
 
 /**
- * An executor whose running slots outlive the driver: it leaves when the last of them has ended. A driver that stops
+ * An executor whose running slots outlive the driver: it leaves when the last of them has ended. Tasks of bounded stages
+ * do not: nobody would take what they give. A driver that stops
  * it counts as lost, too, since it may have stood still and given up everybody; one that ends in order has told the
  * executor to kill each slot before.
  */
@@ -170,6 +172,7 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
     if (wasLeaving) {
       return;
     }
+    endStages(why);
     inBackground(
         () -> {
           while (slots() > 0) {
@@ -184,14 +187,29 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
     return !reasons.isEmpty();
   }
 
-  /** Running tasks that the driver has not ordered to be killed. */
+  /** Running slots that the driver has not ordered to be killed. */
   private int slots() {
     if (executor() == null) {
       return 0;
     }
-    Set<Object> running = new HashSet<>(executor().runningTasks().keySet());
-    running.removeAll(toBeKilled);
-    return running.size();
+    int count = 0;
+    for (Map.Entry<Object, Executor.TaskRunner> task : executor().runningTasks().entrySet()) {
+      count += isSlot(task.getValue()) && !toBeKilled.contains(task.getKey()) ? 1 : 0;
+    }
+    return count;
+  }
+
+  private static boolean isSlot(Executor.TaskRunner task) {
+    return Slots.POOL.equals(task.taskDescription().properties().getProperty(Slots.POOL_PROPERTY));
+  }
+
+  /** Nobody is there any more who would take what tasks of bounded stages give. */
+  private void endStages(String why) {
+    for (Map.Entry<Object, Executor.TaskRunner> task : executor().runningTasks().entrySet()) {
+      if (!isSlot(task.getValue())) {
+        executor().killTask((Long) task.getKey(), false, why);
+      }
+    }
   }
 
   /** Arguments: the file with the secret, to be removed, then Spark's own. */

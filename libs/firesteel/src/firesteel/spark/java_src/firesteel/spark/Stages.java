@@ -37,17 +37,54 @@ public final class Stages {
 
   private static final Map<String, Run> RUNS = new ConcurrentHashMap<>();
 
+  /** Cores of an executor: those that a run may take, and those of all its slots. */
+  record Place(int cores, int slots) {}
+
   private Stages() {}
 
   private static final class Run {
     final Map<String, ShuffleDependency<Object, byte[], byte[]>> outputs = new ConcurrentHashMap<>();
+    final String owner;
     volatile JavaFutureAction<List<byte[]>> job = null;
+    /** By executor; null: any, as many as the run has in all. */
+    volatile Map<String, Place> places = null;
+
+    Run(String owner) {
+      this.owner = owner;
+    }
   }
 
-  /** A new run; one of the same name is dropped. */
-  public static void begin(JavaSparkContext spark, String run) {
-    drop(spark, run);
-    RUNS.put(run, new Run());
+  /** A new run; what its owner has run before is dropped. */
+  public static void begin(JavaSparkContext spark, String run, String owner) {
+    dropAll(spark, owner);
+    RUNS.put(run, new Run(owner));
+  }
+
+  /**
+   * Where tasks of a run may be from now on; those that run elsewhere run on.
+   *
+   * @param lines for each executor: id, cores of the run, cores of all slots; nothing happens to an unknown run.
+   */
+  public static void place(String run, String lines) {
+    Run found = RUNS.get(run);
+    if (found == null) {
+      return;
+    }
+    Map<String, Place> places = new ConcurrentHashMap<>();
+    for (String line : lines.split("\n")) {
+      String[] fields = line.split("\t");
+      if (fields.length == 3) {
+        places.put(fields[0], new Place(Integer.parseInt(fields[1]), Integer.parseInt(fields[2])));
+      }
+    }
+    found.places = places;
+  }
+
+  /** What a run may take of an executor; null: whatever is free there. */
+  static Place place(String run, String executor, Place none) {
+    Run found = RUNS.get(run);
+    Map<String, Place> places = found == null ? null : found.places;
+    return places == null ? null : places.getOrDefault(executor, none);
   }
 
   /**
@@ -194,6 +231,15 @@ public final class Stages {
     for (ShuffleDependency<Object, byte[], byte[]> output : found.outputs.values()) {
       spark.env().shuffleManager().unregisterShuffle(output.shuffleId());
       spark.sc().cleaner().get().doCleanupShuffle(output.shuffleId(), false);
+    }
+  }
+
+  /** Ends all runs of an owner. */
+  public static void dropAll(JavaSparkContext spark, String owner) {
+    for (Map.Entry<String, Run> run : RUNS.entrySet()) {
+      if (run.getValue().owner.equals(owner)) {
+        drop(spark, run.getKey());
+      }
     }
   }
 

@@ -1,5 +1,5 @@
-"""What of Kubernetes' API server high availability asks for, in memory: objects with versions, and answers that get
-lost. Tests of the tier ``servers`` hold the same against a real one."""
+"""What Firesteel asks of Kubernetes' API server, in memory: objects with versions, and answers that get lost. Tests of
+the tier ``servers`` hold the same against a real one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StandIn:
         self.late: list[tuple[str, str, JsonObject | None]] = []
         self.asked: list[tuple[str, str]] = []
         self.refused = 0
-        self._watched: list[tuple[Watched, Callable[[], None]]] = []
+        self._watched: list[tuple[str, Watched, Callable[[Watched], None]]] = []
 
     def ask(
         self,
@@ -58,10 +58,19 @@ class StandIn:
             answer = self.do(method, path, body)
             if fault == "unanswered":
                 raise UnansweredError("unanswered")
-        for watched, changed in list(self._watched):
-            watched.objects = {key.rpartition("/")[2]: one for key, one in self.objects.items() if "/leases/" in key}
-            changed()
+        self.tell()
         return answer
+
+    def tell(self) -> None:
+        """Those who watch see what there is."""
+        for path, watched, changed in list(self._watched):
+            watched.objects = self._in(path)
+            watched.is_known = True
+            changed(watched)
+
+    def _in(self, path: str) -> dict[str, JsonObject]:
+        with self._lock:
+            return {key.rpartition("/")[2]: deepcopy(one) for key, one in self.objects.items() if f"{path}/" in key}
 
     def do(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
         """What the server does."""
@@ -72,8 +81,10 @@ class StandIn:
                 path = f"{path}/{body['metadata']['name']}"
                 if path in self.objects:
                     self.refused += 1
-                    raise ConflictError("AlreadyExists", 409)
+                    raise ConflictError("exists", 409, "AlreadyExists")
                 body["metadata"]["uid"] = f"uid-{next(self._versions)}"
+            elif method == "GET" and path.rpartition("/")[2] in ("pods", "leases", "configmaps"):
+                return {"items": list(self._in(path).values())}
             elif path not in self.objects:
                 raise MissingError("NotFound", 404)
             there = self.objects.get(path)
@@ -81,7 +92,8 @@ class StandIn:
                 return self.objects.pop(path)
             if method != "GET":
                 assert body is not None
-                if there is not None and body["metadata"]["resourceVersion"] != there["metadata"]["resourceVersion"]:
+                version = body["metadata"].get("resourceVersion")
+                if there is not None and version not in (None, there["metadata"]["resourceVersion"]):
                     self.refused += 1
                     raise ConflictError("Conflict", 409)
                 body["metadata"]["resourceVersion"] = str(next(self._versions))
@@ -104,12 +116,13 @@ class StandIn:
             found["metadata"].setdefault("annotations", {})["touched"] = str(next(self._versions))
             self.do("PUT", path, found)
 
-    def watch(self, path: str, query: Mapping[str, str], changed: Callable[[], None]) -> Watched:
+    def watch(self, path: str, query: Mapping[str, str], changed: Callable[[Watched], None]) -> Watched:
         """See ``KubernetesApi``."""
         watched = Watched(self, path, dict(query), changed)  # type: ignore[arg-type]
-        entry = watched, changed
+        entry = path, watched, changed
         watched.end = lambda: self._watched.remove(entry)
         self._watched.append(entry)
+        self.tell()
         return watched
 
     def close(self) -> None:

@@ -1,0 +1,77 @@
+"""What every process of a cluster answers: levels of its logs, changed while it runs, and what its threads do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ConfigurationError
+from firesteel.core.log_levels import levels, set_level
+from firesteel.core.stacks import dump_threads, other_threads, process_name, sample
+from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ProcessGateway
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc.answering import answers, by_token, handlers_of
+from firesteel.rpc.server import rpc_routes
+
+PREFIX: Final = "/process"
+"""Between the address of a process and ``/rpc``."""
+MOST_SECONDS: Final = 120.0
+"""Stacks are sampled for so long at most."""
+
+
+class _Calls:
+    def __init__(self, changed: Callable[[str, str], None]) -> None:
+        self._changed = changed
+
+    @answers(ProcessGateway.log_levels)
+    def log_levels(self, _: m.Empty) -> m.LogLevels:
+        return m.LogLevels(levels())
+
+    @answers(ProcessGateway.set_log_level)
+    def set_log_level(self, message: m.SetLogLevel) -> m.LogLevels:
+        set_level(message.logger, message.level)
+        self._changed(message.logger, message.level)
+        return m.LogLevels(levels())
+
+    @answers(ProcessGateway.dump_threads)
+    def dump_threads(self, _: m.Empty) -> m.ThreadDump:
+        return m.ThreadDump(tuple(dump_threads()), process_name())
+
+    @answers(ProcessGateway.sample_threads)
+    async def sample_threads(self, message: m.SampleThreads) -> m.StackSamples:
+        seconds_of(message)
+        found = await asyncio.to_thread(sample, other_threads, message.samples, message.interval_ms / 1000)
+        return m.StackSamples({name: samples.to_plain() for name, samples in found.items()})
+
+
+def seconds_of(message: m.SampleStacks | m.SampleThreads) -> float:
+    """How long this takes.
+
+    Raises:
+        RpcFault: too long, or no time at all.
+    """
+    seconds = message.samples * message.interval_ms / 1000
+    if not 0 < seconds <= MOST_SECONDS:
+        raise RpcFault(RpcCode.BAD_REQUEST, f"stacks are sampled for {MOST_SECONDS:g} s at most, not {seconds:g}")
+    return seconds
+
+
+def process_routes(
+    secret: str, clock: Clock, changed: Callable[[str, str], None] = lambda logger, level: None
+) -> list[web.RouteDef]:
+    """``ProcessGateway``, answered by this process.
+
+    Args:
+        secret: of the cluster.
+        clock: of the process.
+        changed: called with logger and level when one was changed.
+    """
+    calls = _Calls(changed)
+    refusals: dict[type[Exception], RpcCode] = {ConfigurationError: RpcCode.BAD_REQUEST}
+    handlers = handlers_of(ProcessGateway, _Calls, lambda _: calls, by_token(lambda _: ""), refusals)
+    return rpc_routes(handlers, secret, prefix=PREFIX, clock=clock)

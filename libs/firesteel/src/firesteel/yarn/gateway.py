@@ -1,0 +1,143 @@
+"""A JVM with Hadoop's clients (they are among PySpark's jars), which Python uses through py4j: ``Gateway.java``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from firesteel.config import options
+from firesteel.config.settings import Settings
+from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.spark.context import reason_of
+from firesteel.spark.driver import GatewayAddress, wait_for_gateway
+from firesteel.spark.java import find_java
+from firesteel.spark.jvm import child_environment, command_line, spark_home
+from firesteel.spark.own_classes import JAR
+from firesteel.spark.owned_process import OwnedProcess
+from firesteel.spark.quiet import without_py4j_log
+
+_JARS: Final = (
+    "hadoop-client-api", "hadoop-client-runtime", "py4j", "slf4j-api", "log4j-", "jcl-over-slf4j", "commons-logging",
+)  # fmt: skip
+"""What Hadoop's clients need of PySpark's jars; the JVM opens these few much faster than all."""
+_HEAP_MB: Final = 128
+_ANSWER_SECONDS: Final = 120.0
+_END_SECONDS: Final = 2.0
+CONF_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+CONF_FILES: Final = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml", "ssl-client.xml")
+
+
+class YarnError(FiresteelError):
+    """YARN or the file system below it refused something; the message says what, and why."""
+
+
+def hadoop_configuration(settings: Settings) -> Path:
+    """The directory with the configuration of Hadoop's clients.
+
+    Raises:
+        ConfigurationError: nobody says where it is, or there is no ``yarn-site.xml`` in it.
+    """
+    named = settings.get(options.YARN_CONF_DIR)
+    found = named or next((os.environ[name] for name in CONF_VARIABLES if os.environ.get(name)), None)
+    if found is None:
+        raise ConfigurationError(
+            "where YARN is, is not known: set HADOOP_CONF_DIR (or env.hadoop.conf.dir) to the directory with "
+            "core-site.xml and yarn-site.xml"
+        )
+    if not (Path(found) / "yarn-site.xml").is_file():
+        raise ConfigurationError(f"there is no yarn-site.xml in {found}, which HADOOP_CONF_DIR or settings name")
+    return Path(found).absolute()
+
+
+class HadoopJvm(OwnedProcess):
+    """Such a JVM. It ends with the process that has started it.
+
+    Args:
+        conf: directory of Hadoop's configuration.
+        scratch: an existing directory of mode 0700, for its logs and temporary files.
+        settings: of the cluster.
+
+    Raises:
+        FleetError: it can't be started.
+    """
+
+    def __init__(self, conf: Path, scratch: Path, settings: Settings) -> None:
+        self._info = scratch / "gateway"
+        self._info.unlink(missing_ok=True)
+        jars = sorted(path for path in (spark_home() / "jars").glob("*.jar") if path.name.startswith(_JARS))
+        command = command_line(
+            find_java(settings.get(options.JAVA_HOME)),
+            "firesteel.yarn.Gateway",
+            scratch=scratch,
+            heap_mb=_HEAP_MB,
+            flags=["-Djava.net.preferIPv4Stack=true", *shlex.split(settings.get(options.YARN_JVM_OPTIONS) or "")],
+            arguments=[str(self._info)],
+            on_path=[str(conf), *map(str, jars), str(JAR)],
+        )
+        super().__init__("Java", command, child_environment(os.environ, {}), scratch / "hadoop.log")
+
+    def is_ready(self) -> bool:
+        """Whether it listens."""
+        return self._info.exists()
+
+    def wait_ready(self) -> GatewayAddress:
+        """Wait until it listens.
+
+        Raises:
+            FleetError: it ended, or was not ready in time.
+        """
+        return wait_for_gateway(self, self._info)
+
+
+def attach(address: GatewayAddress) -> Any:
+    """py4j's gateway to such a JVM, whoever has started it. Any number of threads may use it."""
+    from py4j.java_gateway import GatewayParameters, JavaGateway
+
+    return JavaGateway(
+        gateway_parameters=GatewayParameters(
+            port=address.port, auth_token=address.secret, auto_convert=True, read_timeout=_ANSWER_SECONDS
+        )
+    )
+
+
+@contextmanager
+def hadoop_jvm(settings: Settings) -> Iterator[Any]:
+    """py4j's view of a JVM that is there for this block.
+
+    Raises:
+        ConfigurationError: where YARN is, is not known.
+        FleetError: the JVM can't be started.
+    """
+    conf = hadoop_configuration(settings)
+    with TemporaryDirectory(prefix="firesteel-yarn-") as scratch:
+        jvm = HadoopJvm(conf, Path(scratch), settings)
+        try:
+            gateway = attach(jvm.wait_ready())
+            try:
+                yield gateway
+            finally:
+                gateway.close()
+        finally:
+            jvm.end(_END_SECONDS)
+
+
+@contextmanager
+def yarn_errors(what: str) -> Iterator[None]:
+    """Within this block errors of Java's are told in one sentence.
+
+    Raises:
+        YarnError: there was one.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        with without_py4j_log():
+            yield
+    except (Py4JError, OSError) as error:
+        reason = reason_of(error).splitlines()[0] if reason_of(error) else type(error).__name__
+        raise YarnError(f"{what}: {reason}") from error

@@ -1,0 +1,113 @@
+"""The processes of a cluster, and calls that all of them answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from firesteel.core.errors import RpcError
+from firesteel.core.stacks import Samples, dump_threads, other_threads, process_name, sample
+from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ProcessGateway
+from firesteel.rpc.process_calls import PREFIX
+from firesteel_dispatcher.shell import DispatcherService
+
+T = TypeVar("T")
+_PATIENCE: Final = 5.0
+
+
+def coordinators(service: DispatcherService) -> dict[str, str]:
+    """Addresses of ResourceManager, JobMaster host and JobMasters, by name; empty = where it is is not known."""
+    found = {name: channel.where()[0] for name, channel in service.coordinators.items()}
+    for job in service.core.jobs.values():
+        if not job.ended and job.jobmaster is not None:
+            parts = urlsplit(job.jobmaster[0])
+            found[f"jobmaster of job {job.id}"] = f"{parts.scheme}://{parts.netloc}"
+    return found
+
+
+async def taskmanagers(service: DispatcherService) -> dict[str, str]:
+    """Their addresses, by name; none where the ResourceManager does not answer."""
+    try:
+        found = (await service.cluster()).taskmanagers
+    except RpcError:
+        return {}
+    return {f"taskmanager {one['id']}": str(one["path"]) for one in found}
+
+
+async def of_each(
+    service: DispatcherService,
+    addresses: Mapping[str, str],
+    ask: Callable[[ProcessGateway], Awaitable[T]],
+    timeout: float | None = None,
+) -> dict[str, T | RpcError]:
+    """The answers of processes, by their names; of one that does not give any, why."""
+
+    async def one(address: str) -> T | RpcError:
+        if not address:
+            return RpcError("where it is is not known")
+        try:
+            return await ask(process_at(service, address, timeout))
+        except RpcError as error:
+            return error
+
+    answers = await asyncio.gather(*(one(address) for address in addresses.values()))
+    return dict(zip(addresses, answers, strict=True))
+
+
+def process_at(service: DispatcherService, address: str, timeout: float | None = None) -> ProcessGateway:
+    """Calls to the process with this address."""
+    if timeout is None:
+        return ProcessGateway(service.client, address + PREFIX)
+    return ProcessGateway(service.client, address + PREFIX, timeout=timeout)
+
+
+# -- the JobManager is this process and those that coordinate beside it
+
+
+async def jobmanager_threads(service: DispatcherService) -> list[dict[str, Any]]:
+    """What all threads of the JobManager do; those of other processes have the name of these in front."""
+    found: list[dict[str, Any]] = list(dump_threads())
+    for name, dump in (await _others(service)).items():
+        if isinstance(dump, RpcError):
+            found.append({"threadName": name, "stringifiedThreadInfo": f"{name}: {dump}"})
+            continue
+        found += [
+            {
+                "threadName": f"{name}: {one['threadName']}",
+                "stringifiedThreadInfo": f"{name}: {one['stringifiedThreadInfo']}",
+            }
+            for one in dump.threads
+        ]
+    return found
+
+
+async def sample_jobmanager(service: DispatcherService, count: int, interval_ms: int) -> dict[str, Samples]:
+    """The threads of the JobManager, by their names."""
+    others = [name for name, dump in (await _others(service)).items() if not isinstance(dump, RpcError)]
+    addresses = {name: address for name, address in coordinators(service).items() if name in others}
+    wanted = m.SampleThreads(count, interval_ms)
+    here, answers = await asyncio.gather(
+        asyncio.to_thread(sample, other_threads, count, interval_ms / 1000),
+        of_each(service, addresses, lambda process: process.sample_threads(wanted)),
+    )
+    found = {f"dispatcher: {name}" if others else name: samples for name, samples in here.items()}
+    for name, answer in answers.items():
+        if not isinstance(answer, RpcError):
+            found |= {f"{name}: {thread}": Samples.from_plain(plain) for thread, plain in answer.subtasks.items()}
+    return found
+
+
+async def _others(service: DispatcherService) -> dict[str, m.ThreadDump | RpcError]:
+    """Dumps of the coordinators that are other processes than this one, each process once."""
+    dumps = await of_each(service, coordinators(service), lambda process: process.dump_threads(), _PATIENCE)
+    known = {process_name()}
+    found: dict[str, m.ThreadDump | RpcError] = {}
+    for name, dump in dumps.items():
+        if isinstance(dump, RpcError) or dump.process not in known:
+            found[name] = dump
+        if not isinstance(dump, RpcError):
+            known.add(dump.process)
+    return found

@@ -1,0 +1,250 @@
+"""Clusters on a YARN of the tests: the command, what YARN says, and the processes of containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from firesteel.core.process import ProcessId, identify, kill, wait_gone
+from tests.integration.processes.cluster import BIN
+from tests.integration.processes.test_takeover import KEYS, PROGRAM, RECORDS
+from tests.servers.hadoop.server import Hadoop
+from tests.waiting import wait_until
+
+PATIENCE = 200.0
+"""Seconds for what waits for JVMs in containers."""
+MASTER = "firesteel.yarn.application_master"
+
+
+class YarnClient:
+    """The command ``firesteel`` of a user of this YARN, and all that it has started.
+
+    Args:
+        yarn: runs.
+
+    Attributes:
+        folder: for files of the test.
+    """
+
+    def __init__(self, yarn: Hadoop) -> None:
+        self.yarn = yarn
+        self.folder = Path(tempfile.mkdtemp(prefix="y"))
+        self.staging = self.folder / "staging"
+        self.staging.mkdir()
+        self.settings = {
+            "yarn.python.executable": sys.executable,
+            "yarn.staging-directory": f"file://{self.staging}",
+            "firesteel.run.directory": str(self.folder / "r"),
+            "firesteel.jvm.archive-in-background": "false",
+            "jobmanager.memory.process.size": "1200m",
+            "taskmanager.memory.process.size": "1400m",
+            "heartbeat.interval": "1 s",
+            "heartbeat.timeout": "10 s",
+        }
+        self.applications: list[str] = []
+
+    def environment(self) -> dict[str, str]:
+        """Of the command."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_OPTION_")}
+        return kept | {"HADOOP_CONF_DIR": str(self.yarn.conf), "no_proxy": "*"}
+
+    def firesteel(self, *words: str, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run it, with settings behind the verb."""
+        verb, *rest = words
+        command = [str(BIN / "firesteel"), verb, *self.definitions(more), *rest]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.environment(), cwd=self.folder, timeout=2 * PATIENCE,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        for found in re.findall(r"application_\d+_\d+", done.stdout + done.stderr):
+            if found not in self.applications:
+                self.applications.append(found)
+        return done
+
+    def definitions(self, more: Mapping[str, str] | None = None) -> list[str]:
+        """Settings as words of the command."""
+        return [f"-D{key}={value}" for key, value in {**self.settings, **(more or {})}.items()]
+
+    def session(self, **more: str) -> Application:
+        """A session cluster that runs."""
+        done = self.firesteel("yarn-session", "-d", "--json", more=more)
+        assert done.returncode == 0, done.stdout + done.stderr + self.logs()
+        return Application(self, json.loads(done.stdout)["application"])
+
+    def logs(self) -> str:
+        """The ends of all logs of containers."""
+        found = sorted(self.yarn.folder.glob("nodemanager-*/logs/application_*/container_*/*"))
+        texts = [(path, path.read_text(errors="replace")[-3000:]) for path in found if path.suffix in (".log", ".err")]
+        return "".join(f"\n--- {path.parent.name}/{path.name}\n{text}" for path, text in texts if text)
+
+    def close(self) -> None:
+        """Nothing of it is left, containers' processes included."""
+        for application in self.applications:
+            with suppress(OSError):
+                if Application(self, application).report()["state"] not in ("FINISHED", "FAILED", "KILLED"):
+                    self._kill(application)
+        mark = f"FIRESTEEL_TEST={self.folder}".encode()
+        left = [process for process in self.processes() if mark]
+        for process in wait_gone(left, 20):
+            kill(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _kill(self, application: str) -> None:
+        request = urllib.request.Request(
+            f"{self.yarn.resourcemanager_url}/ws/v1/cluster/apps/{application}/state?user.name={_user()}",
+            json.dumps({"state": "KILLED"}).encode(), {"Content-Type": "application/json"}, method="PUT",
+        )  # fmt: skip
+        with suppress(OSError), _opener().open(request, timeout=10):
+            pass
+        wait_until(
+            lambda: Application(self, application).report()["state"] in ("FINISHED", "FAILED", "KILLED"),
+            f"{application} has ended",
+        )
+
+    def processes(self) -> list[ProcessId]:
+        """Those of containers of this YARN."""
+        return [found for pid in self.yarn.containers() if (found := identify(pid)) is not None]
+
+
+class Application:
+    """An application on YARN."""
+
+    def __init__(self, client: YarnClient, application: str) -> None:
+        self.client, self.id = client, application
+
+    def report(self) -> dict[str, Any]:
+        """What YARN's REST API says."""
+        return dict(self.client.yarn.get(f"/ws/v1/cluster/apps/{self.id}")["app"])
+
+    def named(self) -> dict[str, str]:
+        """Settings by which the command finds it."""
+        return {"yarn.application.id": self.id}
+
+    def firesteel(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A verb of the command, for this cluster."""
+        return self.client.firesteel(*words, more=self.named())
+
+    def rest(self, path: str) -> Any:
+        """JSON of the cluster's REST API, through YARN's proxy; None: it does not answer."""
+        try:
+            return self.client.yarn.get(f"/proxy/{self.id}{path}")
+        except (OSError, ValueError):
+            return None
+
+    def page(self) -> str:
+        """The dashboard, as YARN's proxy shows it."""
+        url = f"{self.client.yarn.resourcemanager_url}/proxy/{self.id}/"
+        with _opener().open(url, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def process(self, *words: str) -> ProcessId | None:
+        """The process of a container whose command line has these words."""
+        for found in self.client.processes():
+            with suppress(OSError):
+                line = Path(f"/proc/{found.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                if all(word in line for word in words) and self.id.partition("_")[2] in _container(found.pid):
+                    return found
+        return None
+
+    def containers(self) -> list[str]:
+        """Those that run, by what YARN's ResourceManager says."""
+        attempts = self.client.yarn.get(f"/ws/v1/cluster/apps/{self.id}/appattempts")["appAttempts"]["appAttempt"]
+        return [str(one["containerId"]) for one in attempts]
+
+    def attempt(self) -> int:
+        """Number of the attempt."""
+        return len(self.containers())
+
+    def state(self, job: str) -> str:
+        """Of a job."""
+        return str((self.rest(f"/jobs/{job}") or {}).get("state", ""))
+
+    def checkpoint(self, job: str, which: str = "completed") -> int:
+        """Id of the latest completed (or restored) checkpoint of a job."""
+        found = (self.rest(f"/jobs/{job}/checkpoints") or {}).get("latest", {}).get(which) or {}
+        return int(found.get("id", 0))
+
+    def wait_ended(self) -> dict[str, Any]:
+        """What YARN says when it has ended."""
+
+        def ended() -> bool:
+            return self.report()["state"] in ("FINISHED", "FAILED", "KILLED")
+
+        wait_until(ended, lambda: f"{self.id} ends: {self.client.logs()}", PATIENCE)
+        return self.report()
+
+
+class Counting:
+    """A job that counts, exactly once, until it is told to end; see ``tests.integration.processes.test_takeover``.
+
+    Args:
+        folder: for its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.gate, self.out, self.read = (folder / name for name in ("gate", "out", "read"))
+        self.program = folder / "counts.py"
+        self.program.write_text(PROGRAM.format(gate=str(self.gate), out=str(self.out), read=str(self.read)))
+        self.settings = {"execution.checkpointing.dir": str(folder / "checkpoints")}
+        self.job = ""
+
+    def run(self, application: Application, parallelism: int = 1) -> None:
+        """Submit it, and wait for two checkpoints."""
+        done = application.client.firesteel(
+            *("run", "-d", "-t", "yarn-session", "-p", str(parallelism), str(self.program)),
+            more={**application.named(), **self.settings},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        (self.job,) = re.findall(r"JobID ([0-9a-f]{32})", done.stdout + done.stderr)
+        wait_until(
+            lambda: application.checkpoint(self.job) >= 2,
+            lambda: f"checkpoints are complete: {application.client.logs()}",
+            PATIENCE,
+        )
+
+    def lines(self) -> int:
+        """How many records were read so far, by all attempts."""
+        return len(self.read.read_text().splitlines()) if self.read.exists() else 0
+
+    def ends_right(self, application: Application) -> None:
+        """It ends, and each record counts once."""
+        self.gate.touch()
+        wait_until(
+            lambda: application.state(self.job) == "FINISHED",
+            lambda: f"the job ends: {application.client.logs()}",
+            PATIENCE,
+        )
+        self.is_exact()
+
+    def is_exact(self) -> None:
+        """Each record counts once."""
+        found = Counter(line for path in self.out.rglob("part-*") for line in path.read_text().splitlines())
+        expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
+        assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
+
+
+def _container(pid: int) -> str:
+    environment = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return next((one for one in environment if one.startswith("CONTAINER_ID=")), "")
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()

@@ -1,0 +1,249 @@
+"""TaskManager pods, on a stand-in of Kubernetes' API server. The servers' tests hold the same against a real one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ConfigurationError
+from firesteel.kubernetes.api import ApiError, JsonObject
+from firesteel.kubernetes.pods import CONTAINER
+from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
+from firesteel.runtime.slot.slot_main import slot_main
+from firesteel.testing import ManualClock, check_provider
+from firesteel_resourcemanager.kubernetes import KubernetesProvider
+from tests.kubernetes_stand_in import StandIn
+
+PODS = "/api/v1/namespaces/default/pods"
+SECRET = "a secret of the cluster, for workers"
+TEMPLATE = """
+apiVersion: v1
+kind: Pod
+metadata: {labels: {team: blue, app: theirs}, annotations: {note: kept}}
+spec:
+  priorityClassName: high
+  tolerations: [{key: theirs, operator: Exists}]
+  volumes: [{name: scratch, emptyDir: {}}]
+  securityContext: {runAsUser: 7}
+  containers:
+  - {name: side-car, image: other}
+  - name: flink-main-container
+    image: ignored
+    env: [{name: A, value: "1"}]
+    resources: {limits: {nvidia.com/gpu: 1, memory: 1Gi}}
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+"""
+
+
+def provider(server: StandIn, directory: Path, clock: Clock | None = None, **settings: str) -> KubernetesProvider:
+    given = {"kubernetes.cluster-id": "orders", "taskmanager.memory.process.size": "1728m", **settings}
+    made = Settings({key.replace("__", "."): value for key, value in given.items()})
+    context = ProviderContext(made, SECRET, clock or ManualClock(), directory, slot_main)
+    return KubernetesProvider(context, server)  # type: ignore[arg-type]
+
+
+def started(server: StandIn, directory: Path, clock: Clock | None = None, **settings: str) -> KubernetesProvider:
+    made = provider(server, directory, clock, **settings)
+    assert made.recover("http://10.0.0.1:8082") == []
+    return made
+
+
+def pod(server: StandIn, worker: str) -> JsonObject:
+    return server.objects[f"{PODS}/orders-taskmanager-{worker}"]
+
+
+def set_status(server: StandIn, worker: str, status: dict[str, Any]) -> None:
+    pod(server, worker)["status"] = status
+    server.tell()
+
+
+def test_it_keeps_the_contract(tmp_path: Path) -> None:
+    server = StandIn()
+
+    def kill(worker: str) -> None:
+        server.ask("DELETE", f"{PODS}/orders-taskmanager-{worker}")
+
+    check_provider(
+        lambda: provider(server, tmp_path), lambda worker: f"{PODS}/orders-taskmanager-{worker}" in server.objects, kill
+    )
+    assert server.objects == {}, "the Secret goes with the cluster"
+
+
+def test_a_pod_is_what_options_and_template_say(tmp_path: Path) -> None:
+    template = tmp_path / "pod.yaml"
+    template.write_text(TEMPLATE)
+    server = StandIn()
+    owner = {"metadata": {"name": "orders", "uid": "u-1"}}
+    server.objects["/apis/apps/v1/namespaces/default/deployments/orders"] = owner
+    prefix = "kubernetes.taskmanager"
+    made = started(
+        server, tmp_path, None,
+        **{
+            "kubernetes.pod-template-file.default": str(template), f"{prefix}.labels": "tier:fast",
+            f"{prefix}.node-selector": "disk:ssd", f"{prefix}.cpu.limit-factor": "2",
+            f"{prefix}.tolerations": "key:gpu,operator:Equal,value:yes,effect:NoSchedule;key:spot,operator:Exists",
+            "kubernetes.container.image.ref": "shop/firesteel:3", "kubernetes.container.image.pull-secrets": "hub",
+            "kubernetes.service-account": "streams", "kubernetes.env.secretKeyRef": "env:KEY,secret:s,key:k",
+            "kubernetes.secrets": "certificates:/certificates",
+        },
+    )  # fmt: skip
+    made.start_worker(WorkerSpec("worker-a", 3))
+    found = pod(server, "worker-a")
+    assert found["metadata"]["labels"] == {
+        "team": "blue", "tier": "fast", "app": "orders", "component": "taskmanager",
+        "type": "firesteel-native-kubernetes", "firesteel/worker": "worker-a",
+    }  # fmt: skip
+    assert found["metadata"]["annotations"] == {"note": "kept"}
+    assert found["metadata"]["ownerReferences"] == [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "orders", "uid": "u-1"}
+    ]
+    spec = found["spec"]
+    assert (spec["priorityClassName"], spec["nodeSelector"], spec["serviceAccountName"], spec["restartPolicy"]) == (
+        "high", {"disk": "ssd"}, "streams", "Never",
+    )  # fmt: skip
+    assert [one["key"] for one in spec["tolerations"]] == ["theirs", "gpu", "spot"]
+    assert spec["imagePullSecrets"] == [{"name": "hub"}]
+    assert spec["securityContext"]["runAsUser"] == 7
+    ours, other = spec["containers"]
+    assert (ours["name"], ours["image"], other["name"]) == (CONTAINER, "shop/firesteel:3", "side-car")
+    assert ours["resources"] == {
+        "requests": {"cpu": "3000m", "memory": "1728Mi"},
+        "limits": {"nvidia.com/gpu": 1, "cpu": "6000m", "memory": "1728Mi"},
+    }
+    assert [one["name"] for one in ours["env"]] == ["A", "KEY", "POD_IP", "POD_NAME", "FIRESTEEL_CONF_DIR"]
+    assert {"/scratch", "/certificates", "/etc/firesteel/given"} <= {one["mountPath"] for one in ours["volumeMounts"]}
+    assert "taskmanager.numberOfTaskSlots=3" in ours["args"]
+    assert "taskmanager.resource-id=worker-a" in ours["args"]
+    assert SECRET not in json.dumps(found)
+    made.close()
+
+
+def test_pods_get_settings_and_secret_by_a_secret(tmp_path: Path) -> None:
+    server = StandIn()
+    made = started(server, tmp_path, None, **{"heartbeat.interval": "7 s", "firesteel.rest.token-file": "/etc/token"})
+    data = server.objects["/api/v1/namespaces/default/secrets/orders-taskmanager"]["data"]
+    files = {name: base64.b64decode(text).decode() for name, text in data.items()}
+    assert files["cluster-secret"] == SECRET
+    settings = Settings(json.loads(files["config.yaml"]))
+    assert settings.check() == []
+    plain = settings.to_plain()
+    assert (plain["heartbeat.interval"], plain["firesteel.resourcemanager.address"]) == ("7 s", "10.0.0.1:8082")
+    assert "firesteel.rest.token-file" not in plain
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            {"phase": "Failed", "containerStatuses": [
+                {"name": CONTAINER, "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137, "message": ""}}}]},
+            "OOMKilled (exit code 137)",
+        ),
+        (
+            {"phase": "Failed", "containerStatuses": [
+                {"name": CONTAINER, "state": {"terminated": {"reason": "Error", "exitCode": 2,
+                                                             "message": "x\nno memory\n"}}}]},
+            "Error (exit code 2): no memory",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+            "Evicted: The node was low on resource: memory.",
+        ),
+    ],
+)  # fmt: skip
+def test_how_a_pod_has_ended_is_the_cause(status: dict[str, Any], said: str, tmp_path: Path) -> None:
+    server = StandIn()
+    made = started(server, tmp_path)
+    made.start_worker(WorkerSpec("a", 1))
+    assert made.ended_workers() == []
+    set_status(server, "a", status)
+    assert made.ended_workers() == [("a", said)]
+    assert made.ended_workers() == []
+    assert not [path for path in server.objects if path.startswith(PODS)], "the pod is removed"
+    made.close()
+
+
+def test_why_pods_do_not_run(tmp_path: Path) -> None:
+    server = StandIn()
+    made = started(server, tmp_path)
+    for name in ("a", "b", "c"):
+        made.start_worker(WorkerSpec(name, 1))
+    message = "0/3 nodes are available: 3 Insufficient cpu."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    set_status(server, "a", {"phase": "Pending", "conditions": [condition]})
+    pulling = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "no:1"'}
+    set_status(server, "b", {"phase": "Pending", "containerStatuses": [{"state": {"waiting": pulling}}]})
+    creating = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+    set_status(server, "c", {"phase": "Pending", "containerStatuses": [creating]})
+    assert made.waiting_workers() == {
+        "a": f"pod orders-taskmanager-a: Unschedulable: {message}",
+        "b": 'pod orders-taskmanager-b: ImagePullBackOff: Back-off pulling image "no:1"',
+    }
+    made.close()
+
+
+def test_a_pod_that_is_refused_is_no_worker(tmp_path: Path) -> None:
+    server = StandIn()
+    made = started(server, tmp_path)
+
+    def quota(method: str, path: str) -> str:
+        if method == "POST":
+            raise ApiError("exceeded quota: pods", 403, "Forbidden")
+        return ""
+
+    server.fault = quota
+    with pytest.raises(WorkerError, match="The pod of worker a is refused: exceeded quota"):
+        made.start_worker(WorkerSpec("a", 1))
+    server.fault = lambda method, path: ""
+    made.start_worker(WorkerSpec("a", 1))
+    assert pod(server, "a")
+    made.close()
+
+
+def test_a_pod_that_nobody_knows_is_removed(tmp_path: Path) -> None:
+    """One that was made without an answer, or by a ResourceManager that leads no more."""
+    clock, server = ManualClock(), StandIn()
+    made = started(server, tmp_path, clock)
+    stray = {"metadata": {"name": "orders-taskmanager-x", "labels": {"firesteel/worker": "x"}}}
+    server.ask("POST", PODS, stray)
+    assert made.ended_workers() == []
+    assert not [path for path in server.objects if path.startswith(PODS)]
+    made.close()
+
+
+def test_a_pod_that_is_deleted_before_anybody_has_seen_it(tmp_path: Path) -> None:
+    clock, server = ManualClock(), StandIn()
+    made = started(server, tmp_path, clock)
+    made.start_worker(WorkerSpec("a", 1))
+    del server.objects[f"{PODS}/orders-taskmanager-a"]
+    server.tell()
+    assert made.ended_workers() == []
+    clock.advance(15)
+    assert made.ended_workers() == [("a", "its pod was deleted")]
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"taskmanager.memory.process.size": ""}, "memory of the TaskManager is not configured"),
+        ({"kubernetes.pod-template-file.taskmanager": "/nowhere"}, "the pod template /nowhere can't be read"),
+        ({"kubernetes.taskmanager.tolerations": "spot"}, "kubernetes.taskmanager.tolerations: 'spot' is not"),
+        ({"kubernetes.env.secretKeyRef": "env:A,secret:b"}, "not of the form env:NAME,secret:SECRET,key:KEY"),
+        ({"kubernetes.cluster-id": "A"}, "kubernetes.cluster-id: 'A' can't be the name"),
+    ],
+)
+def test_wrong_options_are_named(settings: dict[str, str], said: str, tmp_path: Path) -> None:
+    given = {"kubernetes.cluster-id": "orders", "taskmanager.memory.process.size": "1728m", **settings}
+    context = ProviderContext(
+        Settings({key: value for key, value in given.items() if value}), SECRET, ManualClock(), tmp_path, slot_main
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        KubernetesProvider(context)

@@ -1,0 +1,77 @@
+"""The provider ``yarn``: nodes that get no more TaskManagers, ids of workers, how containers have ended."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.clock import SystemClock
+from firesteel.protocol.provider import ProviderContext, WorkerError
+from firesteel.runtime.slot.slot_main import slot_main
+from firesteel.yarn.launch import Launch
+from firesteel_resourcemanager import yarn
+from firesteel_resourcemanager.shell import _new_worker_id
+from firesteel_resourcemanager.yarn import FailingNodes, YarnProvider
+
+
+def test_a_node_that_fails_again_and_again_is_left_out_for_a_while() -> None:
+    nodes = FailingNodes(most=3, seconds=100.0)
+    nodes.failed("a:1", 0.0)
+    nodes.failed("a:1", 1.0)
+    nodes.failed("b:1", 1.0)
+    assert nodes.changes(1.0) == ([], [])
+    nodes.failed("a:2", 2.0)  # another NodeManager of the same host
+    assert nodes.changes(2.0) == (["a"], [])
+    assert nodes.changes(3.0) == ([], []), "said once"
+    nodes.failed("b:1", 102.0)
+    nodes.failed("b:1", 102.0)
+    assert nodes.changes(102.0) == ([], ["a"]), "what was long ago does not count, and a may be tried again"
+    nodes.failed("b:1", 103.0)
+    assert nodes.changes(103.0) == (["b"], [])
+
+
+def test_no_number_of_failures_excludes_a_node_where_none_is_set() -> None:
+    nodes = FailingNodes(most=0, seconds=100.0)
+    for _ in range(9):
+        nodes.failed("a:1", 0.0)
+    assert nodes.changes(0.0) == ([], [])
+
+
+def test_ids_of_workers_are_numbers_that_come_back() -> None:
+    for worker in (_new_worker_id(), "worker-000000000000", "worker-ffffffffffff"):
+        number = yarn._number(worker)
+        assert 0 < number < 1 << 63
+        assert yarn._worker(str(number)) == worker
+    for wrong in ("w", "worker-", "worker-xyz", "worker-../0"):
+        with pytest.raises(WorkerError, match="not an id"):
+            yarn._number(wrong)
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> YarnProvider:
+    settings = Settings({"taskmanager.memory.process.size": "1728m"})
+    made = YarnProvider(ProviderContext(settings, "s", SystemClock(), tmp_path, slot_main), tmp_path)
+    made._launch = Launch("python3", megabytes=1728)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            -104,
+            r"taskmanager\.memory\.process\.size is 1728 MiB.*raise it.*jvm-overhead\.min \(192 MiB\).*YARN says: why",
+        ),
+        (-102, r"c on n:1 has ended with -102: it was preempted.*: why"),
+        (137, r"has ended with 137: it was killed \(SIGKILL\): why"),
+        (5, r"has ended with 5: why"),
+    ],
+)
+def test_how_a_container_has_ended_is_told(provider: YarnProvider, code: int, said: str) -> None:
+    found = provider._told(["ended", str(yarn._number("worker-00000000000a")), "c", "n:1", str(code), "why"])
+    assert found is not None
+    assert found[0] == "worker-00000000000a"
+    assert re.search(said, found[1]), found[1]
