@@ -195,7 +195,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     def load(self, archive: Path) -> None:
         """Import a docker-archive into its containerd."""
         self.inside("ctr", "-a", f"{self.sockets}/containerd.sock", "-n", "k8s.io", "images", "import", str(archive),
-                    timeout=600)  # fmt: skip
+                    timeout=1500)  # fmt: skip
 
     def signal(self, program: str, number: signal.Signals) -> None:
         """Send a signal to one of its programs; one that ends is started again."""
