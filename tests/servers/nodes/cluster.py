@@ -15,17 +15,18 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.servers.kubernetes.server import API_SERVER, CONTROLLERS, ETCD, SCHEDULER, ControlPlane
 from tests.servers.nodes.images import image_of_program
+from tests.servers.nodes.names import NameServer
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
 PAUSE = "docker.io/firesteel-test/pause:1"
-COREDNS = "docker.io/firesteel-test/coredns:1"
 PATIENCE = 300.0
 _CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -194,7 +195,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     def load(self, archive: Path) -> None:
         """Import a docker-archive into its containerd."""
         self.inside("ctr", "-a", f"{self.sockets}/containerd.sock", "-n", "k8s.io", "images", "import", str(archive),
-                    timeout=600)  # fmt: skip
+                    timeout=1500)  # fmt: skip
 
     def signal(self, program: str, number: signal.Signals) -> None:
         """Send a signal to one of its programs; one that ends is started again."""
@@ -287,22 +288,23 @@ class KubernetesCluster:
     Args:
         programs: folder of Kubernetes' programs and etcd.
         pause: program of the pods' first process.
-        coredns: program of the name server; none: pods find no names.
 
     Attributes:
         folder: all that it has.
         nodes: that were started.
         control: its control plane.
+        names: its name server.
         kubeconfig: of its administrator.
     """
 
-    def __init__(self, programs: Path, pause: Path, coredns: Path | None) -> None:
-        self.programs, self._coredns = programs, coredns
+    def __init__(self, programs: Path, pause: Path) -> None:
+        self.programs = programs
         self.name = f"fsk{secrets.token_hex(3)}"
         self.folder = Path(tempfile.mkdtemp(prefix="nodes"))
         self.folder.chmod(0o755)
         self.net = _free_network()
-        self.services, self.dns = f"{self.net}.4.0/24", f"{self.net}.4.10"
+        self.services, self.dns = f"{self.net}.4.0/24", f"{self.net}.0.1"
+        self.names: NameServer | None = None
         self.nodes: list[Node] = []
         self._make_keys()
         (self.folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
@@ -316,17 +318,16 @@ class KubernetesCluster:
 
     def start(self, nodes: int = 1) -> None:
         """All nodes are Ready and names are found at the return."""
-        self.add_node(self.control.start)
+        self.add_node(self._start_control)
         for _ in range(nodes - 1):
             self.add_node()
         for node in self.nodes:
             self.wait_ready(node)
-        if self._coredns is not None:
-            archive = self.folder / "coredns.tar"
-            image_of_program(archive, COREDNS, self._coredns)
-            self.nodes[0].load(archive)
-            self.apply((HERE / "dns.yaml").read_text().replace("@DNS@", self.dns))
-            self.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+
+    def _start_control(self) -> None:
+        self.control.start()
+        self.names = NameServer(self.dns, lambda path: self.control.ask("GET", path))
+        self.names.start()
 
     def add_node(self, before: Callable[[], None] = lambda: None) -> Node:
         """Begin one more.
@@ -409,13 +410,15 @@ spec:
 
     def load(self, archive: Path) -> None:
         """Import an image into all nodes."""
-        for node in self.nodes:
-            node.load(archive)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.load(archive), self.nodes))
 
     def close(self) -> None:
         """End everything, and remove it."""
         for node in reversed(self.nodes):
             node.end()
+        if self.names is not None:
+            self.names.close()
         self.control.close()
         shutil.rmtree(self.folder)
 

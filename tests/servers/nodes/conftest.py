@@ -43,16 +43,15 @@ def helm() -> Path:
 
 @pytest.fixture(scope="session")
 def bare_cluster(request: pytest.FixtureRequest) -> Iterator[KubernetesCluster]:
-    """Two nodes, and nothing on them but CoreDNS and a storage class."""
+    """Two nodes, and nothing on them but a storage class."""
     pause = _ensured(HERE / "ensure-node.sh")
     if why := impossible():
         pytest.skip(why)
-    programs, dns = _ensured(ENSURE_KUBERNETES), _ensured(HERE / "ensure-dns.sh")
-    cluster = KubernetesCluster(programs, pause, dns)
+    cluster = KubernetesCluster(_ensured(ENSURE_KUBERNETES), pause)
     try:
         began = time.monotonic()
         cluster.start(2)
-        tell(request, f"Kubernetes with two nodes and CoreDNS was ready after {time.monotonic() - began:.1f} s")
+        tell(request, f"Kubernetes with two nodes was ready after {time.monotonic() - began:.1f} s")
         cluster.make_volumes()
         yield cluster
     finally:

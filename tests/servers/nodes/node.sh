@@ -9,6 +9,9 @@ for directory in /var/lib/kubelet /var/log/pods /var/log/containers /var/lib/cni
     mount --bind "$own" "$directory"
 done
 mount --make-rshared /var/lib/kubelet
+# Images are large and unpacked anew for each node: in memory that is quick, and gone with the node.
+mkdir -p "$FOLDER/containerd"
+mount -t tmpfs -o size=8g tmpfs "$FOLDER/containerd"
 echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables
 cd "$FOLDER" || exit 1

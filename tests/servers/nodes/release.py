@@ -93,6 +93,13 @@ class Release:
         found = self.pods(component)
         return sorted(one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"])
 
+    def leader(self, component: str) -> str:
+        """The pod that leads, where leaders are elected; else the first one."""
+        leases = self.get("leases")["items"]
+        name = "jobmaster-host" if component == "jobmaster" else component
+        holders = " ".join(one["spec"].get("holderIdentity") or "" for one in leases if name in one["metadata"]["name"])
+        return next((pod for pod in self.names(component) if pod in holders), self.names(component)[0])
+
     def ready(self, component: str) -> list[str]:
         """Pods of it that are Ready, by their uids."""
         found = []
@@ -113,15 +120,19 @@ class Release:
             f"{count} pods of the {component} are Ready",
         )
 
-    def kill(self, component: str) -> None:
-        """kill -9 of the first process of one of its containers; Kubernetes starts the container again."""
-        pod = self.names(component)[0]
-        before = self.restarts(pod)
+    def process_of(self, pod: str) -> int:
+        """The first process of its container, as the pod numbers it."""
         named = "case $(tr '\\0' ' ' <$p/cmdline) in *bin/firesteel-*) echo ${p#/proc/};; esac"
         script = f"for p in /proc/[0-9]*; do {named}; done"
         found = self.kubectl("exec", pod, "-c", "firesteel", "--", "sh", "-c", script).stdout.split()
-        assert found, f"no service runs in {pod}"
-        self.kubectl("exec", pod, "-c", "firesteel", "--", "sh", "-c", f"kill -9 {min(map(int, found))}", check=False)
+        assert len(found) > 1, f"no service runs in {pod}"  # the shell has these words, too
+        return min(map(int, found))
+
+    def kill(self, component: str) -> None:
+        """kill -9 of the first process of one of its containers; Kubernetes starts the container again."""
+        pod = self.names(component)[0]
+        before, process = self.restarts(pod), self.process_of(pod)
+        self.kubectl("exec", pod, "-c", "firesteel", "--", "sh", "-c", f"kill -9 {process}", check=False)
         until(lambda: self.restarts(pod) > before, f"the container of {pod} is started again")
 
     def delete_pod(self, component: str, *options: str) -> None:

@@ -96,6 +96,18 @@ def test_the_cluster_works(release: Release) -> None:
     assert "<html" in page.stdout.lower(), page
 
 
+def test_a_node_is_lost(release: Release, job: Counting) -> None:
+    """The TaskManager on it is given up, and its job goes on with another one."""
+    second = release.cluster.nodes[1]
+    assert second.name in {one["spec"]["nodeName"] for one in release.pods("taskmanager")}
+    with second.cut_off():
+        release.cluster.wait_ready(second, ready=False)
+        job.goes_on()
+        release.wait_ready("taskmanager", 2)
+    release.cluster.wait_ready(second)
+    release.wait_ready("taskmanager", 2)
+
+
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_pod_is_deleted(release: Release, job: Counting, component: str, request: pytest.FixtureRequest) -> None:
     began = time.monotonic()
@@ -157,12 +169,15 @@ def test_pods_are_evicted(release: Release, job: Counting) -> None:
         job.goes_on()
 
 
-def test_a_taskmanager_takes_more_memory_than_it_may(release: Release, job: Counting) -> None:
+def test_a_taskmanager_is_killed_for_its_memory(release: Release, job: Counting) -> None:
     name = release.names("taskmanager")[0]
     before = release.restarts(name)
-    script = "held = [b'x' * (1 << 20) for _ in range(4000)]"
+    service = release.process_of(name)
+    script = f"open('/proc/{service}/oom_score_adj', 'w').write('1000')\nheld = [b'x' * (1 << 20) for _ in range(4000)]"
     release.kubectl("exec", name, "-c", "firesteel", "--", "python3", "-c", script, check=False)
-    until(lambda: release.restarts(name) >= before, "Kubernetes has looked")
+    until(lambda: release.restarts(name) > before, "Kubernetes starts the container again")
+    (status,) = release.get("pod", name)["status"]["containerStatuses"]
+    assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
     release.wait_ready("taskmanager", 2)
     job.goes_on()
 
@@ -173,18 +188,6 @@ def test_the_api_server_and_etcd_stand_still_for_a_minute(release: Release, job:
     for component in COMPONENTS:
         release.wait_ready(component, 2 if component == "taskmanager" else 1)
     job.goes_on()
-
-
-def test_a_node_is_lost(release: Release, job: Counting) -> None:
-    """The TaskManager on it is given up, and its job goes on with another one."""
-    second = release.cluster.nodes[1]
-    assert second.name in {one["spec"]["nodeName"] for one in release.pods("taskmanager")}
-    with second.cut_off():
-        release.cluster.wait_ready(second, ready=False)
-        job.goes_on()
-        release.wait_ready("taskmanager", 2)
-    release.cluster.wait_ready(second)
-    release.wait_ready("taskmanager", 2)
 
 
 def test_nothing_is_left(cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path) -> None:
@@ -203,3 +206,36 @@ def test_nothing_is_left(cluster: KubernetesCluster, store: Store, helm: Path, t
         ]
 
     until(lambda: not left(), "nothing of it is left")
+
+
+def test_leaders_die_where_others_stand_by(
+    cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """High availability on Kubernetes: two pods of each kind, without a volume."""
+    twice = {"cpu": SMALL, "replicas": 2}
+    available = {"highAvailability": {"type": "kubernetes", "storageDir": f"s3://{BUCKET}/ha"}}
+    coordinators = {"dispatcher": twice, "resourceManager": twice, "jobMaster": twice}
+    made = Release(cluster, helm, tmp_path, values(**available, **coordinators), name="pairs")
+    store.credentials(made.name)
+    made.install()
+    try:
+        made.wait_slots(2)
+        job = Counting(made, store)
+        assert {made.rest("GET", "/overview")[0] for _ in range(20)} == {200}, "those that stand by hand on"
+        for component in COMPONENTS:
+            leader = made.leader(component)
+            began = time.monotonic()
+            made.kubectl("delete", "pod", leader, timeout=120)
+            tell(request, f"{component}, leader's pod deleted to records flowing: {job.flows_after(began):.1f} s")
+            made.wait_ready(component, 2)
+            job.goes_on()
+        job.stop()
+        account = f"system:serviceaccount:{made.name}:{made.full}-taskmanager"
+        for verb, what, answer in (("get", "leases", "yes"), ("update", "leases", "no"), ("get", "secrets", "no")):
+            asked = made.kubectl("auth", "can-i", verb, what, "--as", account, check=False)
+            assert asked.stdout.strip() == answer, (verb, what)
+    except BaseException:
+        print(made.state())
+        raise
+    finally:
+        made.helm("uninstall", made.name, "--wait", check=False)
