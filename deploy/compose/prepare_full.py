@@ -72,9 +72,7 @@ def main() -> int:
         return 1
     SETTINGS.touch(mode=0o600)
     SETTINGS.write_text(script(settings(endpoint, user, password)))
-    print(
-        f"the bucket {BUCKET} is there: for checkpoints and archives; metrics, traces and logs go to the collector"
-    )
+    print(f"the bucket {BUCKET} is there: for checkpoints and archives; metrics, traces and logs go to the collector")
     return 0
 
 
