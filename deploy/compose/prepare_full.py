@@ -26,6 +26,7 @@ def settings(endpoint: str, user: str, password: str) -> dict[str, str]:
         "traces.reporters": "otel",
         "firesteel.logs.reporters": "otel",
         "execution.checkpointing.dir": f"s3://{BUCKET}/firesteel",
+        "jobmanager.archive.fs.dir": f"s3://{BUCKET}/archives",
         "s3.endpoint": endpoint,
         "s3.access-key": user,
         "s3.secret-key": password,
@@ -71,7 +72,7 @@ def main() -> int:
         return 1
     SETTINGS.touch(mode=0o600)
     SETTINGS.write_text(script(settings(endpoint, user, password)))
-    print(f"the bucket {BUCKET} is there; checkpoints go to it, and metrics, traces and logs to the collector")
+    print(f"the bucket {BUCKET} is there: for checkpoints and archives; metrics, traces and logs go to the collector")
     return 0
 
 

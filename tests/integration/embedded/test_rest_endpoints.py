@@ -353,6 +353,21 @@ env.execute("uploaded")
 """
 
 
+WHEEL = """
+import sys
+from firesteel.datastream import StreamExecutionEnvironment
+from sums import twice
+
+def run():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([int(sys.argv[1])]).map(twice).print()
+    env.execute(f"sums of {sys.argv[1]}")
+
+def other():
+    raise SystemExit("nobody wants this one")
+"""
+
+
 def archive(**files: str) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as packed:
@@ -398,6 +413,31 @@ def programs(world: World, faults: Faults) -> None:
     faults.expect("a malformed field", unknown[0] == 400 and b"parallelism" in unknown[1], unknown)
     done(world, faults, "DELETE", "/jars/:jarid", where)
     faults.expect("it is gone", world.call("DELETE", where)[0] == 400)
+    wheels(world, faults)
+
+
+def wheels(world: World, faults: Faults) -> None:
+    """A wheel is a program, too: its console scripts are what can be run."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        packed.writestr("sums/__init__.py", "def twice(x): return 2 * x\n")
+        packed.writestr("sums/main.py", WHEEL)
+        scripts = "[console_scripts]\nother = sums.main:other\nsums = sums.main:run\n"
+        packed.writestr("sums-1.2.dist-info/entry_points.txt", scripts)
+    status, answer = world.upload("sums-1.2-py3-none-any.whl", content.getvalue())
+    faults.expect("a wheel", (status, answer.get("status")) == (200, "success"), answer)
+    (listed,) = world.get("/jars")["files"]
+    entries = [one["name"] for one in listed["entry"]]
+    faults.expect("its scripts", entries == ["sums.main:other", "sums.main:run"], listed)
+    where = f"/jars/{listed['id']}"
+    status, body, _ = world.call("POST", f"{where}/run", {})
+    faults.expect("which one", status == 400 and b"sums.main:other, sums.main:run" in body, body)
+    order = {"entryClass": "sums.main:run", "programArgsList": ["7"], "jobId": "cd" * 16}
+    answer = done(world, faults, "POST", "/jars/:jarid/run", f"{where}/run", order)
+    faults.expect("its job", answer.get("jobid") == "cd" * 16, answer)
+    until(lambda: world.get(f"/jobs/{'cd' * 16}/status")["status"] == "FINISHED", "the job of the wheel")
+    faults.expect("its name", world.get(f"/jobs/{'cd' * 16}")["name"] == "sums of 7")
+    done(world, faults, "DELETE", "/jars/:jarid", where)
 
 
 HARMFUL = {("DELETE", "/cluster"), ("PATCH", "/jobs/{job_id}"), ("GET", "/jobs/{job_id}/yarn-cancel")}

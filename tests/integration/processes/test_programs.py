@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
+from tests.integration.processes.cluster import BIN, Cluster, running_cluster, wait_until
 
 pytestmark = pytest.mark.timeout(400)
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -125,6 +127,49 @@ def test_the_logs_of_jobmasters_and_executors_stay_beside_those_of_their_service
     executors = [log for folder in folders for log in folder.glob(f"executor-{socket.gethostname()}-*.log")]
     assert len(executors) == len([one for one in cluster.services if one.name == "taskmanager"])
     assert not list(cluster.run_root.glob("*/jobmasters/*.log"))
+
+
+LOGS = """
+import logging
+
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+
+
+def note(i):
+    logging.getLogger("of.the.job").warning("seen %d", i)
+    return i
+
+
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(5))
+env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").map(note).filter(lambda i: i < 0).print()
+env.execute("notes")
+"""
+
+
+def test_logs_are_followed_until_nobody_wants_more(cluster: Cluster) -> None:
+    code, out, errors = run(cluster, "notes", LOGS, "-d")
+    assert code == 0, out + errors
+    job = out.split("JobID ")[1].split()[0]
+    wait_until(lambda: "taskmanager-" in cluster.firesteel("logs", "--list", job).stdout, "the log is listed")
+    following = subprocess.Popen(
+        [*cluster.client_prefix, str(BIN / "firesteel"), "logs", "-f", "-n", "0", job],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cluster.environment(), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert following.stdout is not None
+        numbers: list[int] = []
+        for line in following.stdout:
+            if "of.the.job" in line:
+                numbers.append(int(line.rpartition("seen ")[2]))
+            if len(numbers) == 4:
+                break
+        assert numbers == list(range(numbers[0], numbers[0] + 4)), "each line comes, and once"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(30) == 130
+    finally:
+        following.kill()
+        following.communicate()
+        assert cluster.firesteel("cancel", job).returncode == 0
 
 
 def test_jobs_use_one_cluster_side_by_side(cluster: Cluster) -> None:

@@ -326,6 +326,33 @@ def test_where_nothing_runs_there_is_nothing_to_stop(home: Home) -> None:
     )
 
 
+def test_a_history_server_is_started_and_stopped(home: Home) -> None:
+    archives, (port,) = home.folder / "archives", free_ports(1)
+    code, said = home.run("historyserver.sh", "start", "-D", f"historyserver.web.port={port}")
+    assert code == 1
+    assert any("historyserver.archive.fs.dir is not set" in line for line in said), said
+    assert (
+        said[-1] == f"historyserver.sh: the history server did not start on host {here()}; the logs are in {home.logs}."
+    )
+    with (home.conf / "config.yaml").open("a") as file:
+        file.write(f"historyserver.archive.fs.dir: {archives}\nhistoryserver.web.port: {port}\n")
+    code, said = home.run("historyserver.sh", "start")
+    assert (code, said[-1]) == (0, f"Starting historyserver on host {here()}."), said
+    (process,) = home.pid_files().values()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/jobs/overview", timeout=PATIENCE) as answer:
+        assert json.load(answer) == {"jobs": []}
+    assert home.run("historyserver.sh", "start") == (
+        0, [f"The historyserver (process {process.pid}) is already running on host {here()}."],
+    )  # fmt: skip
+    code, said = home.run("historyserver.sh", "stop")
+    assert (code, said) == (0, [f"Stopping historyserver (process {process.pid}) on host {here()}."])
+    assert home.run("historyserver.sh", "stop") == (0, [f"There is no history server to stop on host {here()}."])
+    code, said = home.run("historyserver.sh")
+    assert code != 0
+    assert "start|start-foreground|stop" in said[-1]
+    assert not home.left()
+
+
 def test_a_taken_port_is_one_sentence_and_nothing_stays_behind(home: Home) -> None:
     with socket.create_server(("127.0.0.1", home.rpc)):
         code, said = home.run("start-cluster.sh")

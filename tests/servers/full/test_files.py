@@ -13,7 +13,7 @@ import pytest
 from tests.servers.compose_cluster import ROOT, SERVICES, command
 
 FULL = ROOT / "deploy" / "compose" / "full"
-FULL_ONLY = {"prepare", "minio", "kafka", "prometheus", "grafana", "collector", "jaeger"}
+FULL_ONLY = {"prepare", "historyserver", "minio", "kafka", "prometheus", "grafana", "collector", "jaeger"}
 pytestmark = pytest.mark.may_skip(reason="a machine where no Docker engine, or no Prometheus, can be had")
 
 
@@ -32,7 +32,7 @@ def test_without_the_profile_there_is_the_core(engine: None, tmp_path: Path) -> 
 
 
 def test_the_profile_has_all_and_images_can_be_others(engine: None, tmp_path: Path) -> None:
-    others = FULL_ONLY - {"prepare"}
+    others = FULL_ONLY - {"prepare", "historyserver"}
     images = {f"FIRESTEEL_{name.upper()}_IMAGE": f"mine/{name}:1" for name in others}
     found = services(tmp_path, "full", **images)
     assert set(found) == {"secret", *SERVICES, *FULL_ONLY}

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.may_skip(reason="a machine where no Docker engine, no Go or no Prometheus can be had"),
 ]
-STARTED = ("minio", "prometheus", "collector", "prepare", *SERVICES)
+STARTED = ("minio", "prometheus", "collector", "prepare", "historyserver", *SERVICES)
 """Kafka, Grafana and Jaeger are only to be had as public images."""
 NUMBERS, KEYS = 60_000, 50
 PROGRAM = """
@@ -100,7 +100,7 @@ def full(engine: None, image: str, minio_program: Path, prometheus: Path) -> Ite
             Path(__file__).parent / "receiver.py",
         ),
     }
-    ports = dict(zip(("PROMETHEUS", "MINIO"), free_ports(2), strict=True))
+    ports = dict(zip(("PROMETHEUS", "MINIO", "HISTORY"), free_ports(3), strict=True))
     cluster = ComposeCluster(
         image,
         {**OPTIONS, "execution.checkpointing.interval": "500 ms", "restart-strategy.type": "fixed-delay",
@@ -208,6 +208,8 @@ def test_everything_is_filled(full: ComposeCluster) -> None:
     assert set(seen()["/v1/metrics"]) == {"orders"}, "Prometheus reads the others"
     until(lambda: {part for parts in seen().get("/v1/logs", {}).values() for part in parts} >= set(SERVICES), "logs")
     job.ends_exactly()
+    history = f"http://127.0.0.1:{full.ports['HISTORY']}/jobs/{job.job}"
+    until(lambda: (asked(history) or {}).get("state") == "FINISHED", "the history server shows it")
 
 
 def test_output_is_exact_whatever_happens_to_services(full: ComposeCluster) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import rich.console
+
+from firesteel.client.cli.top import _table
 from firesteel.client.cli.top_table import HEADER, JobRows, VertexRow, lines
 
 VERTEX = {"id": "v1", "name": "Map -> Sink", "status": "RUNNING", "parallelism": 2, "tasks": {"RUNNING": 1}}
@@ -77,3 +81,27 @@ def test_names_are_cut_to_the_terminal_and_columns_stand_below_each_other() -> N
     assert first.index("RUNNING") == second.index("RUNNING") == head.index("STATE")
     assert "n" * 200 in lines([job])[2]
     assert lines([]) == ["No running jobs."]
+
+
+def test_the_live_table_cuts_names_and_no_figures() -> None:
+    """In a terminal of 80 columns."""
+    row = VertexRow.of(
+        {**VERTEX, "name": "sum per customer -> odd ones -> Sink: Print to Std. Out"},
+        metrics(
+            numRecordsInPerSecond=(1.0, 4.0, 408.0),
+            numRecordsOutPerSecond=(0.0, 2000.0, 2345.6),
+            busyTimeMsPerSecond=(0.0, 1000.0, 1000.0),
+            backPressuredTimeMsPerSecond=(0.0, 250.0, 1600.0),
+            currentInputWatermark=(2_000, 2_000, 0),
+        ),
+        100_000,
+    )
+    job = JobRows.of(DETAILS, None, 0, [row])
+    screen = rich.console.Console(width=80, file=io.StringIO())
+    screen.print(_table([job], ""))
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    head, line = (next(one for one in shown.splitlines() if part in one) for part in ("VERTEX", "customer"))
+    assert head.split() == " ".join(HEADER).split()
+    assert "…" in line
+    assert line.split()[-7:] == ["RUNNING", "1/2", "408", "2,346", "100%", "25%", "0:01:38"]
+    assert max(map(len, shown.splitlines())) <= 80

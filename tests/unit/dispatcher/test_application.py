@@ -209,6 +209,13 @@ def test_programs_that_can_be_run(tmp_path: Path) -> None:
         archive.writestr("w-1.dist-info/entry_points.txt", "[console_scripts]\nw = w:go\n")
     with zipfile.ZipFile(empty, "w") as archive:
         archive.writestr("m.py", "")
+    several = tmp_path / "v-1-py3-none-any.whl"
+    with zipfile.ZipFile(several, "w") as archive:
+        archive.writestr("v.py", "")
+        archive.writestr("v-1.dist-info/entry_points.txt", "[console_scripts]\na = v:a\nb = v:b\n")
+    with pytest.raises(ConfigurationError, match=r"several console scripts.*v:a, v:b"):
+        check_program(several)
+    check_program(several, "v:b")
     check_program(tmp_path / "p.py")
     check_program(wheel)
     check_program(empty, "m")

@@ -264,7 +264,7 @@ def test_what_is_dropped_before_a_function_raises_is_counted() -> None:
     def broken(value: int) -> int:
         raise LookupError(value)
 
-    plan, _ = with_output(line(spec(FILTER, lambda n: n > 2, name="large"), spec(MAP, broken, name="broken")))
+    plan, _ = with_output(line(spec(FILTER, lambda n: n > 2, name="large"), spec(FILTER, broken, name="broken")))
     with pytest.raises(LookupError):
         run(plan, [1, 2, 3, 4])
     assert plan.operators[0].fewer == 2
@@ -284,3 +284,16 @@ def test_consumers_and_branches_are_counted_where_they_read() -> None:
     run(plan, [1, 2, 3])
     assert plan.flows() == [("head", 3, 3), ("large", 3, 2), ("Sink: all", 3, 0)]
     assert out.values == [2, 3]
+
+
+def test_a_filter_in_front_of_functions_of_one_result_need_not_count() -> None:
+    chain = line(
+        spec(MAP, lambda n: n, name="first"),
+        spec(FILTER, lambda n: n % 2 == 0, name="even"),
+        spec(MAP, lambda n: -n, name="last"),
+    )
+    plan, _ = with_output(chain)
+    run(plan, list(range(10)))
+    assert plan.flows() == [("first", 10, 10), ("even", 10, 5), ("last", 5, 5)]
+    assert [operator.counts for operator in plan.operators] == [True, False, False]
+    assert plan.operators[1].fewer == 0, "counting would cost something for each record"

@@ -73,7 +73,8 @@ class Archiver:
                 return
 
     async def _write(self, place: ArchivePlace, job_id: str, archive: Archive) -> None:
-        made = JobArchive(job_id, int(archive.get("end-time", 0)), archive, environment(), self._config)
+        shown = {**archive, "config": Settings(archive.get("config", {})).to_shown()}  # others read it, and copy it
+        made = JobArchive(job_id, int(archive.get("end-time", 0)), shown, environment(), self._config)
         content = await asyncio.to_thread(made.encode)
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:

@@ -369,8 +369,7 @@ class _Run:
                 settings["python.files"] = ",".join(filter(None, files))
             entry = None if order.entry == MAIN else order.entry
             if entry is None and self._path.suffix != ".py" and self._path.is_file():
-                entries = entries_of(self._path)
-                entry = next((one for one in entries if one != MAIN), None) if MAIN not in entries else None
+                entry = default_entry(self._path)
             plain = {
                 "program": str(self._path),
                 "entry": entry,
@@ -588,7 +587,7 @@ def check_program(path: Path, entry: str | None = None) -> None:
     if not path.name.lower().endswith(SUFFIXES):
         raise ConfigurationError(f"{path} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
     _check(path)
-    if entry is None and path.suffix != ".py" and not entries_of(path):
+    if entry is None and path.suffix != ".py" and default_entry(path) is None and not entries_of(path):
         raise ConfigurationError(
             f"{path.name} has neither a __main__.py nor a console script: say which module of it is to be run"
         )
@@ -612,6 +611,24 @@ def _check(path: Path) -> None:
             "holds Java classes, which nobody here can run" if any(n.endswith(".class") for n in names) else "is empty"
         )
         raise ConfigurationError(f"{path.name} {what}: upload a .py, .zip or .whl with a program of Python")
+
+
+def default_entry(program: Path) -> str | None:
+    """What of an archive is run where nobody says: None = its ``__main__``, else its only console script.
+
+    Raises:
+        ConfigurationError: it has several.
+        zipfile.BadZipFile: it is no archive.
+    """
+    found = entries_of(program)
+    if MAIN in found or not found:
+        return None
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"{program.name} has several console scripts, so say which one is to be run (entry-class): "
+            + ", ".join(found)
+        )
+    return found[0]
 
 
 def entries_of(program: Path) -> list[str]:

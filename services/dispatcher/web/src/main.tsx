@@ -88,6 +88,8 @@ function App() {
     return () => removeEventListener("keydown", press);
   }, []);
   const submits = found?.features["web-submit"] ?? false;
+  const history = found?.features["web-history"] ?? false;
+  const there = (key: string) => (key !== "submit" || submits) && !(history && ["taskmanagers", "jobmanager"].includes(key));
   return (
     <>
       <aside>
@@ -95,7 +97,7 @@ function App() {
           <img src="dashboard/icon.svg" alt="" width="26" height="26" /> Firesteel
         </a>
         <nav>
-          {SECTIONS.filter(([key]) => key !== "submit" || submits).map(([key, title, letter]) => (
+          {SECTIONS.filter(([key]) => there(key)).map(([key, title, letter]) => (
             <a key={key} href={`#/${key}`} class={(path[0] ?? "overview") === key ? "now" : ""} aria-current={(path[0] ?? "overview") === key ? "page" : undefined} title={`g ${letter}`}>
               {title}
             </a>
@@ -129,7 +131,7 @@ function Foot({ version, help }: { version: string | undefined; help: () => void
         </button>
       )}
       <button type="button" class="plain" onClick={help} title="?">Keys</button>
-      <span class="dim">{version && `Firesteel ${version}`}</span>
+      <span class="dim">{version && `Firesteel ${version}`}{found?.features["web-history"] && ", history server"}</span>
     </div>
   );
 }

@@ -5,6 +5,7 @@ import { count, duration, percent, watermark } from "../format";
 import { Graph, lagOf } from "../graph";
 import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
 import { go, href } from "../router";
+import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
 import type { JobDetails, Vertex } from "../types";
 import { ChartsTab } from "./charts";
@@ -25,7 +26,9 @@ const TABS: [string, string][] = [
 
 export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: string[] }) {
   const job = usePolled<JobDetails>(at("jobs", id));
-  const now = TABS.some(([key]) => key === tab) ? tab : "overview";
+  const history = useStore(config)?.features["web-history"] ?? false;
+  const tabs = history ? TABS.filter(([key]) => key !== "charts") : TABS; // an archive has no charts
+  const now = tabs.some(([key]) => key === tab) ? tab : "overview";
   const found = job.data;
   if (!found) return job.error ? <><h1>Job</h1><Trouble error={job.error} what="this job" /></> : <p class="empty">Loading …</p>;
   return (
@@ -44,7 +47,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
         </div>
         <JobActions job={found} />
       </header>
-      <Tabs path={["jobs", id]} tabs={TABS} now={now} />
+      <Tabs path={["jobs", id]} tabs={tabs} now={now} />
       {now === "overview" && <GraphTab job={found} rest={rest} />}
       {now === "exceptions" && <ExceptionsTab id={id} />}
       {now === "checkpoints" && <CheckpointsTab job={found} rest={rest} />}

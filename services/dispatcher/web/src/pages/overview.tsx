@@ -3,6 +3,7 @@ import { duration } from "../format";
 import { Answer, Badge, Card, Copy, Figure, tone, When } from "../parts";
 import { go, href, useQuery } from "../router";
 import { Table, type Column } from "../table";
+import { config, useStore } from "../store";
 import type { JobRow, Overview } from "../types";
 
 const ORDER = ["running", "finished", "deploying", "initializing", "scheduled", "created", "canceling", "reconciling", "failed", "canceled"];
@@ -48,17 +49,18 @@ export function JobTable({ jobs, name, empty, height }: { jobs: JobRow[]; name: 
 export function OverviewPage() {
   const overview = usePolled<Overview>("/overview");
   const jobs = usePolled<{ jobs: JobRow[] }>("/jobs/overview");
+  const history = useStore(config)?.features["web-history"] ?? false;
   return (
     <>
-      <h1>Overview</h1>
+      <h1>{history ? "Jobs that have ended" : "Overview"}</h1>
       <Answer of={overview} what="the overview">
         {(found) => {
           const used = found["slots-total"] - found["slots-available"];
           return (
             <div class="figures">
-              <Figure name="slots" title="Slots in use" value={`${used} of ${found["slots-total"]}`} note={<span class="track"><span class="fill busy" style={{ width: `${found["slots-total"] ? (100 * used) / found["slots-total"] : 0}%` }} /></span>} />
-              <Figure name="taskmanagers" title="TaskManagers" value={<a href="#/taskmanagers">{found.taskmanagers}</a>} note={`${found["slots-available"]} slots free`} />
-              <Figure name="running" title="Running" value={found["jobs-running"]} tone="good" />
+              {!history && <Figure name="slots" title="Slots in use" value={`${used} of ${found["slots-total"]}`} note={<span class="track"><span class="fill busy" style={{ width: `${found["slots-total"] ? (100 * used) / found["slots-total"] : 0}%` }} /></span>} />}
+              {!history && <Figure name="taskmanagers" title="TaskManagers" value={<a href="#/taskmanagers">{found.taskmanagers}</a>} note={`${found["slots-available"]} slots free`} />}
+              {!history && <Figure name="running" title="Running" value={found["jobs-running"]} tone="good" />}
               <Figure name="finished" title="Finished" value={found["jobs-finished"]} />
               <Figure name="cancelled" title="Cancelled" value={found["jobs-cancelled"]} />
               <Figure name="failed" title="Failed" value={found["jobs-failed"]} tone={found["jobs-failed"] ? "bad" : ""} />
@@ -69,11 +71,13 @@ export function OverviewPage() {
       <Answer of={jobs} what="the list of jobs">
         {(found) => (
           <>
-            <Card title="Running jobs" name="running">
-              <JobTable name="running" jobs={found.jobs.filter((job) => job["end-time"] < 0)} empty="No job runs. Programs submit jobs with env.execute() or firesteel run." height={360} />
-            </Card>
-            <Card title="Jobs that have ended" name="ended">
-              <JobTable name="ended" jobs={found.jobs.filter((job) => job["end-time"] >= 0)} empty="None yet." height={360} />
+            {!history && (
+              <Card title="Running jobs" name="running">
+                <JobTable name="running" jobs={found.jobs.filter((job) => job["end-time"] < 0)} empty="No job runs. Programs submit jobs with env.execute() or firesteel run." height={360} />
+              </Card>
+            )}
+            <Card title={history ? "From the archives" : "Jobs that have ended"} name="ended">
+              <JobTable name="ended" jobs={found.jobs.filter((job) => job["end-time"] >= 0)} empty="None yet." height={history ? 700 : 360} />
             </Card>
           </>
         )}

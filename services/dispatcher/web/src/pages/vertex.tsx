@@ -4,6 +4,7 @@ import { quantile } from "../diagnose";
 import { bytes, count, duration, isNumber, percent, watermark } from "../format";
 import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from "../parts";
 import { go, href } from "../router";
+import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
 import type { JobDetails, MetricList, Subtask, Vertex, VertexDetails } from "../types";
 import { FlameGraph } from "./flamegraph";
@@ -20,7 +21,9 @@ const PANELS: [string, string][] = [
 ];
 
 export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: Vertex; panel: string }) {
-  const now = PANELS.some(([key]) => key === panel) ? panel : "subtasks";
+  const history = useStore(config)?.features["web-history"] ?? false;
+  const panels = history ? PANELS.filter(([key]) => !["charts", "flamegraph"].includes(key)) : PANELS;
+  const now = panels.some(([key]) => key === panel) ? panel : "subtasks";
   const rows = ["subtasks", "backpressure"].includes(now);
   const details = usePolled<VertexDetails>(rows ? at("jobs", job.jid, "vertices", vertex.id) : null);
   return (
@@ -34,7 +37,7 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
           All vertices
         </button>
       </header>
-      <Tabs path={["jobs", job.jid, "overview", vertex.id]} tabs={PANELS} now={now} />
+      <Tabs path={["jobs", job.jid, "overview", vertex.id]} tabs={panels} now={now} />
       {now === "subtasks" && <Subtasks of={details} />}
       {now === "backpressure" && <BackPressure of={details} />}
       {now === "watermarks" && <Watermarks job={job} vertex={vertex} />}
@@ -48,7 +51,7 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
 
 const live = (row: Subtask, name: string): number => row["firesteel-now"]?.[name] ?? NaN;
 const perSecond = (row: Subtask, name: string): number => live(row, `${name}PerSecond`);
-export const place = (id: string) => (id.startsWith("(") ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
+export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
   { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.5 },

@@ -154,8 +154,14 @@ def _table(jobs: Sequence[JobRows], trouble: str) -> Any:
         found.append(Text("No running jobs."))
     for job in jobs:
         table = Table(title=Text(job.title()), title_justify="left", expand=True, box=None, header_style="bold")
+        rows = [row.cells() for row in job.vertices]
         for number, name in enumerate(HEADER):
-            table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True, overflow="ellipsis")
+            # Names give way: figures that are cut say nothing.
+            widest = None if number == 0 else max([len(name), *(len(cells[number]) for cells in rows)])
+            table.add_column(
+                name, justify="left" if number < 2 else "right", no_wrap=True, overflow="ellipsis", min_width=widest,
+                ratio=1 if number == 0 else None,
+            )  # fmt: skip
         for row in job.vertices:
             cells = [Text(cell) for cell in row.cells()]
             for position, share in ((5, row.busy), (6, row.back_pressured)):

@@ -92,7 +92,7 @@ class ChainPlan:
         """Name of each operator, the records that it has taken, and the results that it has given; from any thread.
 
         They are counted where batches go into a stage and leave it, by whole batches; within a stage operators count
-        what they drop. A consumer gives nothing.
+        what they drop, where that does not follow from it. A consumer gives nothing.
         """
         found: list[tuple[str, int, int]] = []
         passed: dict[Stage, int] = {}
@@ -102,8 +102,9 @@ class ChainPlan:
                 continue
             stage = self.stage_of[index]
             taken = passed.get(stage, stage.records_in)
-            if stage.operators and operator is stage.operators[-1]:
-                given = stage.records_out
+            last = stage.operators and operator is stage.operators[-1]
+            if last or not (operator.counts or _is_plain_source(operator)):
+                given = stage.records_out  # all behind it in the stage give a result for each record
             else:
                 given = taken - operator.fewer
             passed[stage] = given
@@ -158,6 +159,8 @@ class ChainPlan:
         rows = [operator for operator in operators if isinstance(operator, Transform)]
         columns = [operator for operator in operators if isinstance(operator, ColumnTransform)]
         if rows:
+            for number, row in enumerate(rows):
+                row.counts = not all(behind.one_to_one for behind in rows[number + 1 :])
             return RowStage(rows, copies=not (rows[-1].gives_away or rows[-1].spec.object_reuse))
         if columns:
             return ColumnStage(columns)

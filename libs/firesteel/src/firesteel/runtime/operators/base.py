@@ -83,6 +83,9 @@ class Operator(UserCode):
     gives_away: ClassVar[bool] = False
     """Nobody changes its results when it has given them."""
 
+    counts: bool = True
+    """``fewer`` is needed: nobody could tell it from what its stage has taken and given."""
+
     fewer: int = 0
     """So many results fewer than records it has given; of the last operator of a stage what leaves is counted."""
 

@@ -47,6 +47,11 @@ class FilterOperator(Transform):
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """The records that stay, as they are: their type does not change."""
         function, dropped = self._filter, 0
+        if not self.counts:
+            for value in records:
+                if function(value):
+                    yield value
+            return
         try:
             for value in records:
                 if function(value):
