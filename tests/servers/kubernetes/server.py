@@ -116,6 +116,9 @@ class ControlPlane:
             self.start_one(name)
             if name == API_SERVER:
                 wait_until(self.is_ready, lambda: f"the API server is ready: {self.log(API_SERVER)}")
+        if CONTROLLERS in self._parts:
+            account = "/api/v1/namespaces/default/serviceaccounts/default"
+            wait_until(lambda: self.find(account), lambda: f"controllers work: {self.log(CONTROLLERS)}")
 
     def start_one(self, name: str) -> None:
         """Start one of its programs."""
