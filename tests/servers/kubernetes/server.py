@@ -219,7 +219,7 @@ class ControlPlane:
             "high-availability.type": "kubernetes", "high-availability.storageDir": str(storage),
             "kubernetes.cluster-id": cluster, "kubernetes.config.file": str(self.folder / "admin.kubeconfig"),
             f"{election}.lease-duration": f"{lease:g} s", f"{election}.renew-deadline": f"{lease:g} s",
-            f"{election}.retry-period": f"{lease / 4:g} s", **more,
+            f"{election}.retry-period": f"{lease * 250:.0f} ms", **more,
         }  # fmt: skip
 
     def account(self, name: str, rules: list[dict[str, Any]], namespace: str = "default") -> None:

@@ -1,5 +1,5 @@
 """A session cluster whose JobManager is on two hosts that share nothing but Kubernetes' API server and a place for
-payloads. Hosts are folders here: each has a cluster directory of its own, and all processes of a host are killed at once.
+payloads. Hosts are folders here, each with a cluster directory of its own.
 """
 
 from __future__ import annotations
