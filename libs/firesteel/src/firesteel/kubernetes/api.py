@@ -32,6 +32,8 @@ _WATCH_SECONDS: Final = 120
 _AGAIN_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses after a watch that failed."""
 _CLOSE_SECONDS: Final = 5.0
+_LAST_SECONDS: Final = 0.02
+"""In which connections close that were being made."""
 _UNAUTHORIZED, _MISSING, _CONFLICT, _GONE, _TOO_MANY, _FAILED = 401, 404, 409, 410, 429, 500
 
 
@@ -251,6 +253,7 @@ class KubernetesApi:
             for one in (session, self._session):  # a watch may have begun another one
                 if one is not None:
                     await one.close()
+            await asyncio.sleep(_LAST_SECONDS)
             loop.call_soon(loop.stop)
 
         asyncio.run_coroutine_threadsafe(end(), loop)
