@@ -182,6 +182,10 @@ class KubernetesCluster:
         own = ["-D", f"{options.JOBMANAGER_RPC_ADDRESS.key}=$(POD_IP)"] if self._is_available else []
         probe = {"httpGet": {"path": "/health", "port": _PORTS["rpc"]}}
         ready = {"httpGet": {"path": "/ready", "port": _PORTS["rpc"]}}
+        probes = {"readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 10}}
+        if not self._is_available:  # one that waits for its turn, or for Kubernetes, listens nowhere, and is well
+            probes["startupProbe"] = {**probe, "periodSeconds": 2, "failureThreshold": 150}
+            probes["livenessProbe"] = {**probe, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6}
         restarts = "Always" if kind == "Deployment" else "Never"
         pod = PodMaker(self.settings, JOBMANAGER).make(
             PodPlan(
@@ -195,11 +199,7 @@ class KubernetesCluster:
                 given=f"{self.name}-config",
                 restarts=restarts,
                 ports={**_PORTS, "rest": _REST},
-                more={
-                    "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 150},
-                    "livenessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
-                    "readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 10},
-                },
+                more=probes,
             )
         )
         template = {"metadata": pod["metadata"], "spec": pod["spec"]}
