@@ -38,7 +38,7 @@ _SESSION: Final = "python3 -P -m firesteel_dispatcher.jobmanager"
 _APPLICATION: Final = "firesteel-standalone-job"
 _NOT_IN_PODS: Final = (
     "kubernetes.config.file", "kubernetes.context", "execution.target", "firesteel.cluster.directory",
-    "firesteel.run.directory", "firesteel.security.secret-file", "firesteel.rest.token-file",
+    "firesteel.run.directory", "firesteel.security.secret-file", "firesteel.rest.token-file", "env.log.dir",
 )  # fmt: skip
 _DEFAULT_MEMORY: Final = "1728m"
 _MAX_ATTEMPTS: Final = 6
@@ -140,6 +140,9 @@ class KubernetesCluster:
             "kubernetes.namespace": self.namespace,
             "firesteel.resourcemanager.driver": "kubernetes",
             "jobmanager.bind-host": "0.0.0.0",
+            "jobmanager.rpc.port": str(_PORTS["rpc"]),
+            "firesteel.resourcemanager.port": str(_PORTS["resourcemanager"]),
+            "firesteel.jobmaster.port": str(_PORTS["jobmaster"]),
             "rest.bind-address": "0.0.0.0",
             "rest.address": f"{self.name}-rest",
             "rest.port": str(_REST),
