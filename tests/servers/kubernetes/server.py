@@ -116,6 +116,9 @@ class ControlPlane:
             self.start_one(name)
             if name == API_SERVER:
                 wait_until(self.is_ready, lambda: f"the API server is ready: {self.log(API_SERVER)}")
+        if CONTROLLERS in self._parts:
+            account = "/api/v1/namespaces/default/serviceaccounts/default"
+            wait_until(lambda: self.find(account), lambda: f"controllers work: {self.log(CONTROLLERS)}")
 
     def start_one(self, name: str) -> None:
         """Start one of its programs."""
@@ -216,7 +219,7 @@ class ControlPlane:
             "high-availability.type": "kubernetes", "high-availability.storageDir": str(storage),
             "kubernetes.cluster-id": cluster, "kubernetes.config.file": str(self.folder / "admin.kubeconfig"),
             f"{election}.lease-duration": f"{lease:g} s", f"{election}.renew-deadline": f"{lease:g} s",
-            f"{election}.retry-period": f"{lease / 4:g} s", **more,
+            f"{election}.retry-period": f"{lease * 250:.0f} ms", **more,
         }  # fmt: skip
 
     def account(self, name: str, rules: list[dict[str, Any]], namespace: str = "default") -> None:

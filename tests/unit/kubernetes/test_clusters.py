@@ -85,6 +85,8 @@ def test_an_application_is_a_job(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "exec firesteel-standalone-job --config-dir" in container["command"][2]
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert "readinessProbe" in container
+    assert "livenessProbe" not in container, "one that waits for its turn would be killed"
     assert "jobmanager.rpc.address" not in json.loads(files(server)["config.yaml"])
     assert made.kind() == "Job"
 

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
-from firesteel.ha.cells import MemoryCells
+from firesteel.ha.cells import AwayError, MemoryCells
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import FixedLeaders
@@ -123,6 +123,33 @@ class Unreadable(MemoryCells):
         if self.failing:
             self.failing -= 1
             raise OSError(5, "Input/output error")
+
+
+class Away(MemoryCells):
+    """A coordination service that does not answer at first."""
+
+    def __init__(self, error: type[OSError]) -> None:
+        super().__init__()
+        self.error, self.left = error, 3
+
+    def campaign(self, component: str) -> int | None:
+        self.left -= 1
+        if self.left >= 0:
+            raise self.error("it does not answer")
+        return super().campaign(component)
+
+
+def test_a_process_that_is_to_lead_waits_for_a_coordination_service_that_is_away() -> None:
+    async def scenario() -> None:
+        services = Standby()
+        services.cells = Away(AwayError)
+        await Candidate(services, RESOURCEMANAGER).lead()
+        assert services.leader(RESOURCEMANAGER) is not None
+        services.cells = Away(OSError)
+        with pytest.raises(OSError, match="does not answer"):
+            await Candidate(services, RESOURCEMANAGER).lead()
+
+    asyncio.run(scenario())
 
 
 def test_an_error_of_the_disk_that_passes_ends_neither_a_leader_nor_a_standby() -> None:

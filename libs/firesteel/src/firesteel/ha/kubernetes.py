@@ -72,6 +72,8 @@ _LOOK_SECONDS: Final = 10.0
 _LEADER_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
 """For which a question that changes nothing is asked again."""
+_CAMPAIGN_SECONDS: Final = 10.0
+"""For which one campaign asks again."""
 _CLOSE_SECONDS: Final = 5.0
 _EPOCH, _HOLDER, _VERSION, _WRITTEN = (f"firesteel/{name}" for name in ("epoch", "holder", "version", "written"))
 _ADDRESS, _TOKEN = "firesteel/address", "firesteel/token"
@@ -204,9 +206,12 @@ class KubernetesCells(Cells):
     def _take_lease(self, component: str, name: str, identity: str) -> _Held | None:
         """The Lease is this process's; None: somebody has it."""
         problem: ApiError | None = None
+        ends = time.monotonic() + _CAMPAIGN_SECONDS
         for pause in self._pauses():
             if problem is not None:
-                self._closed.wait(pause)
+                self._closed.wait(min(pause, max(0.0, ends - time.monotonic())))
+                if time.monotonic() >= ends:
+                    break
             try:
                 lease, seen = self._find(self._leases, name), self._now()
                 asked = self._now()
@@ -699,7 +704,7 @@ class KubernetesCells(Cells):
         problem: ApiError | None = None
         for pause in self._pauses():
             if problem is not None:
-                self._closed.wait(max(pause, problem.retry_after))
+                self._closed.wait(min(max(pause, problem.retry_after), max(0.0, ends - time.monotonic())))
                 if time.monotonic() >= ends:
                     break
             try:

@@ -10,6 +10,7 @@ Source of facts: https://kubernetes.io/docs/reference/using-api/api-concepts/.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import threading
@@ -31,6 +32,8 @@ _WATCH_SECONDS: Final = 120
 _AGAIN_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses after a watch that failed."""
 _CLOSE_SECONDS: Final = 5.0
+_LAST_SECONDS: Final = 0.02
+"""In which connections close that were being made."""
 _UNAUTHORIZED, _MISSING, _CONFLICT, _GONE, _TOO_MANY, _FAILED = 401, 404, 409, 410, 429, 500
 
 
@@ -105,20 +108,24 @@ class KubernetesApi:
             ApiError: see its kinds.
         """
 
+        text = b"" if body is None else json.dumps(body).encode()
+
         async def run() -> JsonObject:
             sent = False
             try:
                 async with asyncio.timeout(seconds):
                     headers = await self._headers()
-                    if method == "PATCH":
-                        headers["Content-Type"] = "application/merge-patch+json"
+                    if text:
+                        kind = "merge-patch+json" if method == "PATCH" else "json"
+                        headers["Content-Type"] = f"application/{kind}"
                     session = await self._open()
                     sent = True
                     for is_last in (False, True):
                         async with session.request(
-                            method, self.server + path, json=body, params=query, headers=headers, **self._how()
-                        ) as answer:
-                            text = await answer.text()
+                            method, self.server + path, params=query, headers=headers,
+                            data=io.BytesIO(text) if text else None, **self._how(),
+                        ) as answer:  # fmt: skip
+                            told = await answer.text()
                         if answer.status != _UNAUTHORIZED or is_last:
                             break
                         if not await asyncio.to_thread(self._access.credentials.refused):
@@ -130,11 +137,11 @@ class KubernetesApi:
                     f"Kubernetes is not to be reached at {self.server}: {error.strerror or error}"
                 ) from (error)
             except TimeoutError as error:
-                text = f"Kubernetes ({self.server}) has not answered for {seconds:.1f} s"
-                raise (UnansweredError(text) if sent else UnreachableError(text)) from error
+                said = f"Kubernetes ({self.server}) has not answered for {seconds:.1f} s"
+                raise (UnansweredError(said) if sent else UnreachableError(said)) from error
             except (aiohttp.ClientError, ConnectionError) as error:
                 raise UnansweredError(f"Kubernetes ({self.server}) has not answered: {error!r}") from error
-            return _answered(answer, text, f"{method} {path}")
+            return _answered(answer, told, f"{method} {path}")
 
         return self._run(run(), seconds + _CLOSE_SECONDS)
 
@@ -236,12 +243,17 @@ class KubernetesApi:
 
         async def end() -> None:
             mine = asyncio.current_task()
+            session, self._session = self._session, None
+            if session is not None and session.connector is not None:
+                await session.connector.close(abort_ssl=True)  # a server that stands still would not say good-bye
             others = [task for task in asyncio.all_tasks() if task is not mine]
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
-            if self._session is not None:
-                await self._session.close()
+            for one in (session, self._session):  # a watch may have begun another one
+                if one is not None:
+                    await one.close()
+            await asyncio.sleep(_LAST_SECONDS)
             loop.call_soon(loop.stop)
 
         asyncio.run_coroutine_threadsafe(end(), loop)

@@ -38,7 +38,7 @@ _SESSION: Final = "python3 -P -m firesteel_dispatcher.jobmanager"
 _APPLICATION: Final = "firesteel-standalone-job"
 _NOT_IN_PODS: Final = (
     "kubernetes.config.file", "kubernetes.context", "execution.target", "firesteel.cluster.directory",
-    "firesteel.run.directory", "firesteel.security.secret-file", "firesteel.rest.token-file",
+    "firesteel.run.directory", "firesteel.security.secret-file", "firesteel.rest.token-file", "env.log.dir",
 )  # fmt: skip
 _DEFAULT_MEMORY: Final = "1728m"
 _MAX_ATTEMPTS: Final = 6
@@ -140,6 +140,9 @@ class KubernetesCluster:
             "kubernetes.namespace": self.namespace,
             "firesteel.resourcemanager.driver": "kubernetes",
             "jobmanager.bind-host": "0.0.0.0",
+            "jobmanager.rpc.port": str(_PORTS["rpc"]),
+            "firesteel.resourcemanager.port": str(_PORTS["resourcemanager"]),
+            "firesteel.jobmaster.port": str(_PORTS["jobmaster"]),
             "rest.bind-address": "0.0.0.0",
             "rest.address": f"{self.name}-rest",
             "rest.port": str(_REST),
@@ -182,6 +185,10 @@ class KubernetesCluster:
         own = ["-D", f"{options.JOBMANAGER_RPC_ADDRESS.key}=$(POD_IP)"] if self._is_available else []
         probe = {"httpGet": {"path": "/health", "port": _PORTS["rpc"]}}
         ready = {"httpGet": {"path": "/ready", "port": _PORTS["rpc"]}}
+        probes = {"readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 10}}
+        if not self._is_available:  # one that waits for its turn, or for Kubernetes, listens nowhere, and is well
+            probes["startupProbe"] = {**probe, "periodSeconds": 2, "failureThreshold": 150}
+            probes["livenessProbe"] = {**probe, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6}
         restarts = "Always" if kind == "Deployment" else "Never"
         pod = PodMaker(self.settings, JOBMANAGER).make(
             PodPlan(
@@ -195,11 +202,7 @@ class KubernetesCluster:
                 given=f"{self.name}-config",
                 restarts=restarts,
                 ports={**_PORTS, "rest": _REST},
-                more={
-                    "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 150},
-                    "livenessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
-                    "readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 10},
-                },
+                more=probes,
             )
         )
         template = {"metadata": pod["metadata"], "spec": pod["spec"]}
