@@ -29,6 +29,7 @@ _HEAP_MB: Final = 128
 _ANSWER_SECONDS: Final = 120.0
 _END_SECONDS: Final = 2.0
 CONF_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_KRB5_CONF: Final = "security.kerberos.krb5-conf.path"
 CONF_FILES: Final = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml", "ssl-client.xml")
 
 
@@ -42,7 +43,7 @@ def hadoop_configuration(settings: Settings) -> Path:
     Raises:
         ConfigurationError: nobody says where it is, or there is no ``yarn-site.xml`` in it.
     """
-    named = settings.get(options.YARN_CONF_DIR)
+    named = settings.get(options.HADOOP_CONF_DIR)
     found = named or next((os.environ[name] for name in CONF_VARIABLES if os.environ.get(name)), None)
     if found is None:
         raise ConfigurationError(
@@ -75,7 +76,11 @@ class HadoopJvm(OwnedProcess):
             "firesteel.yarn.Gateway",
             scratch=scratch,
             heap_mb=_HEAP_MB,
-            flags=["-Djava.net.preferIPv4Stack=true", *shlex.split(settings.get(options.YARN_JVM_OPTIONS) or "")],
+            flags=[
+                "-Djava.net.preferIPv4Stack=true",
+                *_kerberos_flags(settings),
+                *shlex.split(settings.get(options.YARN_JVM_OPTIONS) or ""),
+            ],
             arguments=[str(self._info)],
             on_path=[str(conf), *map(str, jars), str(JAR)],
         )
@@ -92,6 +97,12 @@ class HadoopJvm(OwnedProcess):
             FleetError: it ended, or was not ready in time.
         """
         return wait_for_gateway(self, self._info)
+
+
+def _kerberos_flags(settings: Settings) -> list[str]:
+    """Kerberos' own configuration, where it is not in its usual place: Java does not know the variable."""
+    named = settings.to_plain().get(_KRB5_CONF) or os.environ.get("KRB5_CONFIG")
+    return [] if named is None else [f"-Djava.security.krb5.conf={named}"]
 
 
 def attach(address: GatewayAddress) -> Any:
