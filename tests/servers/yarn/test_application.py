@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.yarn.cluster import PATIENCE, Application, YarnClient
-from tests.waiting import wait_until
+from tests.servers.yarn.cluster import Application, YarnClient, wait_for
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 PROGRAM = """
@@ -52,7 +51,7 @@ def test_a_program_ends_its_application(client: YarnClient) -> None:
     assert "main has ['a', 'b c']" in logs.stdout, logs.stdout[-3000:] + logs.stderr
     assert sorted(re.findall(r"^4[0-9]$", logs.stdout, re.MULTILINE)) == ["41", "42", "43"]
     assert not list(client.staging.glob(".firesteel/application_*"))
-    wait_until(lambda: not client.processes(), "containers have ended", 60)
+    wait_for(lambda: not client.processes(), "containers have ended")
 
 
 def test_what_a_program_raises_is_told_by_yarn(client: YarnClient) -> None:
@@ -86,8 +85,8 @@ def test_a_detached_program_is_found_by_its_application_and_no_secret_shows(clie
         found = [one["jid"] for one in (application.rest("/jobs/overview") or {"jobs": ()})["jobs"]]
         return found[0] if found and application.state(found[0]) == "RUNNING" else ""
 
-    wait_until(job, "its job runs", PATIENCE)
-    wait_until(lambda: application.process("firesteel_taskmanager") is not None, "a TaskManager runs", PATIENCE)
+    wait_for(job, "its job runs")
+    wait_for(lambda: application.process("firesteel_taskmanager") is not None, "a TaskManager runs")
     secret = next(client.yarn.folder.glob("nodemanager-*/local/**/cluster-secret")).read_bytes()
     assert SECRET.fullmatch(secret)
     for process in client.processes():

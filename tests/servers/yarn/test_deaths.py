@@ -10,9 +10,8 @@ from functools import partial
 import pytest
 
 from firesteel.core.process import is_running, kill
-from tests.servers.yarn.cluster import MASTER, PATIENCE, Application, Counting, YarnClient
+from tests.servers.yarn.cluster import MASTER, Application, Counting, YarnClient, wait_for
 from tests.servers.zookeeper.server import ZooKeeper
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
@@ -27,7 +26,7 @@ def test_services_containers_and_yarns_own_resourcemanager_die(
     client: YarnClient, zookeeper_of_yarn: ZooKeeper
 ) -> None:
     session = client.session(
-        **zookeeper_of_yarn.settings(client.folder / "payloads", "6 s"),
+        **zookeeper_of_yarn.settings(client.folder / "payloads", "12 s"),
         **{"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100",
            "restart-strategy.fixed-delay.delay": "1 s", "resourcemanager.taskmanager-timeout": "5 s"},
     )  # fmt: skip
@@ -36,29 +35,24 @@ def test_services_containers_and_yarns_own_resourcemanager_die(
 
     def goes_on() -> None:
         before = session.checkpoint(job.job)
-        wait_until(
-            lambda: session.checkpoint(job.job) >= before + 2,
-            lambda: f"checkpoints go on: {client.logs()}",
-            PATIENCE,
-        )
+        wait_for(lambda: session.checkpoint(job.job) >= before + 2, lambda: f"checkpoints go on: {client.logs()}")
 
     attempt = session.attempt()
     for name in ("firesteel_dispatcher", "firesteel_resourcemanager", "firesteel_jobmaster"):
         process = session.process(name)
         assert process is not None
         kill(process)
-        wait_until(partial(_is_back, session, name, process.pid), f"{name} is started again", PATIENCE)
-        wait_until(lambda: session.state(job.job) == "RUNNING", "the job runs", PATIENCE)
+        wait_for(partial(_is_back, session, name, process.pid), f"{name} is started again")
+        wait_for(lambda: session.state(job.job) == "RUNNING", "the job runs")
         goes_on()
     assert session.attempt() == attempt, "the container of the ApplicationMaster has stayed"
 
     first = session.process("firesteel_taskmanager")
     assert first is not None
     kill(first)
-    wait_until(
+    wait_for(
         lambda: (found := session.process("firesteel_taskmanager")) is not None and found.pid != first.pid,
         "another container is asked for",
-        PATIENCE,
     )
     goes_on()
     assert re.search(r"has ended with 137: it was killed", resourcemanager_log(client, session))
@@ -69,10 +63,10 @@ def test_services_containers_and_yarns_own_resourcemanager_die(
     goes_on_without = job.lines()
     client.yarn.start("resourcemanager")
     assert is_running(second)
-    wait_until(lambda: job.lines() > goes_on_without, "slots have gone on")
+    wait_for(lambda: job.lines() > goes_on_without, "slots have gone on")
     goes_on()
     job.ends_right(session)
-    wait_until(lambda: not is_running(second), "an idle container is given back", PATIENCE)
+    wait_for(lambda: not is_running(second), "an idle container is given back")
 
 
 def _is_back(session: Application, name: str, pid: int) -> bool:
@@ -88,7 +82,7 @@ def test_attempts_are_used_up(client: YarnClient) -> None:
     ended = session.wait_ended()
     assert ended["state"] == "FAILED"
     assert "failed 1 times" in ended["diagnostics"]
-    wait_until(lambda: not client.processes(), "nothing is left", 60)
+    wait_for(lambda: not client.processes(), "nothing is left")
 
 
 def test_a_service_that_does_not_get_up_ends_the_last_attempt_with_its_reason(client: YarnClient) -> None:
@@ -112,14 +106,13 @@ def test_a_full_queue_is_named(client: YarnClient) -> None:
     done = client.firesteel("run", "-d", "-t", "yarn-session", str(path), more=second.named())
     assert done.returncode == 0, done.stdout + done.stderr
     (job,) = re.findall(r"JobID ([0-9a-f]{32})", done.stdout + done.stderr)
-    wait_until(
+    wait_for(
         lambda: re.search(r"1 containers of 1400 MiB .* are waited for", resourcemanager_log(client, second)),
         "it is said what is waited for",
-        PATIENCE,
     )
     stopped = client.firesteel("yarn-session", "--stop", "-id", first.id)
     assert stopped.returncode == 0, stopped.stderr
-    wait_until(lambda: second.state(job) == "FINISHED", lambda: f"the job ends: {client.logs()}", PATIENCE)
+    wait_for(lambda: second.state(job) == "FINISHED", lambda: f"the job ends: {client.logs()}")
 
 
 def test_a_container_over_its_memory_says_what_to_set(client: YarnClient) -> None:
@@ -144,12 +137,12 @@ def test_a_container_over_its_memory_says_what_to_set(client: YarnClient) -> Non
         texts = resourcemanager_log(client, session) + client.logs()
         return "taskmanager.memory" in texts and ("has used more memory" in texts or "TaskMemoryExceeded" in texts)
 
-    wait_until(told, lambda: f"it is said what to set: {client.logs()}", PATIENCE)
+    wait_for(told, lambda: f"it is said what to set: {client.logs()}")
 
 
 def test_a_node_is_lost(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> None:
     session = client.session(
-        **zookeeper_of_yarn.settings(client.folder / "payloads", "6 s"),
+        **zookeeper_of_yarn.settings(client.folder / "payloads", "12 s"),
         **{"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100",
            "restart-strategy.fixed-delay.delay": "1 s"},
     )  # fmt: skip
@@ -166,9 +159,8 @@ def test_a_node_is_lost(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> Non
         for process in mine:
             if is_running(process):
                 os.kill(process.pid, signal.SIGKILL)
-        wait_until(
+        wait_for(
             lambda: session.checkpoint(job.job, "restored") >= before,
             lambda: f"the job goes on elsewhere: {client.logs()}",
-            PATIENCE,
         )
     job.ends_right(session)

@@ -116,6 +116,12 @@ def attach(address: GatewayAddress) -> Any:
     )
 
 
+def hang_up(gateway: Any) -> None:
+    """Close our connections to a JVM, which goes on; objects of it that are forgotten later are not told any more."""
+    gateway.close()
+    gateway._gateway_client.is_connected = False
+
+
 @contextmanager
 def hadoop_jvm(settings: Settings) -> Iterator[Any]:
     """py4j's view of a JVM that is there for this block.
@@ -132,7 +138,7 @@ def hadoop_jvm(settings: Settings) -> Iterator[Any]:
             try:
                 yield gateway
             finally:
-                gateway.close()
+                hang_up(gateway)
         finally:
             jvm.end(_END_SECONDS)
 
