@@ -14,7 +14,7 @@ from tests.servers.zookeeper.server import ZooKeeper
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Hadoop]:
     """YARN with two nodes, which all tests share: each ends its applications, and starts again what it has killed."""
-    properties = {
+    properties: dict[str, dict[str, object]] = {
         "core-site": {"fs.defaultFS": "file:///"},
         # where the machine is busy a node must not be lost by chance
         "yarn-site": {"yarn.nm.liveness-monitor.expiry-interval-ms": 15000,
