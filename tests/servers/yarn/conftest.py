@@ -17,8 +17,8 @@ def nodes() -> Iterator[Hadoop]:
     properties: dict[str, dict[str, object]] = {
         "core-site": {"fs.defaultFS": "file:///"},
         # where the machine is busy a node must not be lost by chance
-        "yarn-site": {"yarn.nm.liveness-monitor.expiry-interval-ms": 15000,
-                      "yarn.am.liveness-monitor.expiry-interval-ms": 60000},
+        "yarn-site": {"yarn.nm.liveness-monitor.expiry-interval-ms": 30000,
+                      "yarn.am.liveness-monitor.expiry-interval-ms": 600000},
     }  # fmt: skip
     with Hadoop(ensure_hadoop(), memory_mb=6000, vcores=8, properties=properties) as cluster:
         cluster.start_yarn()
