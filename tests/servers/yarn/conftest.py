@@ -14,11 +14,15 @@ from tests.servers.zookeeper.server import ZooKeeper
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Hadoop]:
     """YARN with two nodes, which all tests share: each ends its applications, and starts again what it has killed."""
-    with Hadoop(
-        ensure_hadoop(), memory_mb=6000, vcores=8, properties={"core-site": {"fs.defaultFS": "file:///"}}
-    ) as it:
-        it.start_yarn()
-        yield it
+    properties: dict[str, dict[str, object]] = {
+        "core-site": {"fs.defaultFS": "file:///"},
+        # where the machine is busy a node must not be lost by chance
+        "yarn-site": {"yarn.nm.liveness-monitor.expiry-interval-ms": 30000,
+                      "yarn.am.liveness-monitor.expiry-interval-ms": 600000},
+    }  # fmt: skip
+    with Hadoop(ensure_hadoop(), memory_mb=6000, vcores=8, properties=properties) as cluster:
+        cluster.start_yarn()
+        yield cluster
 
 
 @pytest.fixture(scope="session")

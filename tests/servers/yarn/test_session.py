@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.core.process import is_running, kill
-from tests.servers.yarn.cluster import MASTER, PATIENCE, Counting, YarnClient
+from tests.servers.yarn.cluster import MASTER, Counting, YarnClient, wait_for
 from tests.servers.zookeeper.server import ZooKeeper
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> None:
     payloads = client.folder / "payloads"
     session = client.session(
-        **zookeeper_of_yarn.settings(payloads, "4 s"), **{"restart-strategy.type": "none", "yarn.tags": "of-tests"}
+        **zookeeper_of_yarn.settings(payloads, "12 s"), **{"restart-strategy.type": "none", "yarn.tags": "of-tests"}
     )
     found = session.report()
     assert (found["state"], found["applicationType"], found["applicationTags"]) == ("RUNNING", "Firesteel", "of-tests")
@@ -31,17 +30,16 @@ def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, 
     master, taskmanager = session.process(MASTER), session.process("firesteel_taskmanager")
     assert master is not None
     assert taskmanager is not None
-    before = session.checkpoint(job.job)
+    before, attempt = session.checkpoint(job.job), session.attempt()
     others = [one for one in client.processes() if _is_of_master(one.pid)]
     kill(master)
     killed = time.monotonic()
-    wait_until(lambda: not any(map(is_running, others)), "nothing of the attempt is left", 30)
+    wait_for(lambda: not any(map(is_running, others)), "nothing of the attempt is left")
     at_death = job.lines()
-    wait_until(lambda: session.attempt() == 2, "YARN starts the next attempt", PATIENCE)
-    wait_until(
+    wait_for(lambda: session.attempt() > attempt, "YARN starts the next attempt")
+    wait_for(
         lambda: session.checkpoint(job.job, "restored") >= before,
         lambda: f"the job goes on from a checkpoint: {client.logs()}",
-        PATIENCE,
     )
     print(f"{time.monotonic() - killed:.1f} s from the ApplicationMaster's death to the restored job")
     assert is_running(taskmanager), "the TaskManager's container goes on"
@@ -52,7 +50,7 @@ def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, 
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     ended = session.wait_ended()
     assert (ended["state"], ended["finalStatus"]) == ("FINISHED", "SUCCEEDED"), ended["diagnostics"]
-    wait_until(lambda: not client.processes(), "containers have ended", 30)
+    wait_for(lambda: not client.processes(), "containers have ended")
     assert not list(client.staging.glob(".firesteel/application_*")), "what was staged goes with the application"
 
 

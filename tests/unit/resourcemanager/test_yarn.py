@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.protocol.provider import ProviderContext, WorkerError
+from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.yarn.launch import Launch
 from firesteel_resourcemanager import yarn
@@ -75,3 +75,64 @@ def test_how_a_container_has_ended_is_told(provider: YarnProvider, code: int, sa
     assert found is not None
     assert found[0] == "worker-00000000000a"
     assert re.search(said, found[1]), found[1]
+
+
+class Master:
+    """What ``Master.java`` is to the provider: news in lines, and what it was asked for."""
+
+    def __init__(self, *news: str) -> None:
+        self.news, self.stopped, self.excluded = list(news), list[int](), list[tuple[list[str], list[str]]]()
+
+    def takeEvents(self) -> str:
+        taken, self.news = "\n".join(self.news), []
+        return taken
+
+    def stop(self, number: int) -> None:
+        self.stopped.append(number)
+
+    def exclude(self, more: list[str], less: list[str]) -> None:
+        self.excluded.append((more, less))
+
+    def available(self) -> str:
+        return "512 1"
+
+    def workers(self) -> str:
+        return f"{yarn._number('worker-00000000000a')}\tc\tn:1\n"
+
+
+def ended(worker: str, code: int, container: str = "c") -> str:
+    return "\t".join(("ended", str(yarn._number(worker)), container, "n:1" if container else "", str(code), "why"))
+
+
+def test_each_end_is_told_once_and_nodes_that_fail_are_excluded(provider: YarnProvider) -> None:
+    a, b, c, d = (f"worker-00000000000{digit}" for digit in "abcd")
+    master = Master(ended(a, 1), ended(b, 1), ended(c, 0), ended(d, 0, ""))
+    provider._master = master
+    assert [worker for worker, _ in provider.ended_workers()] == [a, b, c, d]
+    assert provider.ended_workers() == []
+    assert master.excluded == [], "two failures are not three"
+    master.news = [ended(a, 1)]
+    provider.ended_workers()
+    assert master.excluded == [(["n"], [])]
+
+
+def test_containers_that_are_waited_for_are_named(provider: YarnProvider, caplog: pytest.LogCaptureFixture) -> None:
+    provider._master = Master()
+    provider._waiting = {"worker-00000000000a": provider.context.clock.monotonic() - 100}
+    provider.ended_workers()
+    provider.ended_workers()
+    (said,) = [one.message for one in caplog.records if "waited for" in one.message]
+    assert "1 containers of 1728 MiB and 1 cores" in said
+    assert "the queue default has room for 512 MiB and 1 cores more" in said
+
+
+def test_workers_that_are_unknown_are_no_error_and_all_end_with_the_cluster(provider: YarnProvider) -> None:
+    provider.stop_worker("worker-00000000000a")  # before it was attached
+    with pytest.raises(WorkerError, match="not attached"):
+        provider.start_worker(WorkerSpec("worker-00000000000a", 1))
+    master = provider._master = Master()
+    provider.stop_worker("somebody-else")
+    assert master.stopped == []
+    provider.terminate()
+    assert master.stopped == [yarn._number("worker-00000000000a")]
+    assert provider.ended_workers() == []

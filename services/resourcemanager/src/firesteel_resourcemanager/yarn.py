@@ -20,7 +20,7 @@ from firesteel.config.memory import has_memory_options, taskmanager_memory
 from firesteel.core.errors import FiresteelError
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.spark.hosted_provider import HostedProvider
-from firesteel.yarn.gateway import YarnError, attach, yarn_errors
+from firesteel.yarn.gateway import YarnError, attach, hang_up, yarn_errors
 from firesteel.yarn.launch import LAUNCH_FILE, Launch, fill
 from firesteel.yarn.record import read_record
 
@@ -142,7 +142,7 @@ class YarnProvider(HostedProvider):
             try:
                 with yarn_errors(f"the container of {worker_id} can't be stopped"):
                     self._master.stop(_number(worker_id))
-            except YarnError as error:
+            except (WorkerError, YarnError) as error:  # no container is of another name
                 logger.warning("%s", error)
 
     def ended_workers(self) -> list[tuple[str, str]]:
@@ -182,7 +182,7 @@ class YarnProvider(HostedProvider):
     def _detach(self) -> None:
         self._master = None
         if self._gateway is not None:
-            self._gateway.close()
+            hang_up(self._gateway)
             self._gateway = None
 
     # -- news

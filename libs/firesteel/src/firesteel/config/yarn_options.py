@@ -170,12 +170,11 @@ YARN_LOGS_INCLUDE: ConfigOption[str | None] = ConfigOption(
 YARN_LOGS_EXCLUDE: ConfigOption[str | None] = ConfigOption(
     "yarn.rolled-logs.exclude-pattern", STRING, None, "Of these, those that it leaves out."
 )
-YARN_CONF_DIR: ConfigOption[str | None] = ConfigOption(
+HADOOP_CONF_DIR: ConfigOption[str | None] = ConfigOption(
     "env.hadoop.conf.dir",
     STRING,
     None,
     "Directory with core-site.xml, hdfs-site.xml and yarn-site.xml. Not set: HADOOP_CONF_DIR, then YARN_CONF_DIR.",
-    fallback_keys=("env.yarn.conf.dir",),
 )
 YARN_NODE_FAILURES = ConfigOption(
     "firesteel.yarn.node-failures",

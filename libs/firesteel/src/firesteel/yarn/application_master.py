@@ -27,7 +27,7 @@ from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.service.logs import setup_logging
 from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
-from firesteel.yarn.gateway import HadoopJvm, YarnError, attach, yarn_errors
+from firesteel.yarn.gateway import HadoopJvm, YarnError, attach, hang_up, yarn_errors
 from firesteel.yarn.launch import CONF_LINK, LAUNCH_FILE, Launch
 from firesteel.yarn.record import write_record
 from firesteel.yarn.token_file import keep_secret
@@ -86,6 +86,8 @@ class ApplicationMaster:
             reason = Supervisor(commands, out, self._is_over, watch=self._watch).run()
             return self._ended(reason)
         finally:
+            if self._gateway is not None:
+                hang_up(self._gateway)
             self._jvm.end(_END_SECONDS)
 
     def _definitions(self) -> list[str]:

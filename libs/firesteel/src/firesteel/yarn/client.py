@@ -46,6 +46,8 @@ DEFAULT_PROCESS_SIZE: Final = "1728m"
 _HERE: Final = "{{PWD}}"
 _MIB: Final = 1 << 20
 _POLL: Final = 0.2
+_KEYTAB: Final = "security.kerberos.login.keytab"
+_PRINCIPAL: Final = "security.kerberos.login.principal"
 _MASTER: Final = "application-master"
 _EVERYWHERE: Final = "0.0.0.0"
 _NOT_HANDED_ON: Final = (
@@ -54,7 +56,7 @@ _NOT_HANDED_ON: Final = (
     options.JOBMASTER_ADDRESS, options.JOBMASTER_PORT, options.TASKMANAGER_HOST, options.TASKMANAGER_RPC_PORT,
     options.TASKMANAGER_RESOURCE_ID, options.SECRET_FILE, options.CLUSTER_DIRECTORY, options.LOG_DIRECTORY,
     options.YARN_APPLICATION_ID, options.EXECUTION_TARGET, options.EXECUTION_ATTACHED,
-    options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, options.YARN_CONF_DIR, options.REST_TOKEN_FILE,
+    options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, options.HADOOP_CONF_DIR, options.REST_TOKEN_FILE,
 )  # fmt: skip
 """What a config.yaml of another cluster may say, and what containers find out by themselves."""
 
@@ -116,10 +118,20 @@ class Yarn:
         self._jvm = gateway.jvm
         with yarn_errors("YARN can't be reached"):
             self._configuration = self._jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
+            self._log_in()
             self._user = self._jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
             self._client = self._jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
             self._client.init(self._configuration)
             self._client.start()
+
+    def _log_in(self) -> None:
+        """With a keytab, where settings name one; else as whoever has a ticket."""
+        users = self._jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setConfiguration(self._configuration)
+        plain = self._settings.to_plain()
+        keytab, principal = plain.get(_KEYTAB), plain.get(_PRINCIPAL)
+        if users.isSecurityEnabled() and keytab is not None and principal is not None:
+            users.loginUserFromKeytab(principal, keytab)
 
     # -- applications that are there
 
@@ -313,6 +325,8 @@ class Yarn:
         with yarn_errors(f"{context.getApplicationId()} can't be submitted"):
             container = fill(self._jvm, launch, [description], launch.master_environment, command)
             container.secret(SECRET, secret.encode())
+            if self._is_secure():
+                container.credentials(staging.tokens())
             if view := settings.get(options.YARN_VIEW_ACLS):
                 container.mayView(view)
             if modify := settings.get(options.YARN_MODIFY_ACLS):

@@ -29,6 +29,7 @@ _HEAP_MB: Final = 128
 _ANSWER_SECONDS: Final = 120.0
 _END_SECONDS: Final = 2.0
 CONF_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_KRB5_CONF: Final = "security.kerberos.krb5-conf.path"
 CONF_FILES: Final = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml", "ssl-client.xml")
 
 
@@ -42,7 +43,7 @@ def hadoop_configuration(settings: Settings) -> Path:
     Raises:
         ConfigurationError: nobody says where it is, or there is no ``yarn-site.xml`` in it.
     """
-    named = settings.get(options.YARN_CONF_DIR)
+    named = settings.get(options.HADOOP_CONF_DIR)
     found = named or next((os.environ[name] for name in CONF_VARIABLES if os.environ.get(name)), None)
     if found is None:
         raise ConfigurationError(
@@ -75,7 +76,11 @@ class HadoopJvm(OwnedProcess):
             "firesteel.yarn.Gateway",
             scratch=scratch,
             heap_mb=_HEAP_MB,
-            flags=["-Djava.net.preferIPv4Stack=true", *shlex.split(settings.get(options.YARN_JVM_OPTIONS) or "")],
+            flags=[
+                "-Djava.net.preferIPv4Stack=true",
+                *_kerberos_flags(settings),
+                *shlex.split(settings.get(options.YARN_JVM_OPTIONS) or ""),
+            ],
             arguments=[str(self._info)],
             on_path=[str(conf), *map(str, jars), str(JAR)],
         )
@@ -94,6 +99,12 @@ class HadoopJvm(OwnedProcess):
         return wait_for_gateway(self, self._info)
 
 
+def _kerberos_flags(settings: Settings) -> list[str]:
+    """Kerberos' own configuration, where it is not in its usual place: Java does not know the variable."""
+    named = settings.to_plain().get(_KRB5_CONF) or os.environ.get("KRB5_CONFIG")
+    return [] if named is None else [f"-Djava.security.krb5.conf={named}"]
+
+
 def attach(address: GatewayAddress) -> Any:
     """py4j's gateway to such a JVM, whoever has started it. Any number of threads may use it."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -103,6 +114,12 @@ def attach(address: GatewayAddress) -> Any:
             port=address.port, auth_token=address.secret, auto_convert=True, read_timeout=_ANSWER_SECONDS
         )
     )
+
+
+def hang_up(gateway: Any) -> None:
+    """Close our connections to a JVM, which goes on; objects of it that are forgotten later are not told any more."""
+    gateway.close()
+    gateway._gateway_client.is_connected = False
 
 
 @contextmanager
@@ -121,7 +138,7 @@ def hadoop_jvm(settings: Settings) -> Iterator[Any]:
             try:
                 yield gateway
             finally:
-                gateway.close()
+                hang_up(gateway)
         finally:
             jvm.end(_END_SECONDS)
 

@@ -69,6 +69,18 @@ class Staging:
             self._system.mkdirs(self.path, mode)
             self._system.setPermission(self.path, mode)
 
+    def tokens(self) -> Any:
+        """Delegation tokens for the file systems of this directory and of Hadoop's configuration, as ``Credentials``.
+
+        YARN's ResourceManager renews them while the application runs; nodes bring files with them.
+        """
+        found = self._jvm.org.apache.hadoop.security.Credentials()
+        renewer = self._configuration.get("yarn.resourcemanager.principal")
+        default = self._jvm.org.apache.hadoop.fs.FileSystem.get(self._configuration)
+        for system in (default, self._system):
+            system.addDelegationTokens(renewer, found)
+        return found
+
     def remove(self) -> None:
         """Remove the application's directory.
 

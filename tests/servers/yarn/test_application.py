@@ -1,0 +1,137 @@
+"""One program on YARN: how it ends, what YARN says of it, what is shipped, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.servers.yarn.cluster import Application, YarnClient, wait_for
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+PROGRAM = """
+import sys
+from firesteel.datastream import StreamExecutionEnvironment
+import helper
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([1, 2, 3]).map(helper.plus).print()
+env.execute("plus")
+print("main has", sys.argv[1:], flush=True)
+if "fail" in sys.argv:
+    raise ValueError("as it was told")
+"""
+SECRET = re.compile(rb"[0-9a-f]{64}")
+
+
+def program(client: YarnClient) -> tuple[Path, Path]:
+    """A program, and a module that travels with it."""
+    path, helper = client.folder / "program.py", client.folder / "helper.py"
+    path.write_text(PROGRAM)
+    helper.write_text("def plus(value):\n    return value + 40\n")
+    return path, helper
+
+
+def printed(client: YarnClient, application: Application, name: str) -> str:
+    """What containers of an application have printed."""
+    files = client.yarn.folder.glob(f"nodemanager-*/logs/{application.id}/*/{name}")
+    return "".join(file.read_text() for file in files)
+
+
+def test_a_program_ends_its_application(client: YarnClient) -> None:
+    path, helper = program(client)
+    keep = {"yarn.application.name": "of a test", "yarn.application.queue": "default"}
+    done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), "a", "b c", more=keep)
+    assert done.returncode == 0, done.stdout + done.stderr + client.logs()
+    application = Application(client, client.applications[0])
+    ended = application.report()
+    assert (ended["state"], ended["finalStatus"], ended["name"]) == ("FINISHED", "SUCCEEDED", "of a test")
+    logs = client.firesteel("yarn-logs", application.id)
+    assert "main has ['a', 'b c']" in logs.stdout, logs.stdout[-3000:] + logs.stderr
+    assert sorted(re.findall(r"^4[0-9]$", logs.stdout, re.MULTILINE)) == ["41", "42", "43"]
+    assert not list(client.staging.glob(".firesteel/application_*"))
+    wait_for(lambda: not client.processes(), "containers have ended")
+
+
+def test_what_a_program_raises_is_told_by_yarn(client: YarnClient) -> None:
+    path, helper = program(client)
+    done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), "fail")
+    assert done.returncode == 1
+    ended = Application(client, client.applications[0]).report()
+    assert (ended["state"], ended["finalStatus"]) == ("FINISHED", "FAILED")
+    assert "as it was told" in ended["diagnostics"]
+    assert "as it was told" in done.stderr
+
+
+def test_a_detached_program_is_found_by_its_application_and_no_secret_shows(client: YarnClient) -> None:
+    path = client.folder / "endless.py"
+    path.write_text(
+        "from firesteel.datastream import StreamExecutionEnvironment\n"
+        "from firesteel.common import WatermarkStrategy\n"
+        "from firesteel.datastream.connectors.number_seq import NumberSequenceSource\n"
+        "import time\n"
+        "def slowly(value):\n    time.sleep(0.1)\n    return value\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "source = NumberSequenceSource(0, 1 << 40)\n"
+        "env.from_source(source, WatermarkStrategy.no_watermarks(), 'n').map(slowly).print()\n"
+        "env.execute('endless')\n"
+    )
+    done = client.firesteel("run-application", "-t", "yarn", "-d", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr + client.logs()
+    application = Application(client, client.applications[0])
+
+    def job() -> str:
+        found = [one["jid"] for one in (application.rest("/jobs/overview") or {"jobs": ()})["jobs"]]
+        return found[0] if found and application.state(found[0]) == "RUNNING" else ""
+
+    wait_for(job, "its job runs")
+    wait_for(lambda: application.process("firesteel_taskmanager") is not None, "a TaskManager runs")
+    secret = next(client.yarn.folder.glob("nodemanager-*/local/**/cluster-secret")).read_bytes()
+    assert SECRET.fullmatch(secret)
+    for process in client.processes():
+        for name in ("cmdline", "environ"):
+            shown = Path(f"/proc/{process.pid}/{name}")
+            assert not shown.exists() or secret not in shown.read_bytes(), f"{name} of {process}"
+    assert secret not in client.logs().encode()
+    named = client.firesteel("logs", "jobmanager", more=application.named())
+    assert named.returncode == 0, named.stderr
+    cancelled = client.firesteel("cancel", job(), more=application.named())
+    assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
+    ended = application.wait_ended()
+    assert (ended["state"], ended["finalStatus"]) == ("FINISHED", "KILLED"), ended["diagnostics"]
+
+
+def test_what_can_never_run_is_refused_before_it_is_submitted(client: YarnClient) -> None:
+    path, _ = program(client)
+    rows = [
+        ({"taskmanager.memory.process.size": "900g"}, "a TaskManager needs 921600 .* lower taskmanager.memory"),
+        ({"jobmanager.memory.process.size": "900g"}, "the ApplicationMaster needs 921600 .* jobmanager.memory"),
+        ({"yarn.ship-files": "/does/not/exist"}, "there is no file /does/not/exist"),
+        ({"yarn.application.queue": "nowhere"}, "nowhere"),
+        ({"firesteel.yarn.python.executable": "bin/python"}, "has to be an absolute path"),
+    ]
+    for more, said in rows:
+        done = client.firesteel("run-application", "-t", "yarn", str(path), more=more)
+        assert done.returncode in (1, 2)
+        assert re.search(said, done.stderr), done.stderr
+        assert "Traceback" not in done.stderr
+    assert not list(client.staging.glob(".firesteel/application_*")), "nothing is left of what was refused"
+
+
+def test_packages_are_shipped_once(client: YarnClient) -> None:
+    """Nodes have a Python, and nothing else."""
+    path, helper = program(client)
+    del client.settings["yarn.python.executable"]
+    import sys
+
+    base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
+    more = {"firesteel.yarn.python.interpreter": str(base)}
+    done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), more=more)
+    assert done.returncode == 0, done.stdout + done.stderr + client.logs()
+    (archive,) = client.staging.glob(".firesteel/cache/packages-*.tar")
+    before = archive.stat().st_mtime_ns
+    assert "4" in printed(client, Application(client, client.applications[0]), "taskmanager.out")
+    done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), more=more)
+    assert done.returncode == 0, done.stdout + done.stderr + client.logs()
+    assert archive.stat().st_mtime_ns == before

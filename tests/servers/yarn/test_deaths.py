@@ -1,0 +1,166 @@
+"""Whoever dies on YARN: nothing is lost and nothing doubled; and what people are told of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from functools import partial
+
+import pytest
+
+from firesteel.core.process import is_running, kill
+from tests.servers.yarn.cluster import MASTER, Application, Counting, YarnClient, wait_for
+from tests.servers.zookeeper.server import ZooKeeper
+
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
+
+
+def resourcemanager_log(client: YarnClient, application: Application) -> str:
+    """Of all attempts."""
+    files = client.yarn.folder.glob(f"nodemanager-*/logs/{application.id}/*/resourcemanager.log")
+    return "".join(file.read_text() for file in files)
+
+
+def test_services_containers_and_yarns_own_resourcemanager_die(
+    client: YarnClient, zookeeper_of_yarn: ZooKeeper
+) -> None:
+    session = client.session(
+        **zookeeper_of_yarn.settings(client.folder / "payloads", "12 s"),
+        **{"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100",
+           "restart-strategy.fixed-delay.delay": "1 s", "resourcemanager.taskmanager-timeout": "5 s"},
+    )  # fmt: skip
+    job = Counting(client.folder)
+    job.run(session)
+
+    def goes_on() -> None:
+        before = session.checkpoint(job.job)
+        wait_for(lambda: session.checkpoint(job.job) >= before + 2, lambda: f"checkpoints go on: {client.logs()}")
+
+    attempt = session.attempt()
+    for name in ("firesteel_dispatcher", "firesteel_resourcemanager", "firesteel_jobmaster"):
+        process = session.process(name)
+        assert process is not None
+        kill(process)
+        wait_for(partial(_is_back, session, name, process.pid), f"{name} is started again")
+        wait_for(lambda: session.state(job.job) == "RUNNING", "the job runs")
+        goes_on()
+    assert session.attempt() == attempt, "the container of the ApplicationMaster has stayed"
+
+    first = session.process("firesteel_taskmanager")
+    assert first is not None
+    kill(first)
+    wait_for(
+        lambda: (found := session.process("firesteel_taskmanager")) is not None and found.pid != first.pid,
+        "another container is asked for",
+    )
+    goes_on()
+    assert re.search(r"has ended with 137: it was killed", resourcemanager_log(client, session))
+
+    second = session.process("firesteel_taskmanager")
+    assert second is not None
+    client.yarn.daemons["resourcemanager"].kill()
+    goes_on_without = job.lines()
+    client.yarn.start("resourcemanager")
+    assert is_running(second)
+    wait_for(lambda: job.lines() > goes_on_without, "slots have gone on")
+    goes_on()
+    job.ends_right(session)
+    wait_for(lambda: not is_running(second), "an idle container is given back")
+
+
+def _is_back(session: Application, name: str, pid: int) -> bool:
+    found = session.process(name)
+    return found is not None and found.pid != pid
+
+
+def test_attempts_are_used_up(client: YarnClient) -> None:
+    session = client.session(**{"yarn.application-attempts": "1"})
+    master = session.process(MASTER)
+    assert master is not None
+    kill(master)
+    ended = session.wait_ended()
+    assert ended["state"] == "FAILED"
+    assert "failed 1 times" in ended["diagnostics"]
+    wait_for(lambda: not client.processes(), "nothing is left")
+
+
+def test_a_service_that_does_not_get_up_ends_the_last_attempt_with_its_reason(client: YarnClient) -> None:
+    done = client.firesteel("yarn-session", "-d", more={"high-availability.type": "zookeeper"})
+    assert done.returncode == 1
+    assert "refuses its configuration" in done.stderr
+    assert "high-availability.zookeeper.quorum" in done.stderr, done.stderr
+
+
+def test_a_full_queue_is_named(client: YarnClient) -> None:
+    """The job waits for its TaskManager, and gets it when there is room."""
+    first = client.session(**{"jobmanager.memory.process.size": "5900m"})
+    second = client.session(**{"jobmanager.memory.process.size": "5000m"})
+    path = client.folder / "one.py"
+    path.write_text(
+        "from firesteel.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+        "env.execute('one')\n"
+    )
+    done = client.firesteel("run", "-d", "-t", "yarn-session", str(path), more=second.named())
+    assert done.returncode == 0, done.stdout + done.stderr
+    (job,) = re.findall(r"JobID ([0-9a-f]{32})", done.stdout + done.stderr)
+    wait_for(
+        lambda: re.search(r"1 containers of 1400 MiB .* are waited for", resourcemanager_log(client, second)),
+        "it is said what is waited for",
+    )
+    stopped = client.firesteel("yarn-session", "--stop", "-id", first.id)
+    assert stopped.returncode == 0, stopped.stderr
+    wait_for(lambda: second.state(job) == "FINISHED", lambda: f"the job ends: {client.logs()}")
+
+
+def test_a_container_over_its_memory_says_what_to_set(client: YarnClient) -> None:
+    session = client.session(**{"restart-strategy.type": "none", "taskmanager.memory.jvm-overhead.min": "128m"})
+    path = client.folder / "greedy.py"
+    path.write_text(
+        "import subprocess, sys, time\n"
+        "from firesteel.datastream import StreamExecutionEnvironment\n"
+        "def eat(value):\n"
+        "    words = [sys.executable, '-c', 'x = bytearray(3 << 30); import time; time.sleep(60)']\n"
+        "    subprocess.Popen(words, start_new_session=True)\n"
+        "    time.sleep(60)\n"
+        "    return value\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).map(eat).print()\n"
+        "env.execute('greedy')\n"
+    )
+    done = client.firesteel("run", "-d", "-t", "yarn-session", str(path), more=session.named())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def told() -> bool:
+        texts = resourcemanager_log(client, session) + client.logs()
+        return "taskmanager.memory" in texts and ("has used more memory" in texts or "TaskMemoryExceeded" in texts)
+
+    wait_for(told, lambda: f"it is said what to set: {client.logs()}")
+
+
+def test_a_node_is_lost(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> None:
+    session = client.session(
+        **zookeeper_of_yarn.settings(client.folder / "payloads", "12 s"),
+        **{"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100",
+           "restart-strategy.fixed-delay.delay": "1 s"},
+    )  # fmt: skip
+    job = Counting(client.folder)
+    job.run(session)
+    taskmanager = session.process("firesteel_taskmanager")
+    assert taskmanager is not None
+    where = os.readlink(f"/proc/{taskmanager.pid}/cwd")
+    (number,) = re.findall(r"nodemanager-(\d)", where)
+    name = f"nodemanager-{number}"
+    before = session.checkpoint(job.job)
+    mine = [one for one in client.processes() if name in os.readlink(f"/proc/{one.pid}/cwd")]
+    with client.yarn.away(name):
+        for process in mine:
+            if is_running(process):
+                os.kill(process.pid, signal.SIGKILL)
+        wait_for(
+            lambda: session.checkpoint(job.job, "restored") >= before,
+            lambda: f"the job goes on elsewhere: {client.logs()}",
+        )
+    job.ends_right(session)
