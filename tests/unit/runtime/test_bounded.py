@@ -39,6 +39,7 @@ from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTi
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.stages import COLLECTED, STDOUT, Stage, failure_in
+from firesteel.runtime.bounded import buckets
 from firesteel.runtime.bounded.stage_main import stage_main
 from firesteel_jobmaster.stages import plan_commit, plan_stages, prepared_states
 
@@ -98,7 +99,7 @@ class Spark:
     def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
         out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
         told = [(int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)]
-        self.totals += [struct.unpack(">4q", blob) for partition, blob in told if partition < 0]
+        self.totals += [struct.unpack(">5q", blob) for partition, blob in told if partition < 0]
         return [(partition, blob) for partition, blob in told if partition >= 0]
 
     def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
@@ -246,6 +247,32 @@ class Both(KeyedCoProcessFunction[Any, Any, Any, Any]):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         yield ctx.get_current_key(), self.seen.value()
+
+
+@pytest.mark.parametrize("held", [0, 300])
+def test_more_than_fits_into_memory_is_divided_by_key_and_lies_in_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_RUN_DIRECTORY", str(tmp_path))
+    whole = Spark(pairs(env := environment(), timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), env).run()
+    assert {spilled for *_, spilled in whole.totals} == {0}
+    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    env = environment()
+    divided = Spark(pairs(env, timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), env, 128).run()
+    assert sorted(divided.collected) == sorted(whole.collected)
+    assert max(spilled for *_, spilled in divided.totals) > 0
+    assert max(report["metrics"]["numBytesSpilled"] for report in divided.reports) > 0
+    test_two_inputs_with_keys_come_merged_by_time()
+    test_windows_fire_at_the_end_and_nothing_is_late()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tasks_tell_how_far_they_have_come() -> None:
+    env = environment()
+    spark = Spark(pairs(env).map(lambda p: p, PAIR).rebalance().map(lambda p: p, PAIR), env).run()
+    told = sorted(totals[0] for totals in spark.totals)
+    assert told == sorted(report["metrics"]["numRecordsIn"] for report in spark.reports)
+    assert sum(told) > 0
 
 
 def test_two_inputs_with_keys_come_merged_by_time() -> None:

@@ -66,17 +66,17 @@ class StageRuns:
         except FleetError as error:
             raise _unavailable(error) from error
 
-    async def look(self, job_id: str, run_id: str) -> m.StageRunLook:
+    async def look(self, message: m.StageRunRef) -> m.StageRunLook:
         """How a run goes, whose tasks are where the job has slots now.
 
         Raises:
             RpcFault: the fleet does not run, or does not answer.
         """
         try:
-            found = await self._fleet.look_at_stages(run_id, self._places(job_id))
+            found = await self._fleet.look_at_stages(message.run_id, self._places(message.job_id), message.known)
         except FleetError as error:
             raise _unavailable(error) from error
-        progress = {stage: list(numbers) for stage, numbers in found.progress.items()}
+        progress = {stage: one.to_plain() for stage, one in found.progress.items()}
         return m.StageRunLook(found.state, found.message, progress)
 
     async def results(self, run_id: str, offset: int) -> m.StageRunResults:

@@ -6,11 +6,11 @@ import json
 import pickle
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from firesteel.core.errors import FleetError
-from firesteel.protocol.stages import Places, RunLook, StageRun, StageTaskInput
+from firesteel.protocol.stages import Places, RunLook, StageProgress, StageRun, StageTaskInput, TaskProgress
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.own_thread import OwnThread
 from firesteel.spark.quiet import without_py4j_log
@@ -83,8 +83,10 @@ class StageJobs:
         except Exception as error:  # py4j raises whatever comes; the reason is told
             raise FleetError(f"stages could not be started: {reason_of(error)}") from error
 
-    def look(self, run_id: str, places: Places | None = None) -> RunLook:
+    def look(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
         """How it goes; its tasks may be at these places from now on, None: as before.
+
+        Of stages that are ``known`` tasks are not told.
 
         Raises:
             FleetError: the driver is not there, or does not answer.
@@ -96,7 +98,8 @@ class StageJobs:
                 if places is not None:
                     stages.place(run_id, _lines(places))
                 state, _, message = str(stages.state(run_id)).partition(": ")
-                return RunLook(state, message, _progress(str(stages.progress(context.spark._jsc, run_id))))
+                lines = str(stages.progress(context.spark._jsc, run_id, "\n".join(known)))
+                return RunLook(state, message, _progress(lines))
 
         try:
             return self._call(look)
@@ -166,9 +169,9 @@ class StagesFleet:
         """See ``Fleet``."""
         self._stages.start(run)
 
-    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
+    def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
         """See ``Fleet``."""
-        return self._stages.look(run_id, places)
+        return self._stages.look(run_id, places, known)
 
     def stage_results(self, run_id: str) -> list[bytes]:
         """See ``Fleet``."""
@@ -201,9 +204,17 @@ def _lines(places: Places) -> str:
     return "".join(f"{executor}\t{cores}\t{slots}\n" for executor, (cores, slots) in places.items())
 
 
-def _progress(lines: str) -> dict[str, tuple[int, ...]]:
-    found = {}
+def _progress(lines: str) -> dict[str, StageProgress]:
+    """Read what ``Stages.progress`` says: the tasks of a stage stand behind it."""
+    found: dict[str, StageProgress] = {}
+    last = ""
     for line in lines.splitlines():
-        name, *numbers = line.split("\t")
-        found[name] = tuple(map(int, numbers))
+        name, *fields = line.split("\t")
+        if name:
+            last = name
+            found[name] = StageProgress(*map(int, fields))
+        else:
+            subtask, status, *totals = fields
+            task = TaskProgress(int(subtask), status, *map(int, totals))
+            found[last] = found[last]._replace(subtasks=(*found[last].subtasks, task))
     return found
