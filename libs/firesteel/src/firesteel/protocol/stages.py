@@ -135,8 +135,8 @@ class StageProgress(NamedTuple):
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> StageProgress:
         """Read what ``to_plain`` gave."""
-        *numbers, subtasks = plain
-        return cls(*map(int, numbers), subtasks=tuple(TaskProgress(*task) for task in subtasks))
+        tasks, active, complete, failed, number, subtasks = plain
+        return cls(tasks, active, complete, failed, number, tuple(TaskProgress(*task) for task in subtasks))
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,8 @@ def _progress(lines: str) -> dict[str, StageProgress]:
         name, *fields = line.split("\t")
         if name:
             last = name
-            found[name] = StageProgress(*map(int, fields))
+            tasks, active, complete, failed, number = map(int, fields)
+            found[name] = StageProgress(tasks, active, complete, failed, number)
         else:
             subtask, status, *totals = fields
             task = TaskProgress(int(subtask), status, *map(int, totals))
