@@ -21,6 +21,7 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import failure_in
 from tests.integration.embedded import (
     test_async_and_metrics,
+    test_cache_and_watermarks,
     test_columns,
     test_event_time,
     test_formats,
@@ -33,7 +34,7 @@ from tests.unit.runtime.bounded_jobs import BoundedJob
 
 SUITES: tuple[ModuleType, ...] = (
     test_operators, test_event_time, test_windows, test_columns, test_state, test_async_and_metrics,
-    test_sources_and_sinks, test_formats,
+    test_cache_and_watermarks, test_sources_and_sinks, test_formats,
 )  # fmt: skip
 _UNBOUNDED, _LIVE = "a source is unbounded", "it is about what happens while a stream goes on"
 OTHERWISE = {
@@ -49,6 +50,7 @@ OTHERWISE = {
     "test_sources_and_sinks.test_a_users_source": "its blocking reader wants a thread: here it holds up nobody else",
     "test_sources_and_sinks.test_blocking_functions_have_a_thread_of_their_own": "the same",
     "test_sources_and_sinks.test_a_users_sink": "its parameters are places",
+    "test_cache_and_watermarks.test_windows_fire_by_the_watermarks_of_a_source_function": _UNBOUNDED,
     "test_sources_and_sinks.test_files_become_visible_at_the_end_only": _LIVE,
     "test_sources_and_sinks.test_no_file_stays_after_a_cancel": _LIVE,
     "test_sources_and_sinks.test_no_file_stays_after_a_failure": _UNBOUNDED,

@@ -34,7 +34,8 @@ resident memory, `Heap.Max` that of the machine or container, `CPU.Load` and `CP
 0: there are none. A metric of a task, `/jobs/:jobid/vertices/:vertexid/subtasks/metrics` for example, is one of
 `numRecordsIn`, `numRecordsOut`, `numBytesIn`, `numBytesOut` (each also `...PerSecond`, over the last minute),
 `busyTimeMsPerSecond`, `idleTimeMsPerSecond`, `backPressuredTimeMsPerSecond`, `accumulateBusyTimeMs` and so on,
-`currentInputWatermark`, `currentOutputWatermark`, and what user functions register.
+`currentInputWatermark`, `currentOutputWatermark`, of a job in batch mode `numBytesSpilled`, and what user functions
+register.
 """
 _DIFFERENCES: Final = (
     (
