@@ -14,8 +14,10 @@ run is noisy.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import operator
+import os
 import statistics
 import sys
 import tempfile
@@ -31,6 +33,8 @@ from benchmarks import events, measure
 
 OURS: Final = ("batch-functions", "batch-columns", "streaming-functions", "streaming-columns")
 SPARKS: Final = ("spark-sql", "spark-rdd", "spark-arrow")
+ROOT: Final = Path(__file__).parents[1]
+"""Workers of PySpark find this package there."""
 WINDOW_MS: Final = 10_000
 _FEW: Final = 20_000
 _PARTS: Final = 8
@@ -39,9 +43,7 @@ Result = tuple[int, int]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.batch_bench", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_bench")
     parser.add_argument("what", nargs="*", default=["w4", "w2", "w3"], metavar="WORKLOAD", help="w4, w2, w3")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--parallelism", type=int, default=2)
@@ -75,12 +77,15 @@ def compare(given: argparse.Namespace, what: str, keys: int, text: Path) -> int:
     expected = expected_of(what, size, keys, text)
     found: dict[str, list[measure.Watched]] = {system: [] for system in given.systems}
     seconds: dict[str, list[float]] = {system: [] for system in given.systems}
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     wrong = 0
     for _ in range(given.runs):
         for system in given.systems:
             command = [sys.executable, "-m", "benchmarks.batch_bench", what, "--child", system, "--text", str(text)]
             command += ["--keys", str(keys), "--count", str(given.count), "--memory", given.memory]
-            watched = measure.run([*command, "--parallelism", str(given.parallelism)], timeout=1800.0)
+            watched = measure.run(
+                [*command, "--parallelism", str(given.parallelism)], timeout=1800.0, environment=paths
+            )
             lines = [line[7:] for _, line in watched.output if line.startswith("RESULT ")]
             result = json.loads(lines[-1]) if lines else {}
             right = result.get("result") == list(expected[system.startswith("streaming")])
@@ -176,8 +181,8 @@ def own_job(given: argparse.Namespace) -> Job:
             read = FileSource.for_record_stream_format(StreamFormat.text_line_format(), text).build()
             lines = env.from_source(read, none, "Lines")
             if form == "columns":
-                words = lines.map(lambda line: (line,), column_programs.TEXT)
-                words = words.map_batches(column_programs.Words(out), column_programs.TEXT)
+                rows = lines.map(lambda line: (line,), column_programs.TEXT)
+                words = rows.map_batches(column_programs.Words(out), column_programs.TEXT)
                 counted = words.key_by("f0").aggregate(count().alias("n"))
             else:
                 ones = lines.flat_map(programs.SplitLine(out)).map(lambda word: (word, 1), pair)
@@ -233,7 +238,7 @@ def spark_job(given: argparse.Namespace) -> Job:
 
     def ranges(total: int) -> list[tuple[int, int]]:
         ends = [total * part // (_PARTS * 4) for part in range(_PARTS * 4 + 1)]
-        return list(zip(ends, ends[1:], strict=False))
+        return list(itertools.pairwise(ends))
 
     def of_rdd(what: str, total: int, keys: int, text: str) -> Result:
         context = spark.sparkContext
@@ -271,7 +276,8 @@ def spark_job(given: argparse.Namespace) -> Job:
             def bids_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 for batch in batches:
                     for number in batch.column(0).to_pylist():
-                        yield events.batch(*ranges(total)[number], ("auction", "price", "ts"), keys)
+                        start, stop = ranges(total)[number]
+                        yield events.batch(start, stop, ("auction", "price", "ts"), keys)
 
             made = spark.range(0, len(ranges(total)), 1, _PARTS).mapInArrow(
                 bids_of, "auction long, price long, ts long"
