@@ -175,6 +175,7 @@ def own_job(given: argparse.Namespace) -> Job:
         return one[0], one[1] + other[1]
 
     def build(what: str, total: int, keys: int, text: str, out: str) -> None:
+        bids: Any
         windows = TumblingEventTimeWindows.of(Time.milliseconds(WINDOW_MS))
         sink: Any = column_programs.CountingColumns(out, sums=True)
         if what == "w4":
