@@ -44,8 +44,6 @@ class StageRuns:
     ) -> None:
         self._fleet, self._places = fleet, places
         self._session, self._signer = session, Signer(secret, clock)
-        self._owners: set[str] = set()
-        """Jobs that may have runs."""
         self._results: dict[str, list[bytes]] = {}
 
     async def run(self, message: m.RunStages) -> None:
@@ -60,7 +58,6 @@ class StageRuns:
         stages = tuple(Stage.from_plain(plain) for plain in message.stages)
         job_id = message.job_id
         run = StageRun(message.run_id, job_id, message.description, message.cores, stages, blobs, self._places(job_id))
-        self._owners.add(job_id)
         try:
             await self._fleet.start_stages(run)
         except FleetError as error:
@@ -106,12 +103,10 @@ class StageRuns:
         await self._fleet.drop_stages(run_id)
 
     async def job_left(self, job_id: str) -> None:
-        """The job has ended, or its JobMaster was lost: its runs are of no use."""
-        if job_id in self._owners:
-            self._owners.discard(job_id)
-            for run_id in [run_id for run_id in self._results if run_id.startswith(job_id)]:
-                del self._results[run_id]
-            await self._fleet.drop_stages_of(job_id)
+        """The job has ended, or its JobMaster was lost: its runs are of no use, whoever had them started."""
+        for run_id in [run_id for run_id in self._results if run_id.startswith(job_id)]:
+            del self._results[run_id]
+        await self._fleet.drop_stages_of(job_id)
 
     async def _fetch(self, address: str, name: str) -> bytes:
         url = f"{address.rstrip('/')}/blobs/{name}"

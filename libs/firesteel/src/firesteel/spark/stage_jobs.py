@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import struct
 import threading
@@ -16,6 +17,7 @@ from firesteel.spark.own_thread import OwnThread
 from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS
 
+logger = logging.getLogger(__name__)
 BUCKET_BYTES: Final = 8 << 20
 """Of records with keys that a task holds at once, as they are in the shuffle; a key group is never divided."""
 START_SECONDS: Final = 60.0
@@ -116,17 +118,21 @@ class StageJobs:
 
     def drop(self, run_id: str) -> None:
         """End a run, if it goes on, and remove what it has left. Nothing happens if it is not known."""
-        try:
-            self._call(lambda context: context.stages.drop(context.spark._jsc, run_id))
-        except (FleetError, TimeoutError):
-            return
+        self._drop(lambda context: context.stages.drop(context.spark._jsc, run_id))
 
     def drop_all(self, owner: str) -> None:
         """The same with all runs of a job."""
+        self._drop(lambda context: context.stages.dropAll(context.spark._jsc, owner))
+
+    def _drop(self, what: Callable[[OwnContext], None]) -> None:
+        """Where there is no driver, there is nothing to be dropped."""
         try:
-            self._call(lambda context: context.stages.dropAll(context.spark._jsc, owner))
-        except (FleetError, TimeoutError):
+            with without_py4j_log():
+                self._call(what)
+        except FleetError:
             return
+        except Exception as error:  # py4j raises whatever comes when the driver dies
+            logger.warning("stages may be left in Spark: %s", reason_of(error) or type(error).__name__)
 
     def _call(self, what: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
         with self._guard:
