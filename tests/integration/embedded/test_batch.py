@@ -16,6 +16,7 @@ from firesteel.datastream.connectors.file_system import FileSink, FileSource, St
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from firesteel.expressions import sum_
+from tests import tpch
 from tests.integration.embedded.programs import ended, new_environment, rest_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -224,3 +225,13 @@ def test_key_groups_that_are_larger_than_memory_lie_in_files(tmp_path: Path, cap
     largest = [int(line.split()[1]) for line in capfd.readouterr().out.splitlines() if line.startswith("largest")]
     assert largest
     assert max(largest) < 500_000_000
+
+
+@LONG
+@pytest.mark.parametrize("name", tpch.QUERIES)
+def test_queries_over_a_gigabyte_give_what_a_database_gives(name: str, tmp_path: Path) -> None:
+    """What is a GB as text: a million and a half orders, six million lines."""
+    tpch.generate(tmp_path, 1_500_000)
+    query = tpch.QUERIES[name]
+    found = sorted(map(tuple, query.program(environment("BATCH"), tmp_path).execute_and_collect()))
+    assert found == query.expected(tmp_path)

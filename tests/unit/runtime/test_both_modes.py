@@ -6,6 +6,7 @@ The functions are those of the suites. Here a job is run by its bounded stages, 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from firesteel.config import Settings
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import failure_in
+from tests import tpch
 from tests.integration.embedded import (
     test_async_and_metrics,
     test_cache_and_watermarks,
@@ -30,6 +32,7 @@ from tests.integration.embedded import (
     test_state,
     test_windows,
 )
+from tests.integration.embedded.programs import new_environment
 from tests.unit.runtime.bounded_jobs import BoundedJob
 
 SUITES: tuple[ModuleType, ...] = (
@@ -119,6 +122,15 @@ def in_batch_mode(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def anywhere() -> None:
     """Where a suite would run its programs; it is here."""
+
+
+@pytest.mark.parametrize("name", tpch.QUERIES)
+def test_queries_give_what_a_database_gives(name: str, tmp_path: Path) -> None:
+    tpch.generate(tmp_path, 300)
+    query = tpch.QUERIES[name]
+    expected = query.expected(tmp_path)
+    assert expected
+    assert sorted(map(tuple, query.program(new_environment(2), tmp_path).execute_and_collect())) == expected
 
 
 def test_what_is_left_out_is_there() -> None:
