@@ -16,6 +16,7 @@ from firesteel.datastream.connectors.file_system import FileSink, FileSource, St
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from firesteel.expressions import sum_
+from tests import tpch
 from tests.integration.embedded.programs import ended, new_environment, rest_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -189,3 +190,48 @@ def test_a_job_is_cancelled_and_leaves_the_cluster_as_it_was() -> None:
     job.cancel().result()
     assert ended(job) == "CANCELED"
     assert len(list(unions(environment("BATCH")).execute_and_collect())) == 550
+
+
+class Largest(KeyedProcessFunction[Any, Any, Any]):
+    """Gives what each record has, and at its end how large this process has become, in bytes."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        yield value[0], len(value[1])
+
+    def close(self) -> None:
+        import resource
+
+        print("largest", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+
+
+@LONG
+def test_key_groups_that_are_larger_than_memory_lie_in_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two key groups of 130 MB each, one in each task: as Python objects these are more than half a GB."""
+    count, text = 2_000_000, 100
+    env = environment("BATCH").set_max_parallelism(2)
+    pairs = env.from_sequence(1, count).map(lambda i: (i, f"{i:0{text}}"), Types.TUPLE([Types.LONG(), Types.STRING()]))
+    sizes = pairs.key_by(lambda p: p[0]).process(Largest(), Types.TUPLE([Types.LONG(), Types.LONG()]))
+    sums = sizes.key_by(lambda p: 0).reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    sums.map(lambda pair: f"{pair[0]} {pair[1]}", Types.STRING()).sink_to(
+        FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder()).build()
+    )
+    job = env.execute_async("large groups")
+    assert ended(job) == "FINISHED"
+    assert visible(tmp_path) == [f"{count * (count + 1) // 2} {count * text}"]
+    vertices = rest_of(job)["vertices"]
+    grouped = next(vertex for vertex in vertices if "KEYED" in vertex["name"])
+    spilled = rest_of(job, f"/vertices/{grouped['id']}/subtasks/metrics?get=numBytesSpilled&agg=sum")
+    assert spilled[0]["sum"] > 100_000_000
+    largest = [int(line.split()[1]) for line in capfd.readouterr().out.splitlines() if line.startswith("largest")]
+    assert largest
+    assert max(largest) < 500_000_000
+
+
+@LONG
+@pytest.mark.parametrize("name", tpch.QUERIES)
+def test_queries_over_a_gigabyte_give_what_a_database_gives(name: str, tmp_path: Path) -> None:
+    """What is a GB as text: a million and a half orders, six million lines."""
+    tpch.generate(tmp_path, 1_500_000)
+    query = tpch.QUERIES[name]
+    found = sorted(map(tuple, query.program(environment("BATCH"), tmp_path).execute_and_collect()))
+    assert found == query.expected(tmp_path)

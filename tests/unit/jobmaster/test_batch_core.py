@@ -17,7 +17,16 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, OperatorInfo
 from firesteel.graph.key_groups import key_group_range
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.protocol.stages import COLLECTED, FAILURE, STDOUT, RunLook, Stage, StageTaskInput
+from firesteel.protocol.stages import (
+    COLLECTED,
+    FAILURE,
+    STDOUT,
+    RunLook,
+    Stage,
+    StageProgress,
+    StageTaskInput,
+    TaskProgress,
+)
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare, Recover, Recovered, Work
@@ -89,6 +98,11 @@ def user_failure(vertex_name: str = "V2", subtask: int = 1) -> str:
     return f"Job aborted: PythonException: RuntimeError: {FAILURE}{json.dumps(failure.to_plain())}\n\tat java.lang"
 
 
+def seen(*tasks: TaskProgress, vertex: int = 1) -> RunLook:
+    plain = StageProgress(2, 1, 0, 0, 7, tasks).to_plain()
+    return RunLook("running", "", {vertex_id(vertex): StageProgress.from_plain(json.loads(json.dumps(plain)))})
+
+
 def collecting() -> JobGraph:
     return job(vertex(1, 2, splits=["a"]), vertex(2, 1, collects=OP))
 
@@ -109,8 +123,12 @@ def test_stages_begin_when_all_slots_are_there_and_take_as_many_cores() -> None:
 def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
     d = Batch(two_by_two())
     run = d.begun()
-    d.did(d.core.stages_seen(run.run_id, RunLook("running", "", {vertex_id(1): (2, 1, 0, 0, 7)})))
-    assert [d.state(id_) for id_ in d.ids()] == ["RUNNING", "RUNNING", "DEPLOYING", "DEPLOYING"]
+    d.did(d.core.stages_seen(run.run_id, seen(TaskProgress(1, "RUNNING", 3, 30, 2, 20, 10))))
+    assert [d.state(id_) for id_ in d.ids()] == ["DEPLOYING", "RUNNING", "DEPLOYING", "DEPLOYING"]
+    metrics = d.core.graph.executions()[1].metrics
+    assert (metrics["numRecordsIn"], metrics["numBytesOut"], metrics["numBytesSpilled"]) == (3, 20, 10)
+    d.did(d.core.stages_seen(run.run_id, seen(TaskProgress(0, "SUCCESS"), TaskProgress(1, "FAILED"))))
+    assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "RUNNING", "DEPLOYING", "DEPLOYING"]
     d.did(d.core.stages_ended("another", d.told()))
     assert not d.core.is_terminal
     d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", bytes((STDOUT,)) + b"1\n")))
@@ -144,6 +162,27 @@ def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:
     assert again.stages == commit.stages
     assert again.run_id not in (run.run_id, commit.run_id)
     d.did(d.core.stages_ended(again.run_id, []))
+    assert d.core.state.name == "FINISHED"
+
+
+def test_tasks_that_have_ended_have_nothing_to_commit_and_begin_again_with_the_others() -> None:
+    settings = JobMasterSettings(new_restart_strategy=lambda: FixedDelay(1, 0.0))
+    d = Batch(two_by_two(commits=True), settings)
+    run = d.begun()
+    ended = TaskProgress(0, "SUCCESS"), TaskProgress(1, "SUCCESS")
+    for number in (1, 2):
+        d.did(d.core.stages_seen(run.run_id, seen(*ended, vertex=number)))
+    assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "FINISHED", "RUNNING", "RUNNING"]
+    d.did(d.core.stages_failed(run.run_id, "Python worker exited unexpectedly"))
+    d.did(d.core.timer_fired("restart"))
+    again = d.seen(do.RunStages)[-1]
+    assert again.stages == run.stages
+    for number in (1, 2):
+        d.did(d.core.stages_seen(again.run_id, seen(*ended, vertex=number)))
+    d.did(d.core.stages_ended(again.run_id, d.told({OP: [[1, "eA=="]]})))
+    commit = d.seen(do.RunStages)[-1]
+    assert commit.stages[0].id == "commit"
+    d.did(d.core.stages_ended(commit.run_id, []))
     assert d.core.state.name == "FINISHED"
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from firesteel.checkpoint.metadata import OperatorState
 from firesteel.client.graph_shipment import prepare
 from firesteel.common import Configuration, Duration, Encoder, Row, Time, TimestampAssigner, Types, WatermarkStrategy
 from firesteel.config import Settings
@@ -38,9 +34,10 @@ from firesteel.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.specs import OperatorKind
-from firesteel.protocol.stages import COLLECTED, STDOUT, Stage, failure_in
-from firesteel.runtime.bounded.stage_main import stage_main
-from firesteel_jobmaster.stages import plan_commit, plan_stages, prepared_states
+from firesteel.protocol.stages import failure_in
+from firesteel.runtime.bounded import buckets
+from firesteel_jobmaster.stages import plan_stages
+from tests.unit.runtime.bounded_jobs import BoundedJob
 
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 RECORDS = [(f"k{i % 5}", i) for i in range(60)]
@@ -55,87 +52,22 @@ class Seconds(TimestampAssigner):
 TIMED = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(0)).with_timestamp_assigner(Seconds())
 
 
-class Spark:
+class Spark(BoundedJob):
     """Runs the stages of a program.
 
     Args:
-        stream: its results are collected.
+        stream: its results are collected; None = of none.
+        env: of the program.
         groups: so many key groups are in one bucket.
     """
 
     def __init__(self, stream: DataStream | None, env: StreamExecutionEnvironment, groups: int = 1) -> None:
-        self.env, self.groups = env, groups
         if stream is not None:
             extra = {"buffer_bytes": 1 << 30}
             sink = env._add("Collect", OperatorKind.COLLECT, None, (stream._collected(),), extra=extra)
             sink.internal = True
         graph, _ = env._take(None)
-        self.graph, self.blobs = prepare(graph, BATCH, same_host=True)
-        assert is_batch(self.graph)
-        self.shuffle: dict[str, dict[int, list[bytes]]] = {}
-        self.reports: list[dict[str, Any]] = []
-        self.totals: list[tuple[int, ...]] = []
-        self.collected: list[Any] = []
-        self.printed = ""
-
-    def run(self) -> Spark:
-        for stage in plan_stages(self.graph, create_enumerator):
-            stage = Stage.from_plain(json.loads(json.dumps(stage.to_plain())))
-            output: dict[int, list[bytes]] = defaultdict(list)
-            for subtask in range(len(stage.tasks)):
-                for partition, blob in self.task(stage, subtask, 1):
-                    output[partition].append(blob)
-            self.shuffle[stage.id] = output
-            for blob in output.pop(stage.partitions - 1):
-                if blob[0] == COLLECTED:
-                    self.collected += pickle.loads(blob[9:])
-                elif blob[0] == STDOUT:
-                    self.printed += blob[1:].decode()
-                else:
-                    self.reports.append(json.loads(blob[1:]))
-        return self
-
-    def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
-        out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
-        told = [(int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)]
-        self.totals += [struct.unpack(">4q", blob) for partition, blob in told if partition < 0]
-        return [(partition, blob) for partition, blob in told if partition >= 0]
-
-    def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
-        task = stage.tasks[subtask]
-        if task.own is not None:
-            yield task.own.encode()
-            return
-        for number, dep, first, end in task.plain:
-            yield marker(number)
-            yield from self.read(stage, dep, first, end)
-        count = task.keyed[0][3] - task.keyed[0][2] if task.keyed else 0
-        for start in range(0, count, self.groups):
-            yield marker(-1)
-            for number, dep, first, end in task.keyed:
-                yield marker(number)
-                yield from self.read(stage, dep, first + start, min(end, first + start + self.groups))
-
-    def read(self, stage: Stage, dep: int, first: int, end: int) -> Iterator[bytes]:
-        for partition in range(first, end):
-            yield from self.shuffle[stage.reads[dep]].get(partition, [])
-
-    def commit(self) -> None:
-        states = prepared_states(self.graph, self.reports)
-        operators = [
-            OperatorState(operator.id, operator.name, None, vertex.parallelism, vertex.max_parallelism, {
-                subtask: states[vertex.id, subtask].operators[operator.id]
-                for subtask in range(vertex.parallelism)
-                if operator.id in states[vertex.id, subtask].operators
-            })
-            for vertex in self.graph.vertices
-            for operator in vertex.operators
-        ]  # fmt: skip
-        self.task(plan_commit(self.graph, operators), 0, 9)
-
-
-def marker(number: int) -> bytes:
-    return b"\0" + number.to_bytes(4, "big", signed=True)
+        super().__init__(*prepare(graph, BATCH, same_host=True), groups)
 
 
 def environment(parallelism: int = 2) -> StreamExecutionEnvironment:
@@ -246,6 +178,32 @@ class Both(KeyedCoProcessFunction[Any, Any, Any, Any]):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         yield ctx.get_current_key(), self.seen.value()
+
+
+@pytest.mark.parametrize("held", [0, 300])
+def test_more_than_fits_into_memory_is_divided_by_key_and_lies_in_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_RUN_DIRECTORY", str(tmp_path))
+    whole = Spark(pairs(env := environment(), timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), env).run()
+    assert {spilled for *_, spilled in whole.totals} == {0}
+    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    env = environment()
+    divided = Spark(pairs(env, timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), env, 128).run()
+    assert sorted(divided.collected) == sorted(whole.collected)
+    assert max(spilled for *_, spilled in divided.totals) > 0
+    assert max(report["metrics"]["numBytesSpilled"] for report in divided.reports) > 0
+    test_two_inputs_with_keys_come_merged_by_time()
+    test_windows_fire_at_the_end_and_nothing_is_late()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tasks_tell_how_far_they_have_come() -> None:
+    env = environment()
+    spark = Spark(pairs(env).map(lambda p: p, PAIR).rebalance().map(lambda p: p, PAIR), env).run()
+    told = sorted(totals[0] for totals in spark.totals)
+    assert told == sorted(report["metrics"]["numRecordsIn"] for report in spark.reports)
+    assert sum(told) > 0
 
 
 def test_two_inputs_with_keys_come_merged_by_time() -> None:

@@ -37,7 +37,8 @@ resident memory, `Heap.Max` that of the machine or container, `CPU.Load` and `CP
 `currentInputWatermark`, `currentOutputWatermark`, `isBackPressured` (1 or 0), `buffers.inPoolUsage` and
 `buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full the windows of its channels are),
 `checkpointAlignmentTime`, `checkpointStartDelayNanos`, `<operator>.numRecordsIn` and `.numRecordsOut` (each also
-`...PerSecond`) of each operator of its chain, and what user functions register.
+`...PerSecond`) of each operator of its chain, `numBytesSpilled` of a job in batch mode, and what user functions
+register.
 """
 _DIFFERENCES: Final = (
     (

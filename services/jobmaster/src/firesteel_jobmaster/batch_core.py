@@ -29,7 +29,7 @@ from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
-from firesteel.protocol.stages import COLLECTED, STDOUT, RunLook, Stage, failure_in
+from firesteel.protocol.stages import COLLECTED, STDOUT, RunLook, Stage, TaskProgress, failure_in
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.pending import Phase
@@ -47,6 +47,8 @@ KEPT_RESULTS = 4 << 20
 """Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows."""
 MOST_DRIVERS, STEADY_SECONDS = 5, 600.0
 """Drivers in a row that may be lost below a run that has not lasted so long: it may be what ends them."""
+SPILLED = "numBytesSpilled"
+"""Metric of a task: what it, or Spark's shuffle below it, has written to disk, since it did not fit into memory."""
 _MARKER = 0
 _NO_REPORT = 15
 """Of a message of Spark so many lines say enough."""
@@ -200,11 +202,30 @@ class BatchCore(JobMasterCore):
         """So far has the run come."""
         if run_id == self._run and self.is_active and self._commit is None:
             for job_vertex in self.graph.vertices.values():
-                _, active, complete, *_ = look.progress.get(job_vertex.vertex.id, (0, 0, 0))
-                if active or complete:
-                    for execution in job_vertex.executions():
-                        self._runs_now(execution, "its stage runs")
+                stage = look.progress.get(job_vertex.vertex.id)
+                executions = job_vertex.executions()
+                for task in () if stage is None else stage.subtasks:
+                    if 0 <= task.subtask < len(executions):
+                        self._task_seen(executions[task.subtask], task)
         return self._take()
+
+    def _task_seen(self, execution: Execution, task: TaskProgress) -> None:
+        """Spark says how far a task has come; one that has something to commit or to give away has not finished."""
+        execution.update_metrics(
+            {
+                "numRecordsIn": task.records_in,
+                "numRecordsOut": task.records_out,
+                "numBytesIn": task.bytes_in,
+                "numBytesOut": task.bytes_out,
+                SPILLED: task.spilled,
+            }
+        )
+        self._runs_now(execution, "its task runs in Spark")
+        vertex = execution.vertex
+        if task.status != "SUCCESS" or vertex.needs_commit or vertex.collects is not None:
+            return
+        if execution.report(ExecutionState.FINISHED, "its task has ended in Spark"):
+            self.checkpoints.task_reported(execution)
 
     def _runs_now(self, execution: Execution, why: str) -> None:
         if execution.report(ExecutionState.RUNNING, why):
@@ -267,6 +288,7 @@ class BatchCore(JobMasterCore):
                 execution.update_metrics(
                     {
                         **report["metrics"],
+                        SPILLED: max(report["metrics"].get(SPILLED, 0), execution.metrics.get(SPILLED, 0)),
                         USER_METRICS: report["user-metrics"],
                         USER_COUNTERS: report["user-counters"],
                     },

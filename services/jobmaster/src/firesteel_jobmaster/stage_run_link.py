@@ -6,13 +6,14 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from firesteel.core.backoff import pauses
 from firesteel.core.errors import RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.protocol.stages import RunLook
+from firesteel.protocol.stages import RunLook, StageProgress
 from firesteel.service.lanes import Spawn
 from firesteel.service.retries import FIRST_PAUSE
 from firesteel_jobmaster import instructions as do
@@ -109,9 +110,11 @@ class StageRunLink:
     async def _watch(self, run_id: str) -> None:
         pause, longest = LOOK_PAUSES
         silent = pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        known: tuple[str, ...] = ()
         while self._wanted == run_id:
             try:
-                seen = await self._resourcemanager.gateway().look_at_stages(self._ref(run_id))
+                ref = replace(self._ref(run_id), known=known)
+                seen = await self._resourcemanager.gateway().look_at_stages(ref)
                 if seen.state == "done":
                     results = await self._results(run_id)
                     if self._wanted == run_id:
@@ -129,7 +132,8 @@ class StageRunLink:
             if seen.state == "unknown":
                 self._owner.stages_lost(run_id)
                 return
-            progress = {stage: tuple(map(int, numbers)) for stage, numbers in seen.progress.items()}
+            progress = {stage: StageProgress.from_plain(plain) for stage, plain in seen.progress.items()}
+            known = tuple(stage for stage, one in progress.items() if one.is_complete)
             self._owner.stages_seen(run_id, RunLook(seen.state, "", progress))
             await asyncio.sleep(pause)
             pause = min(longest, pause * 1.2)

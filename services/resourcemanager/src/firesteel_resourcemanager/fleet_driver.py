@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -81,9 +81,9 @@ class FleetDriver:
         """See ``Fleet.start_stages``."""
         await self._run(lambda: self._fleet.start_stages(run))
 
-    async def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
+    async def look_at_stages(self, run_id: str, places: Places | None, known: Collection[str]) -> RunLook:
         """See ``Fleet.look_at_stages``."""
-        return await self._run(lambda: self._fleet.look_at_stages(run_id, places))
+        return await self._run(lambda: self._fleet.look_at_stages(run_id, places, known))
 
     async def stage_results(self, run_id: str) -> list[bytes]:
         """See ``Fleet.stage_results``."""

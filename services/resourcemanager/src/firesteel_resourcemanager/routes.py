@@ -103,7 +103,7 @@ class _Calls:
 
     @answers(ResourceManagerGateway.look_at_stages)
     async def look_at_stages(self, message: m.StageRunRef) -> m.StageRunLook:
-        return await self._service.stages.look(message.job_id, message.run_id)
+        return await self._service.stages.look(message)
 
     @answers(ResourceManagerGateway.stage_results)
     async def stage_results(self, message: m.StageRunRef) -> m.StageRunResults:

@@ -44,8 +44,6 @@ class StageRuns:
     ) -> None:
         self._fleet, self._places = fleet, places
         self._session, self._signer = session, Signer(secret, clock)
-        self._owners: set[str] = set()
-        """Jobs that may have runs."""
         self._results: dict[str, list[bytes]] = {}
 
     async def run(self, message: m.RunStages) -> None:
@@ -60,23 +58,22 @@ class StageRuns:
         stages = tuple(Stage.from_plain(plain) for plain in message.stages)
         job_id = message.job_id
         run = StageRun(message.run_id, job_id, message.description, message.cores, stages, blobs, self._places(job_id))
-        self._owners.add(job_id)
         try:
             await self._fleet.start_stages(run)
         except FleetError as error:
             raise _unavailable(error) from error
 
-    async def look(self, job_id: str, run_id: str) -> m.StageRunLook:
+    async def look(self, message: m.StageRunRef) -> m.StageRunLook:
         """How a run goes, whose tasks are where the job has slots now.
 
         Raises:
             RpcFault: the fleet does not run, or does not answer.
         """
         try:
-            found = await self._fleet.look_at_stages(run_id, self._places(job_id))
+            found = await self._fleet.look_at_stages(message.run_id, self._places(message.job_id), message.known)
         except FleetError as error:
             raise _unavailable(error) from error
-        progress = {stage: list(numbers) for stage, numbers in found.progress.items()}
+        progress = {stage: one.to_plain() for stage, one in found.progress.items()}
         return m.StageRunLook(found.state, found.message, progress)
 
     async def results(self, run_id: str, offset: int) -> m.StageRunResults:
@@ -106,12 +103,10 @@ class StageRuns:
         await self._fleet.drop_stages(run_id)
 
     async def job_left(self, job_id: str) -> None:
-        """The job has ended, or its JobMaster was lost: its runs are of no use."""
-        if job_id in self._owners:
-            self._owners.discard(job_id)
-            for run_id in [run_id for run_id in self._results if run_id.startswith(job_id)]:
-                del self._results[run_id]
-            await self._fleet.drop_stages_of(job_id)
+        """The job has ended, or its JobMaster was lost: its runs are of no use, whoever had them started."""
+        for run_id in [run_id for run_id in self._results if run_id.startswith(job_id)]:
+            del self._results[run_id]
+        await self._fleet.drop_stages_of(job_id)
 
     async def _fetch(self, address: str, name: str) -> bytes:
         url = f"{address.rstrip('/')}/blobs/{name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -43,7 +44,7 @@ class WithoutStages:
         """See ``Fleet``."""
         raise FleetError("this fleet runs no bounded stages")
 
-    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
+    def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
         """See ``Fleet``."""
         return RunLook("unknown")
 
@@ -107,8 +108,10 @@ class Fleet(Protocol):
             FleetError: the fleet does not run, or has no stages.
         """
 
-    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
+    def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
         """How a run goes; its tasks may be at these places from now on, None: as before.
+
+        Of stages that are ``known`` tasks are not told.
 
         Raises:
             FleetError: the fleet does not run, or does not answer.

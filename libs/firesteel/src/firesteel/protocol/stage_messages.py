@@ -35,12 +35,18 @@ class RunStages(Message):
 
 @dataclass(frozen=True)
 class StageRunRef(Message):
-    """A run; ``offset``: of the first result that is wanted."""
+    """A run.
+
+    Attributes:
+        offset: of the first result that is wanted.
+        known: ids of stages about whose tasks everything is known.
+    """
 
     job_id: str
     run_id: str
     offset: int = 0
     sender: str = ""
+    known: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ task reads what was decided by the JobMaster. What a stage does stands in ``Stag
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Places = Mapping[str, tuple[int, int]]
 """By executor: cores of it that a run may take, as many as its job has slots there, and those of all slots there."""
@@ -97,6 +97,48 @@ class StageRun:
     places: Places | None = None
 
 
+class TaskProgress(NamedTuple):
+    """The last attempt of a task that has begun; totals so far, as of the last heartbeat of its executor."""
+
+    subtask: int
+    status: str
+    """Spark's: ``RUNNING``, ``SUCCESS``, ``FAILED`` or ``KILLED``."""
+    records_in: int = 0
+    bytes_in: int = 0
+    records_out: int = 0
+    bytes_out: int = 0
+    spilled: int = 0
+    """Bytes that it, or Spark's shuffle, has written to disk, since they did not fit into memory."""
+
+
+class StageProgress(NamedTuple):
+    """How far a stage has come."""
+
+    tasks: int
+    active: int = 0
+    complete: int = 0
+    failed: int = 0
+    """Attempts."""
+    number: int = 0
+    """Of the stage in Spark."""
+    subtasks: tuple[TaskProgress, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its tasks have ended well."""
+        return self.complete >= self.tasks
+
+    def to_plain(self) -> list[Any]:
+        """As JSON-able data."""
+        return [*self[:-1], [list(task) for task in self.subtasks]]
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[Any]) -> StageProgress:
+        """Read what ``to_plain`` gave."""
+        tasks, active, complete, failed, number, subtasks = plain
+        return cls(tasks, active, complete, failed, number, tuple(TaskProgress(*task) for task in subtasks))
+
+
 @dataclass(frozen=True)
 class RunLook:
     """What can be seen of a run.
@@ -104,12 +146,12 @@ class RunLook:
     Attributes:
         state: ``unknown``, ``running``, ``done`` or ``failed``.
         message: why it failed.
-        progress: by id of the stage: tasks, active, complete and failed ones, number of the stage in Spark.
+        progress: by id of the stage.
     """
 
     state: str
     message: str = ""
-    progress: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    progress: Mapping[str, StageProgress] = field(default_factory=dict)
 
 
 def failure_in(message: str) -> dict[str, Any] | None:

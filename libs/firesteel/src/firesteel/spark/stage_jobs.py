@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from firesteel.core.errors import FleetError
-from firesteel.protocol.stages import Places, RunLook, StageRun, StageTaskInput
+from firesteel.protocol.stages import Places, RunLook, StageProgress, StageRun, StageTaskInput, TaskProgress
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.own_thread import OwnThread
 from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS
 
+logger = logging.getLogger(__name__)
 BUCKET_BYTES: Final = 8 << 20
 """Of records with keys that a task holds at once, as they are in the shuffle; a key group is never divided."""
 START_SECONDS: Final = 60.0
@@ -83,8 +85,10 @@ class StageJobs:
         except Exception as error:  # py4j raises whatever comes; the reason is told
             raise FleetError(f"stages could not be started: {reason_of(error)}") from error
 
-    def look(self, run_id: str, places: Places | None = None) -> RunLook:
+    def look(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
         """How it goes; its tasks may be at these places from now on, None: as before.
+
+        Of stages that are ``known`` tasks are not told.
 
         Raises:
             FleetError: the driver is not there, or does not answer.
@@ -96,7 +100,8 @@ class StageJobs:
                 if places is not None:
                     stages.place(run_id, _lines(places))
                 state, _, message = str(stages.state(run_id)).partition(": ")
-                return RunLook(state, message, _progress(str(stages.progress(context.spark._jsc, run_id))))
+                lines = str(stages.progress(context.spark._jsc, run_id, "\n".join(known)))
+                return RunLook(state, message, _progress(lines))
 
         try:
             return self._call(look)
@@ -113,17 +118,21 @@ class StageJobs:
 
     def drop(self, run_id: str) -> None:
         """End a run, if it goes on, and remove what it has left. Nothing happens if it is not known."""
-        try:
-            self._call(lambda context: context.stages.drop(context.spark._jsc, run_id))
-        except (FleetError, TimeoutError):
-            return
+        self._drop(lambda context: context.stages.drop(context.spark._jsc, run_id))
 
     def drop_all(self, owner: str) -> None:
         """The same with all runs of a job."""
+        self._drop(lambda context: context.stages.dropAll(context.spark._jsc, owner))
+
+    def _drop(self, what: Callable[[OwnContext], None]) -> None:
+        """Where there is no driver, there is nothing to be dropped."""
         try:
-            self._call(lambda context: context.stages.dropAll(context.spark._jsc, owner))
-        except (FleetError, TimeoutError):
+            with without_py4j_log():
+                self._call(what)
+        except FleetError:
             return
+        except Exception as error:  # py4j raises whatever comes when the driver dies
+            logger.warning("stages may be left in Spark: %s", reason_of(error) or type(error).__name__)
 
     def _call(self, what: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
         with self._guard:
@@ -166,9 +175,9 @@ class StagesFleet:
         """See ``Fleet``."""
         self._stages.start(run)
 
-    def look_at_stages(self, run_id: str, places: Places | None = None) -> RunLook:
+    def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
         """See ``Fleet``."""
-        return self._stages.look(run_id, places)
+        return self._stages.look(run_id, places, known)
 
     def stage_results(self, run_id: str) -> list[bytes]:
         """See ``Fleet``."""
@@ -201,9 +210,18 @@ def _lines(places: Places) -> str:
     return "".join(f"{executor}\t{cores}\t{slots}\n" for executor, (cores, slots) in places.items())
 
 
-def _progress(lines: str) -> dict[str, tuple[int, ...]]:
-    found = {}
+def _progress(lines: str) -> dict[str, StageProgress]:
+    """Read what ``Stages.progress`` says: the tasks of a stage stand behind it."""
+    found: dict[str, StageProgress] = {}
+    last = ""
     for line in lines.splitlines():
-        name, *numbers = line.split("\t")
-        found[name] = tuple(map(int, numbers))
+        name, *fields = line.split("\t")
+        if name:
+            last = name
+            tasks, active, complete, failed, number = map(int, fields)
+            found[name] = StageProgress(tasks, active, complete, failed, number)
+        else:
+            subtask, status, *totals = fields
+            task = TaskProgress(int(subtask), status, *map(int, totals))
+            found[last] = found[last]._replace(subtasks=(*found[last].subtasks, task))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ BLOB_BYTES: Final = 256 * 1024
 BUFFERED_BYTES: Final = 32 << 20
 """Of all partitions together; then each of them becomes a blob."""
 _PARTITION_BYTES: Final = 8
+_TOTALS: Final = -1
+"""In place of a partition, in front of totals (``StageOutput.java``)."""
 
 
 def read_marker(element: bytes) -> int:
@@ -117,6 +120,12 @@ class ShuffleChannel(OutputChannel):
     def close(self) -> None:
         """See ``OutputChannel``."""
         self._parts = []
+
+
+def totals(records_in: int, bytes_in: int, records_out: int, bytes_out: int, spilled: int) -> Iterator[bytes]:
+    """How far a task has come; it becomes metrics of Spark's task."""
+    yield _TOTALS.to_bytes(_PARTITION_BYTES, "big", signed=True)
+    yield struct.pack(">5q", records_in, bytes_in, records_out, bytes_out, spilled)
 
 
 def plain_report(report: dict[str, Any]) -> bytes:

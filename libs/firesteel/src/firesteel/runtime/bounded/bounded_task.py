@@ -28,6 +28,7 @@ from firesteel.runtime.bounded.blobs import (
     plain_report,
     read_batch,
     read_marker,
+    totals,
 )
 from firesteel.runtime.bounded.buckets import Bucket
 from firesteel.runtime.bounded.commit import CHECKPOINT, plain_committable
@@ -47,6 +48,8 @@ from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, Sta
 from firesteel.state.heap import HeapKeyedState
 
 FETCHED_BYTES = 4 << 20
+TELL_SECONDS = 1.0
+"""Between two times that a task tells how far it has come."""
 
 
 class _HeapBackend(StateBackend):
@@ -76,7 +79,8 @@ class BoundedTask:
         self._errors: list[BaseException] = []
         self._loop.on_error = self._errors.append
         self._shuffled = Shuffled()
-        self._bytes_in = 0
+        self._bytes_in = self._spilled = 0
+        self._tells_at = clock.monotonic() + TELL_SECONDS
         self._text: list[str] = []
         self._context = OperatorContext(
             info,
@@ -132,6 +136,8 @@ class BoundedTask:
                 operator.open(replace(self._context, stamp=plan.stage_of[index].stamp))
             for _ in self._source(elements) if self._task["source"] else self._inputs(elements):
                 yield from self._given()
+                if self._clock.monotonic() >= self._tells_at:
+                    yield from self._totals()
             self._executor.advance(Watermark(MAX_WATERMARK))
             for _ in self._work_off(wait=True):
                 yield from self._given()
@@ -142,6 +148,7 @@ class BoundedTask:
                 operator.close()
             opened = []
             yield from self._given()  # print, of a function that closes
+            yield from self._totals()
             yield from self._told(plain_report(self._report(committables)))
             succeeded = True
         finally:
@@ -174,6 +181,7 @@ class BoundedTask:
                 "numRecordsOut": executor.records_out,
                 "numBytesIn": self._bytes_in,
                 "numBytesOut": self._shuffled.bytes_out,
+                "numBytesSpilled": self._spilled,
             },
             "user-metrics": metrics.values(),
             "user-counters": metrics.counters(),
@@ -226,14 +234,18 @@ class BoundedTask:
         edges = self._task["inputs"]
         head, peer = self._plan.operators[0], self._info.full_name
         by_key = isinstance(head, KeyedTransform) and not isinstance(head, LastReduce | WindowTransform)
-        selectors = head.spec.key_selectors if by_key else None
-        bucket, edge = Bucket(selectors), None
+        keys = head.spec.key_selectors if isinstance(head, KeyedTransform) else None
+
+        def empty() -> Bucket:
+            return Bucket(keys if by_key else None, keys, self._spills)
+
+        bucket, edge = empty(), None
         for element in elements:
             if element[0] == MARKER:
                 number = read_marker(element)
                 if number < 0:
                     yield from self._bucket(bucket)
-                    bucket = Bucket(selectors)
+                    bucket = empty()
                 else:
                     edge = edges[number]
                 continue
@@ -241,16 +253,26 @@ class BoundedTask:
             self._bytes_in += len(element)
             batch = read_batch(element, peer)
             if edge["keyed"]:
-                bucket.add(batch, edge["input"])
+                bucket.add(batch, edge["input"], len(element))
             else:
                 self._executor.feed(batch, edge["input"])
                 yield from self._work_off()
         yield from self._bucket(bucket)
 
+    def _spills(self, size: int) -> None:
+        self._spilled += size
+
     def _bucket(self, bucket: Bucket) -> Iterator[None]:
-        """All records of some keys, and then the end of their time."""
+        """All records of some keys, and then the end of their time; in pieces, where they are too many at once."""
         if not len(bucket):
             return
+        try:
+            for piece in bucket.pieces():
+                yield from self._piece(piece)
+        finally:
+            bucket.close()
+
+    def _piece(self, bucket: Bucket) -> Iterator[None]:
         for one in bucket.ordered():
             self._executor.feed(*one)
             yield from self._work_off()
@@ -310,6 +332,12 @@ class BoundedTask:
             text = "".join(self._text)
             self._text.clear()
             yield from self._told(bytes((STDOUT,)) + text.encode(errors="surrogateescape"))
+
+    def _totals(self) -> Iterator[bytes]:
+        self._tells_at = self._clock.monotonic() + TELL_SECONDS
+        executor = self._executor
+        read, written = (executor.records_in, self._bytes_in), (executor.records_out, self._shuffled.bytes_out)
+        yield from totals(*read, *written, self._spilled)
 
     def _told(self, blob: bytes) -> Iterator[bytes]:
         yield self._task["partition"].to_bytes(8, "big")

@@ -6,8 +6,11 @@ key; where nobody can see the order of keys, only by time.
 
 from __future__ import annotations
 
+import os
+import struct
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +20,18 @@ from firesteel.functions.functions import KeySelector
 from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, alike, merge
 from firesteel.runtime.columns.columns import take
 from firesteel.runtime.columns.rows import to_list, to_rows
+from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
 from firesteel.runtime.operators.base import method_of
 
+HELD_BYTES: Final = 32 << 20
+"""Of records of one bucket, as they are in the shuffle, that are in memory at once."""
+PARTS: Final = 16
+"""A bucket with more is divided into so many files, and each of these again if it is still too large."""
+DEEPEST: Final = 4
+"""Times that records are divided; if then they are too many still, they are those of one key or of few."""
+RUN_DIRECTORY: Final = "FIRESTEEL_RUN_DIRECTORY"
+"""Variable that says where files of workers go (``firesteel.spark.workers``)."""
+_FRAME: Final = struct.Struct(">iq")
 KeysOf = Callable[[Sequence[Any]], Iterable[Any]]
 
 
@@ -31,22 +44,78 @@ def keys_of(selector: Any) -> KeysOf:
 
 
 class Bucket:
-    """The records of some key groups, of all inputs.
+    """The records of some key groups, of all inputs. What is more than fits into memory lies in files, divided by key.
 
     Args:
         selectors: of the operator, for each input; None = the order of keys is nobody's business.
+        keys: the same, by which records may be divided; None = they may not.
+        spilled: hears of bytes that were written to a file.
+        depth: how often its records were divided.
     """
 
-    def __init__(self, selectors: Sequence[Any] | None) -> None:
-        self._selectors = selectors
+    def __init__(
+        self,
+        selectors: Sequence[Any] | None,
+        keys: Sequence[Any] | None = None,
+        spilled: Callable[[int], None] = lambda _: None,
+        depth: int = 0,
+    ) -> None:
+        self._selectors, self._keys, self._spilled, self._depth = selectors, keys, spilled, depth
         self._batches: list[InputBatch] = []
+        self._bytes = 0
+        self._files: list[BinaryIO] = []
 
-    def add(self, batch: Batch, input_index: int) -> None:
-        """Records came."""
+    def add(self, batch: Batch, input_index: int, size: int) -> None:
+        """Records came, of so many bytes as they were in the shuffle."""
         self._batches.append(InputBatch(batch, input_index))
+        self._bytes += size
+        if self._bytes > HELD_BYTES and self._keys is not None and self._depth < DEEPEST:
+            self._lay_down()
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self._batches) + len(self._files)
+
+    def pieces(self) -> Iterator[Bucket]:
+        """Buckets of all of them, each with all records of its keys; one after the other, since each takes memory."""
+        if not self._files:
+            yield self
+            return
+        self._lay_down()
+        while self._files:
+            with self._files.pop(0) as file:
+                file.seek(0)
+                piece = Bucket(self._selectors, self._keys, self._spilled, self._depth + 1)
+                for index, blob in _read(file):
+                    piece.add(MessageReader("its own file").loads(blob), index, len(blob))
+                if len(piece):
+                    yield from piece.pieces()
+
+    def close(self) -> None:
+        """Nobody wants the rest."""
+        for file in self._files:
+            file.close()
+        self._files = []
+
+    def _lay_down(self) -> None:
+        """Divide by key what is in memory, and write it to files without names, which go with this process."""
+        if not self._files:
+            folder = os.environ.get(RUN_DIRECTORY) or None
+            for _ in range(PARTS):
+                self._files.append(tempfile.TemporaryFile(dir=folder, prefix="bucket-"))  # noqa: SIM115 # see close
+        assert self._keys is not None
+        batches, self._batches, self._bytes = self._batches, [], 0
+        for batch, index in batches:
+            rows = to_rows(batch)
+            places: list[list[int]] = [[] for _ in range(PARTS)]
+            for number, key in enumerate(keys_of(self._keys[index])(rows.values)):
+                places[hash((self._depth, key)) % PARTS].append(number)
+            for file, numbers in zip(self._files, places, strict=True):
+                if numbers:
+                    segments, _ = MessageWriter().dumps(_chosen(rows, numbers))
+                    blob = b"".join(segments)
+                    file.write(_FRAME.pack(index, len(blob)))
+                    file.write(blob)
+                    self._spilled(len(blob))
 
     def ordered(self) -> Iterator[InputBatch]:
         """All of them."""
@@ -85,6 +154,23 @@ class Bucket:
                 run.append(record)
         if run:
             yield _batch(run)
+
+
+def _read(file: BinaryIO) -> Iterator[tuple[int, bytearray]]:
+    """What was laid down: numbers of inputs, and batches."""
+    while head := file.read(_FRAME.size):
+        index, size = _FRAME.unpack(head)
+        yield index, bytearray(file.read(size))
+
+
+def _chosen(rows: Batch, numbers: Sequence[int]) -> Batch:
+    """Some of the rows."""
+    stamps, kinds = to_list(rows.timestamps), to_list(rows.kinds)
+    return Batch(
+        [rows.values[number] for number in numbers],
+        stamps and [stamps[number] for number in numbers],
+        kinds and [kinds[number] for number in numbers],
+    )
 
 
 def _time_and_input(record: tuple[int, int, Any, Any, Any]) -> tuple[int, int]:

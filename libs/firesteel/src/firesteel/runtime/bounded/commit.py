@@ -70,9 +70,7 @@ def _commit_one(
     sink.restored = OperatorRestored(CHECKPOINT, subtask.subtask, subtask.parallelism, committables=committables)
     try:
         guard.active = None
-        sink.create(context)
-        sink.open(context)
-        sink.commit()
+        sink.open_to_commit(context)
         while not sink.drained and not errors:
             loop.run_once()
         if errors:

@@ -133,6 +133,11 @@ class SinkOperator(Consumer):
         if self.restored is not None and self.restored.committables:
             self._go_on(self.restored.checkpoint_id, self.restored.committables)
 
+    def open_to_commit(self, context: OperatorContext) -> None:
+        """In place of ``open`` where nothing is written any more: commit what was restored."""
+        self.open(context)
+        self.commit()
+
     def _go_on(self, checkpoint_id: int, left: Sequence[Committable]) -> None:
         """The writer before had finished in the checkpoint: what it left to do is all that is still done."""
         for one in left:

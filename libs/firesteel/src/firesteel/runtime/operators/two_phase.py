@@ -93,6 +93,19 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     def open(self, context: OperatorContext) -> None:
         """Commit again what was prepared before the restart, then open the writer."""
+        states = [WriterState(data, version) for version, data in self._writer_states().get()]
+        self._open_committer(context)
+        if states:
+            self.writer.restore_state(states)
+        self._writer_context.opened(self.with_site(context), self.name)
+        self.writer.open()
+
+    def open_to_commit(self, context: OperatorContext) -> None:
+        """See ``SinkOperator``. A writer that is opened may clear up behind those before it."""
+        self._open_committer(context)
+        self._writer = None
+
+    def _open_committer(self, context: OperatorContext) -> None:
         if self._writer is None:
             self.create(context)
         self._context = context
@@ -100,15 +113,10 @@ class TwoPhaseSinkOperator(SinkOperator):
         committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
         refuse_coroutines(f"sink {self.name!r}", committer)
         self._committer = committer
-        states = [WriterState(data, version) for version, data in self._writer_states().get()]
         if self.restored is not None:
             self._writer_context.reached(self.restored.checkpoint_id)
             self._metrics.received(len(self.restored.committables))
             self._commit([_Asked(self.restored.checkpoint_id, one, True) for one in self.restored.committables])
-        if states:
-            self.writer.restore_state(states)
-        self._writer_context.opened(self.with_site(context), self.name)
-        self.writer.open()
 
     # -- checkpoints
 

@@ -2,8 +2,11 @@ package firesteel.spark;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -19,8 +22,12 @@ import org.apache.spark.api.python.PairwiseRDD;
 import org.apache.spark.api.python.PythonPartitioner;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.shuffle.ShuffleWriteProcessor;
+import org.apache.spark.status.AppStatusStore;
+import org.apache.spark.status.api.v1.TaskData;
+import org.apache.spark.status.api.v1.TaskMetrics;
 import scala.Option;
 import scala.Product2;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
@@ -132,7 +139,7 @@ public final class Stages {
     RDD<? extends Product2<Object, byte[]>> rdd;
     spark.setCallSite(stage); // so is Spark's stage called
     try {
-      rdd = (RDD) new PairwiseRDD(pairs.rdd());
+      rdd = (RDD) new PairwiseRDD(new StageOutput(pairs.rdd()));
     } finally {
       spark.clearCallSite();
     }
@@ -189,12 +196,19 @@ public final class Stages {
     }
   }
 
-  /** A line for each stage that Spark knows of: its name, tasks, active, complete and failed ones, Spark's number. */
-  public static String progress(JavaSparkContext spark, String run) {
+  /**
+   * A line for each stage that Spark knows of: its name, tasks, active, complete and failed ones, Spark's number; and
+   * one, with an empty name, for each of its tasks that has begun: number, status, records and bytes read, records and
+   * bytes written, bytes spilled to disk.
+   *
+   * @param known names of stages whose tasks need not be told of, one in each line.
+   */
+  public static String progress(JavaSparkContext spark, String run, String known) {
     Run found = RUNS.get(run);
     if (found == null || found.job == null) {
       return "";
     }
+    Set<String> left = new HashSet<>(List.of(known.split("\n")));
     StringBuilder lines = new StringBuilder();
     SparkStatusTracker tracker = spark.sc().statusTracker();
     for (Integer job : found.job.jobIds()) {
@@ -206,13 +220,50 @@ public final class Stages {
         Option<SparkStageInfo> one = tracker.getStageInfo(stage);
         if (one.isDefined()) {
           SparkStageInfo s = one.get();
-          lines.append(s.name()).append('\t').append(s.numTasks()).append('\t').append(s.numActiveTasks());
-          lines.append('\t').append(s.numCompletedTasks()).append('\t').append(s.numFailedTasks());
-          lines.append('\t').append(stage).append('\n');
+          line(lines, s.name(), s.numTasks(), s.numActiveTasks(), s.numCompletedTasks(), s.numFailedTasks(), stage);
+          if (!left.contains(s.name())) {
+            tasks(lines, spark.sc().statusStore(), s);
+          }
         }
       }
     }
     return lines.toString();
+  }
+
+  private static void tasks(StringBuilder lines, AppStatusStore store, SparkStageInfo stage) {
+    Map<Integer, TaskData> last = new TreeMap<>();
+    for (TaskData task :
+        CollectionConverters.asJava(store.taskList(stage.stageId(), stage.currentAttemptId(), Integer.MAX_VALUE))) {
+      TaskData other = last.get(task.index());
+      if (other == null || (!other.status().equals("SUCCESS") && other.attempt() < task.attempt())) {
+        last.put(task.index(), task);
+      }
+    }
+    for (TaskData task : last.values()) {
+      Option<TaskMetrics> metrics = task.taskMetrics();
+      if (metrics.isDefined()) {
+        TaskMetrics m = metrics.get();
+        line(
+            lines,
+            "",
+            task.index(),
+            task.status(),
+            m.inputMetrics().recordsRead(),
+            m.inputMetrics().bytesRead(),
+            m.outputMetrics().recordsWritten(),
+            m.outputMetrics().bytesWritten(),
+            m.diskBytesSpilled());
+      } else {
+        line(lines, "", task.index(), task.status(), 0, 0, 0, 0, 0);
+      }
+    }
+  }
+
+  private static void line(StringBuilder lines, Object... fields) {
+    for (int i = 0; i < fields.length; i++) {
+      lines.append(i == 0 ? "" : "\t").append(fields[i]);
+    }
+    lines.append('\n');
   }
 
   /** What came of a run that is done. */

@@ -1,0 +1,101 @@
+"""Runs the stages of bounded jobs in one thread: Spark's part is played by dictionaries, all else is real."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from firesteel.checkpoint.metadata import OperatorState
+from firesteel.connectors.enumerators import create_enumerator
+from firesteel.graph.bounded import is_batch
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol.stages import COLLECTED, STDOUT, Stage
+from firesteel.runtime.bounded.stage_main import stage_main
+from firesteel_jobmaster.stages import plan_commit, plan_stages, prepared_states
+
+
+class BoundedJob:
+    """Its stages, and what came of them.
+
+    Args:
+        graph: of the job.
+        blobs: of it.
+        groups: so many key groups are in one bucket.
+
+    Attributes:
+        attempt: number of all tasks.
+    """
+
+    attempt = 0
+
+    def __init__(self, graph: JobGraph, blobs: Mapping[str, bytes], groups: int = 1) -> None:
+        assert is_batch(graph)
+        self.graph, self.blobs, self.groups = graph, blobs, groups
+        self.shuffle: dict[str, dict[int, list[bytes]]] = {}
+        self.reports: list[dict[str, Any]] = []
+        self.totals: list[tuple[int, ...]] = []
+        self.collected: list[Any] = []
+        self.printed = ""
+
+    def run(self) -> Self:
+        for stage in plan_stages(self.graph, create_enumerator):
+            stage = Stage.from_plain(json.loads(json.dumps(stage.to_plain())))
+            output: dict[int, list[bytes]] = defaultdict(list)
+            for subtask in range(len(stage.tasks)):
+                for partition, blob in self.task(stage, subtask, self.attempt):
+                    output[partition].append(blob)
+            self.shuffle[stage.id] = output
+            for blob in output.pop(stage.partitions - 1):
+                if blob[0] == COLLECTED:
+                    self.collected += pickle.loads(blob[9:])
+                elif blob[0] == STDOUT:
+                    self.printed += blob[1:].decode()
+                else:
+                    self.reports.append(json.loads(blob[1:]))
+        return self
+
+    def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
+        out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
+        told = [(int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)]
+        self.totals += [struct.unpack(">5q", blob) for partition, blob in told if partition < 0]
+        return [(partition, blob) for partition, blob in told if partition >= 0]
+
+    def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
+        task = stage.tasks[subtask]
+        if task.own is not None:
+            yield task.own.encode()
+            return
+        for number, dep, first, end in task.plain:
+            yield marker(number)
+            yield from self.read(stage, dep, first, end)
+        count = task.keyed[0][3] - task.keyed[0][2] if task.keyed else 0
+        for start in range(0, count, self.groups):
+            yield marker(-1)
+            for number, dep, first, end in task.keyed:
+                yield marker(number)
+                yield from self.read(stage, dep, first + start, min(end, first + start + self.groups))
+
+    def read(self, stage: Stage, dep: int, first: int, end: int) -> Iterator[bytes]:
+        for partition in range(first, end):
+            yield from self.shuffle[stage.reads[dep]].get(partition, [])
+
+    def commit(self) -> None:
+        states = prepared_states(self.graph, self.reports)
+        operators = [
+            OperatorState(operator.id, operator.name, None, vertex.parallelism, vertex.max_parallelism, {
+                subtask: states[vertex.id, subtask].operators[operator.id]
+                for subtask in range(vertex.parallelism)
+                if operator.id in states[vertex.id, subtask].operators
+            })
+            for vertex in self.graph.vertices
+            for operator in vertex.operators
+        ]  # fmt: skip
+        self.task(plan_commit(self.graph, operators), 0, 9)
+
+
+def marker(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big", signed=True)
