@@ -149,6 +149,7 @@ TOGETHER = {
     "servers/minio": 1,
     "servers/kafka": 1,
     "servers/zookeeper": 1,
+    "servers/hadoop": 1,
     "servers/postgresql": 1,
     "servers/browser": 1,
     "servers": 1,  # what has a Docker engine

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 import uuid
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,22 +19,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
-from firesteel.spark.java import find_java
 from tests.ports import free_ports
-from tests.waiting import PATIENCE, wait_until
+from tests.servers.java_server import JavaServer
+from tests.waiting import PATIENCE
 
 ENSURE = Path(__file__).parent / "ensure-kafka.sh"
 STARTED = b"Kafka Server started"
-LOGGING = """\
-rootLogger.level = INFO
-rootLogger.appenderRefs = all
-rootLogger.appenderRef.all.ref = Out
-appenders = out
-appender.out.type = Console
-appender.out.name = Out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = [%d] %p %m (%c)%n
-"""
 _T = TypeVar("_T")
 
 
@@ -54,7 +41,7 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class Broker:
+class Broker(JavaServer):
     """One broker, which is a controller as well.
 
     Args:
@@ -65,112 +52,20 @@ class Broker:
     """
 
     def __init__(self, libs: Path, folder: Path, properties: Mapping[str, object], cluster_id: str) -> None:
-        self._libs, self.folder, self._cluster_id = libs, folder, cluster_id
-        self._java = str(find_java().executable)
-        own = hashlib.sha256(os.path.realpath(self._java).encode()).hexdigest()[:12]
-        self._archive = libs.parent / f"{libs.name}-{own}.jsa"
-        self._new_archive: Path | None = None
-        folder.mkdir(parents=True)
-        (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        (folder / "log4j2.properties").write_text(LOGGING)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said = 0
-
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def log(self) -> str:
-        """What it has said last."""
-        with suppress(FileNotFoundError):
-            return (self.folder / "log").read_text(errors="replace")[-4000:]
-        return ""
-
-    def _words(self, *options: str) -> list[str]:
-        # Serial collection and the first compiler only: what starts fastest, and takes least of the machine.
-        tuned = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return [self._java, *tuned, *options, logging, "-cp", f"{self._libs}/*"]
+        self._configuration, self._cluster_id = str(folder / "server.properties"), cluster_id
+        words = ["kafka.Kafka", self._configuration]
+        super().__init__(libs.name, folder, words, [f"{libs}/*"], heap_mb=384, archive=True)
+        Path(self._configuration).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def begin(self) -> None:
         """Start it; `await_start` waits for it."""
-        configuration = str(self.folder / "server.properties")
-        options = []
-        if self._archive.exists():
-            options = [f"-XX:SharedArchiveFile={self._archive}"]
-        else:
-            self._new_archive = self.folder / "classes.jsa"
-            options = [f"-XX:ArchiveClassesAtExit={self._new_archive}"]
-        with (self.folder / "log").open("ab") as log:
-            if not (self.folder / "data" / "meta.properties").exists():
-                words = ["kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", configuration]
-                shared = options if self._archive.exists() else []
-                done = subprocess.run(
-                    [*self._words(*shared), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=PATIENCE
-                )
-                assert done.returncode == 0, f"Kafka's storage was not formatted: {self.log()}"
-            self._said = log.tell()
-            self._process = subprocess.Popen(
-                [*self._words(*options), "kafka.Kafka", configuration],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+        if not (self.folder / "data" / "meta.properties").exists():
+            self.run("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", self._configuration)
+        super().begin()
 
-    def await_start(self) -> None:
-        """It takes requests at the return."""
-        wait_until(self._has_started, lambda: f"Kafka has started: {self.log()}")
-
-    def _has_started(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, f"Kafka has ended: {self.log()}"
-        with (self.folder / "log").open("rb") as log:
-            log.seek(self._said)
-            return STARTED in log.read()
-
-    def is_alive(self) -> bool:
-        """Whether its process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    def signal(self, number: int) -> None:
-        """Send a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def stands_still(self) -> bool:
-        """Whether all of its threads are stopped."""
-        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
-
-    def kill(self) -> None:
-        """It is gone at once."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """It ends in order. The first one of a machine leaves an archive of its classes, and later ones start fast."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return
-        if self._new_archive is not None and self._new_archive.exists():
-            with suppress(OSError):
-                fresh = self._archive.with_name(f"{self._archive.name}.{uuid.uuid4().hex}")
-                shutil.copyfile(self._new_archive, fresh)
-                os.replace(fresh, self._archive)
-
-    def close(self) -> None:
-        """End its process: in order if that leaves an archive, else at once."""
-        if self.is_alive():
-            if self._new_archive is not None and not self._archive.exists():
-                self.stop()
-            else:
-                self.kill()
+    def serves(self) -> bool:
+        """Whether it takes requests."""
+        return STARTED in self.said()
 
 
 class KafkaCluster:
@@ -255,15 +150,10 @@ class KafkaCluster:
     def stopped(self, *numbers: int) -> Iterator[None]:
         """Brokers stand still, and their connections stay; without numbers, all."""
         chosen = self._chosen(numbers)
-        for broker in chosen:
-            broker.signal(signal.SIGSTOP)
-        for broker in chosen:
-            wait_until(broker.stands_still, "Kafka stands still")
-        try:
-            yield
-        finally:
+        with ExitStack() as stack:
             for broker in chosen:
-                broker.signal(signal.SIGCONT)
+                stack.enter_context(broker.stopped())
+            yield
 
     def _chosen(self, numbers: tuple[int, ...]) -> list[Broker]:
         return [self.brokers[number] for number in numbers] if numbers else self.brokers

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import socket
-import subprocess
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-from firesteel.spark.java import find_java
 from firesteel.spark.jvm import spark_home
 from tests.ports import free_ports
-from tests.waiting import wait_until
+from tests.servers.java_server import JavaServer
 
 TICK_MS = 500
 """Of the servers: sessions end at least two and at most twenty of them after they were heard."""
@@ -22,17 +17,9 @@ _MAIN = {
     1: "org.apache.zookeeper.server.ZooKeeperServerMain",
     3: "org.apache.zookeeper.server.quorum.QuorumPeerMain",
 }
-_LOGGING = """
-rootLogger.level = info
-rootLogger.appenderRef.out.ref = out
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %p %c{1} %m%n
-"""
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(JavaServer):
     """One server.
 
     Args:
@@ -43,7 +30,7 @@ class ZooKeeperServer:
     """
 
     def __init__(self, folder: Path, port: int, number: int = 1, ensemble: tuple[str, ...] = ()) -> None:
-        self.folder, self.port, self._count = folder, port, 3 if ensemble else 1
+        self.port = port
         data = folder / "data"
         data.mkdir(parents=True)
         (data / "myid").write_text(f"{number}\n")
@@ -53,41 +40,16 @@ class ZooKeeperServer:
             "forceSync=no", *ensemble,
         ]  # fmt: skip
         (folder / "zoo.cfg").write_text("".join(f"{line}\n" for line in lines))
-        (folder / "log4j2.properties").write_text(_LOGGING)
-        self._process: subprocess.Popen[bytes] | None = None
+        words = [_MAIN[3 if ensemble else 1], str(folder / "zoo.cfg")]
+        super().__init__("ZooKeeper", folder, words, [f"{spark_home() / 'jars'}/*"], heap_mb=192)
 
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def log(self) -> str:
-        """What it has said last."""
-        with suppress(FileNotFoundError):
-            return (self.folder / "log").read_text(errors="replace")[-4000:]
-        return ""
-
-    def begin(self) -> None:
-        """Start it; `await_start` waits for it."""
-        words = [
-            str(find_java().executable), "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
-            "-cp", f"{spark_home() / 'jars'}/*", _MAIN[self._count], str(self.folder / "zoo.cfg"),
-        ]  # fmt: skip
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def await_start(self) -> None:
-        """It takes requests at the return."""
-        wait_until(lambda: bool(self.mode()), lambda: f"ZooKeeper has started: {self.log()}")
+    def serves(self) -> bool:
+        """Whether it takes requests."""
+        return bool(self.mode())
 
     def mode(self) -> str:
         """``leader``, ``follower`` or ``standalone``; empty: it does not serve."""
-        assert self._process is not None
-        assert self._process.poll() is None, f"ZooKeeper has ended: {self.log()}"
+        assert self.is_alive(), f"ZooKeeper has ended: {self.log()}"
         try:
             with socket.create_connection(("127.0.0.1", self.port), 5) as connection:
                 connection.sendall(b"srvr")
@@ -97,17 +59,6 @@ class ZooKeeperServer:
         except OSError:
             return ""
         return next((line[6:].strip() for line in told.decode().splitlines() if line.startswith("Mode: ")), "")
-
-    def signal(self, number: signal.Signals) -> None:
-        """Stop it for a while, or let it go on."""
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """As when its machine fails."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
 
 
 class ZooKeeper:
