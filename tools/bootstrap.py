@@ -140,7 +140,7 @@ def lock(packages: list[str]) -> None:
     options += ["--no-emit-index-url", "--no-emit-find-links", *upgrade]
     extras = (
         part
-        for extra in ("adbc", "cli", "duckdb", "kafka", "otel", "rocksdb", "s3", "zookeeper")
+        for extra in ("adbc", "cli", "duckdb", "hdfs", "kafka", "otel", "rocksdb", "s3", "zookeeper")
         for part in ("--extra", extra)
     )
     runtime = ["libs/firesteel/pyproject.toml", *extras]

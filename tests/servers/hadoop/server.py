@@ -113,7 +113,8 @@ class Hadoop:
 
         namenode, namenode_http = address(), address()
         self.uri, self.namenode_url = f"hdfs://{namenode}", f"http://{namenode_http}"
-        resourcemanager_web = address()
+        datanode_http, resourcemanager_web = address(), address()
+        self._datanode_url = f"http://{datanode_http}"
         self.resourcemanager_url = f"http://{resourcemanager_web}"
         core: dict[str, object] = {
             "fs.defaultFS": self.uri, "hadoop.tmp.dir": self.folder / "tmp",
@@ -123,7 +124,7 @@ class Hadoop:
         hdfs: dict[str, object] = {
             "dfs.namenode.http-address": namenode_http, "dfs.namenode.name.dir": f"file://{self.folder}/name",
             "dfs.datanode.data.dir": f"file://{self.disk}/data", "dfs.replication": 1,
-            "dfs.datanode.address": address(), "dfs.datanode.http.address": address(),
+            "dfs.datanode.address": address(), "dfs.datanode.http.address": datanode_http,
             "dfs.datanode.ipc.address": address(), "dfs.namenode.safemode.extension": 0,
             "dfs.namenode.edits.noeditlogchannelflush": "true",  # tests kill processes, not machines
             "dfs.heartbeat.interval": 1, "dfs.namenode.heartbeat.recheck-interval": 1000,
@@ -278,8 +279,11 @@ class Hadoop:
         """Whether a daemon serves, and of YARN, whether the ResourceManager knows all nodes that run."""
         if role in (NAMENODE, DATANODE):
             state = self.namesystem()
-            if role == DATANODE and state["NumLiveDataNodes"] != 1:
-                return False
+            if role == DATANODE:
+                about = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo"
+                told = self.get(about, self._datanode_url)["beans"][0]["BPServiceActorInfo"]
+                if state["NumLiveDataNodes"] != 1 or [one["ActorState"] for one in json.loads(told)] != ["RUNNING"]:
+                    return False
             return bool(state["FSState"] == "Operational")
         if self.get("/ws/v1/cluster/info")["clusterInfo"]["state"] != "STARTED":
             return False

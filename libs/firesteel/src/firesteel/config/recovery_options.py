@@ -116,9 +116,9 @@ HA_STORAGE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "high-availability.storageDir",
     STRING,
     None,
-    "A directory that all hosts have to see; with high-availability.type: zookeeper also s3://bucket/path, and only "
-    "the hosts of the JobManager have to see it. Not set, with the type directory: ha in firesteel.cluster.directory, "
-    "which is enough for a cluster on one host.",
+    "A directory that all hosts have to see; with high-availability.type: zookeeper also s3://bucket/path or "
+    "hdfs://namenode:8020/path, and only the hosts of the JobManager have to see it. Not set, with the type "
+    "directory: ha in firesteel.cluster.directory, which is enough for a cluster on one host.",
 )
 HA_CLUSTER_ID = ConfigOption(
     "high-availability.cluster-id",

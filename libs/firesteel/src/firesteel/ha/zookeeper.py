@@ -508,7 +508,7 @@ class ZooKeeperServices(CellServices):
         if storage is None:
             raise ConfigurationError(
                 f"high-availability.type: zookeeper needs {HA_STORAGE_DIRECTORY.key}, a directory or a bucket "
-                "(s3://bucket/path) that all hosts of the JobManager reach"
+                "(s3://bucket/path, or hdfs://namenode:8020/path) that all hosts of the JobManager reach"
             )
         cluster = checked(settings.get(HA_CLUSTER_ID).strip("/") or "default", HA_CLUSTER_ID.key)
         super().__init__(ZooKeeperCells(settings), payloads_in(storage, cluster, settings, cluster_directory))
