@@ -33,7 +33,7 @@ IMPOSSIBLE = 3
 HOST = "localhost"
 NAMENODE, DATANODE, RESOURCEMANAGER = "namenode", "datanode", "resourcemanager"
 """Names of daemons; NodeManagers are ``nodemanager-0``, ``nodemanager-1``."""
-_SERVICE = f"hadoop/{HOST}@{REALM}"
+SERVICE = f"hadoop/{HOST}@{REALM}"
 _WEB = f"HTTP/{HOST}@{REALM}"
 _MAIN = {
     NAMENODE: "org.apache.hadoop.hdfs.server.namenode.NameNode",
@@ -176,7 +176,7 @@ class Hadoop:
             for number in range(nodemanagers)
         ]  # fmt: skip
         if realm is not None:
-            keytab = realm.keytab("hadoop", _SERVICE, _WEB)
+            keytab = realm.keytab("hadoop", SERVICE, _WEB)
             core |= {"hadoop.security.authentication": "kerberos", "hadoop.security.authorization": "true",
                      "hadoop.proxyuser.hadoop.hosts": "*", "hadoop.proxyuser.hadoop.groups": "*"}  # fmt: skip
             hdfs |= {
@@ -185,12 +185,12 @@ class Hadoop:
                 "dfs.web.authentication.kerberos.principal": _WEB, "dfs.web.authentication.kerberos.keytab": keytab,
             }  # fmt: skip
             for daemon in ("namenode", "datanode"):
-                hdfs |= {f"dfs.{daemon}.kerberos.principal": _SERVICE, f"dfs.{daemon}.keytab.file": keytab}
+                hdfs |= {f"dfs.{daemon}.kerberos.principal": SERVICE, f"dfs.{daemon}.keytab.file": keytab}
             # Without Hadoop's native library a NodeManager that has to aggregate logs securely shuts down.
             yarn["yarn.log-aggregation-enable"] = "false"
             for daemon in ("resourcemanager", "nodemanager"):
                 yarn |= {
-                    f"yarn.{daemon}.principal": _SERVICE, f"yarn.{daemon}.keytab": keytab,
+                    f"yarn.{daemon}.principal": SERVICE, f"yarn.{daemon}.keytab": keytab,
                     f"yarn.{daemon}.webapp.spnego-principal": _WEB,
                     f"yarn.{daemon}.webapp.spnego-keytab-file": keytab,
                 }  # fmt: skip

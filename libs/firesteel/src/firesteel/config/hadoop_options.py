@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from firesteel.config.option import BOOL, DURATION, FLOAT, LIST, MEMORY, STRING, ConfigOption
+from firesteel.config.option import BOOL, DURATION, MEMORY, STRING, ConfigOption
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -65,35 +65,6 @@ KRB5_CONF: ConfigOption[str | None] = ConfigOption(
     None,
     "Path of Kerberos' own configuration. Not set: the variable KRB5_CONFIG of the processes, else /etc/krb5.conf.",
 )
-KERBEROS_FILE_SYSTEMS = ConfigOption(
-    "security.kerberos.access.hadoopFileSystems",
-    LIST,
-    [],
-    "Further file systems for which delegation tokens are got, as hdfs://namenode:8020; that of fs.defaultFS is "
-    "always one of them.",
-)
-DELEGATION_TOKENS = ConfigOption(
-    "security.delegation.tokens.enabled",
-    BOOL,
-    True,
-    "Where HDFS is secured, get delegation tokens for it with the keytab or the ticket cache, and renew them.",
-)
-DELEGATION_TOKENS_RATIO = ConfigOption(
-    "security.delegation.tokens.renewal.time-ratio",
-    FLOAT,
-    0.75,
-    "At which part of their life delegation tokens are got anew.",
-    at_least=0.01,
-    at_most=1.0,
-)
-DELEGATION_TOKENS_BACKOFF = ConfigOption(
-    "security.delegation.tokens.renewal.retry.backoff",
-    DURATION,
-    timedelta(hours=1),
-    "How long after a failure it is tried again to get delegation tokens.",
-    at_least=_MILLISECOND,
-)
-
 HDFS_OPTIONS: Final[tuple[ConfigOption[Any], ...]] = (
     HADOOP_CONF_DIR,
     HDFS_PART_SIZE,
