@@ -132,17 +132,17 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in elsewhere}
 
 
+EXTRAS = ("adbc", "cli", "duckdb", "hdfs", "json-schema", "kafka", "otel", "protobuf", "rocksdb", "s3", "zookeeper")
+"""Of the library, that are locked with it."""
+
+
 def lock(packages: list[str]) -> None:
     """Writes requirements/*.txt: with hashes, for every platform, without a host name."""
     install_uv()
     upgrade = [part for package in packages for part in ("--upgrade-package", package)] or ["--upgrade"]
     options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "-q"]
     options += ["--no-emit-index-url", "--no-emit-find-links", *upgrade]
-    extras = (
-        part
-        for extra in ("adbc", "cli", "duckdb", "json-schema", "kafka", "otel", "protobuf", "rocksdb", "s3", "zookeeper")
-        for part in ("--extra", extra)
-    )
+    extras = (part for extra in EXTRAS for part in ("--extra", extra))
     runtime = ["libs/firesteel/pyproject.toml", *extras]
     jobs = {
         "installer": ["requirements/installer.in"],

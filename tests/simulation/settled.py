@@ -87,7 +87,7 @@ def _led_by(cluster: Cluster, job_id: str) -> JobMaster | None:
 
 
 def waits_in_vain(cluster: Cluster, job_id: str) -> bool:
-    """Whether a job that may be restarted, or that has begun to commit, needs slots which endless jobs never give back."""
+    """Whether a job that may be restarted, or is committing, needs slots which endless jobs will never give back."""
     led = {id_: job.core for id_ in cluster.submitted if (job := _led_by(cluster, id_)) is not None}
     waiting = [id_ for id_, core in led.items() if core.waits_for_slots]
     needed = sum(led[id_].pool.needed for id_ in waiting)  # what one of them has, another one lacks

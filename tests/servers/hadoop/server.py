@@ -33,7 +33,7 @@ IMPOSSIBLE = 3
 HOST = "localhost"
 NAMENODE, DATANODE, RESOURCEMANAGER = "namenode", "datanode", "resourcemanager"
 """Names of daemons; NodeManagers are ``nodemanager-0``, ``nodemanager-1``."""
-_SERVICE = f"hadoop/{HOST}@{REALM}"
+SERVICE = f"hadoop/{HOST}@{REALM}"
 _WEB = f"HTTP/{HOST}@{REALM}"
 _MAIN = {
     NAMENODE: "org.apache.hadoop.hdfs.server.namenode.NameNode",
@@ -113,7 +113,8 @@ class Hadoop:
 
         namenode, namenode_http = address(), address()
         self.uri, self.namenode_url = f"hdfs://{namenode}", f"http://{namenode_http}"
-        resourcemanager_web = address()
+        datanode_http, resourcemanager_web = address(), address()
+        self._datanode_url = f"http://{datanode_http}"
         self.resourcemanager_url = f"http://{resourcemanager_web}"
         core: dict[str, object] = {
             "fs.defaultFS": self.uri, "hadoop.tmp.dir": self.folder / "tmp",
@@ -123,7 +124,7 @@ class Hadoop:
         hdfs: dict[str, object] = {
             "dfs.namenode.http-address": namenode_http, "dfs.namenode.name.dir": f"file://{self.folder}/name",
             "dfs.datanode.data.dir": f"file://{self.disk}/data", "dfs.replication": 1,
-            "dfs.datanode.address": address(), "dfs.datanode.http.address": address(),
+            "dfs.datanode.address": address(), "dfs.datanode.http.address": datanode_http,
             "dfs.datanode.ipc.address": address(), "dfs.namenode.safemode.extension": 0,
             "dfs.namenode.edits.noeditlogchannelflush": "true",  # tests kill processes, not machines
             "dfs.heartbeat.interval": 1, "dfs.namenode.heartbeat.recheck-interval": 1000,
@@ -175,7 +176,7 @@ class Hadoop:
             for number in range(nodemanagers)
         ]  # fmt: skip
         if realm is not None:
-            keytab = realm.keytab("hadoop", _SERVICE, _WEB)
+            keytab = realm.keytab("hadoop", SERVICE, _WEB)
             core |= {"hadoop.security.authentication": "kerberos", "hadoop.security.authorization": "true",
                      "hadoop.proxyuser.hadoop.hosts": "*", "hadoop.proxyuser.hadoop.groups": "*"}  # fmt: skip
             hdfs |= {
@@ -184,12 +185,12 @@ class Hadoop:
                 "dfs.web.authentication.kerberos.principal": _WEB, "dfs.web.authentication.kerberos.keytab": keytab,
             }  # fmt: skip
             for daemon in ("namenode", "datanode"):
-                hdfs |= {f"dfs.{daemon}.kerberos.principal": _SERVICE, f"dfs.{daemon}.keytab.file": keytab}
+                hdfs |= {f"dfs.{daemon}.kerberos.principal": SERVICE, f"dfs.{daemon}.keytab.file": keytab}
             # Without Hadoop's native library a NodeManager that has to aggregate logs securely shuts down.
             yarn["yarn.log-aggregation-enable"] = "false"
             for daemon in ("resourcemanager", "nodemanager"):
                 yarn |= {
-                    f"yarn.{daemon}.principal": _SERVICE, f"yarn.{daemon}.keytab": keytab,
+                    f"yarn.{daemon}.principal": SERVICE, f"yarn.{daemon}.keytab": keytab,
                     f"yarn.{daemon}.webapp.spnego-principal": _WEB,
                     f"yarn.{daemon}.webapp.spnego-keytab-file": keytab,
                 }  # fmt: skip
@@ -278,8 +279,11 @@ class Hadoop:
         """Whether a daemon serves, and of YARN, whether the ResourceManager knows all nodes that run."""
         if role in (NAMENODE, DATANODE):
             state = self.namesystem()
-            if role == DATANODE and state["NumLiveDataNodes"] != 1:
-                return False
+            if role == DATANODE:
+                about = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo"
+                told = self.get(about, self._datanode_url)["beans"][0]["BPServiceActorInfo"]
+                if state["NumLiveDataNodes"] != 1 or [one["ActorState"] for one in json.loads(told)] != ["RUNNING"]:
+                    return False
             return bool(state["FSState"] == "Operational")
         if self.get("/ws/v1/cluster/info")["clusterInfo"]["state"] != "STARTED":
             return False

@@ -27,9 +27,19 @@ class ZooKeeperServer(JavaServer):
         port: for clients.
         number: of this server.
         ensemble: lines of the configuration that name all servers; none: it is alone.
+        more: lines of the configuration.
+        flags: of its JVM.
     """
 
-    def __init__(self, folder: Path, port: int, number: int = 1, ensemble: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        number: int = 1,
+        ensemble: tuple[str, ...] = (),
+        more: tuple[str, ...] = (),
+        flags: tuple[str, ...] = (),
+    ) -> None:
         self.port = port
         data = folder / "data"
         data.mkdir(parents=True)
@@ -37,10 +47,10 @@ class ZooKeeperServer(JavaServer):
         lines = [
             f"tickTime={TICK_MS}", "initLimit=20", "syncLimit=5", f"dataDir={data}", f"clientPort={port}",
             "clientPortAddress=127.0.0.1", "admin.enableServer=false", "4lw.commands.whitelist=*",
-            "forceSync=no", *ensemble,
+            "forceSync=no", *ensemble, *more,
         ]  # fmt: skip
         (folder / "zoo.cfg").write_text("".join(f"{line}\n" for line in lines))
-        words = [_MAIN[3 if ensemble else 1], str(folder / "zoo.cfg")]
+        words = [*flags, _MAIN[3 if ensemble else 1], str(folder / "zoo.cfg")]
         super().__init__("ZooKeeper", folder, words, [f"{spark_home() / 'jars'}/*"], heap_mb=192)
 
     def serves(self) -> bool:
@@ -66,9 +76,11 @@ class ZooKeeper:
 
     Args:
         servers: one or three.
+        more: lines of their configuration.
+        flags: of their JVMs.
     """
 
-    def __init__(self, servers: int = 1) -> None:
+    def __init__(self, servers: int = 1, more: tuple[str, ...] = (), flags: tuple[str, ...] = ()) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zookeeper"))
         clients = free_ports(3 * servers)
         ports = [clients[3 * number : 3 * number + 3] for number in range(servers)]
@@ -76,7 +88,7 @@ class ZooKeeper:
             f"server.{number}=127.0.0.1:{peer}:{election}" for number, (_, peer, election) in enumerate(ports, 1)
         )
         self.servers = [
-            ZooKeeperServer(self.folder / str(number), client, number, ensemble if servers > 1 else ())
+            ZooKeeperServer(self.folder / str(number), client, number, ensemble if servers > 1 else (), more, flags)
             for number, (client, _, _) in enumerate(ports, 1)
         ]
 

@@ -14,6 +14,7 @@ import urllib3
 from firesteel.checkpoint import s3_client, s3_states
 from firesteel.checkpoint.handles import FileState, InlineState, checksum
 from firesteel.checkpoint.memory import JobManagerCheckpointStorage
+from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.checkpoint.s3 import S3CheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage, storage_name
 from firesteel.config import Settings
@@ -58,9 +59,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
     monkeypatch.setattr(s3_client, "PoolManager", store.pool)
     original = s3_states.S3States.__init__
-    monkeypatch.setattr(
-        s3_states.S3States, "__init__", lambda self, client, size, most: original(self, client, size // 64, most)
-    )
+
+    def with_small_parts(self: s3_states.S3States, client: ObjectStore) -> None:
+        original(self, client)
+        self.part_size //= 64
+
+    monkeypatch.setattr(s3_states.S3States, "__init__", with_small_parts)
     return store
 
 
@@ -199,7 +203,9 @@ def test_a_storage_asks_nothing_before_it_has_to(store: FakeStore) -> None:
 
 def test_secrets_are_never_shown(store: FakeStore) -> None:
     storage = storage_of()
-    shown = [repr(storage), repr(storage._client), repr(storage._client._credentials), repr(Settings(SETTINGS))]
+    client = storage._client
+    assert isinstance(client, s3_client.S3Client)
+    shown = [repr(storage), repr(client), repr(client._credentials), repr(Settings(SETTINGS))]
     shown += [str(Settings(SETTINGS).to_shown())]
     store.fault = lambda request: error(request, 403, "SignatureDoesNotMatch", f"you sent {KEY}")
     with pytest.raises(CheckpointStorageError) as caught:

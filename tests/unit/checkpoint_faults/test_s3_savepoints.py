@@ -9,6 +9,7 @@ import pytest
 import urllib3
 
 from firesteel.checkpoint import s3_client, s3_states, savepoint_places, savepoints
+from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.checkpoint.reader import inspect, read_savepoint
 from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.state_reader import StateReader
@@ -33,9 +34,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
     monkeypatch.setattr(s3_client, "PoolManager", store.pool)
     original = s3_states.S3States.__init__
-    monkeypatch.setattr(
-        s3_states.S3States, "__init__", lambda self, client, size, most: original(self, client, size // 64, most)
-    )
+
+    def with_small_parts(self: s3_states.S3States, client: ObjectStore) -> None:
+        original(self, client)
+        self.part_size //= 64
+
+    monkeypatch.setattr(s3_states.S3States, "__init__", with_small_parts)
     return store
 
 

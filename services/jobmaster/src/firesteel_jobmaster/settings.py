@@ -56,6 +56,7 @@ READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
     options.ROCKSDB_METRICS_BY_VARIABLE,
     *options.ROCKSDB_METRICS.values(),
     *options.ROCKSDB_STATISTICS.values(),
+    *options.HDFS_OPTIONS,
     *options.S3_OPTIONS,
 )
 """Options that slots look at."""

@@ -11,6 +11,7 @@ import pytest
 from urllib3.exceptions import NewConnectionError
 
 from firesteel.checkpoint import s3_client, s3_states
+from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
@@ -81,9 +82,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
     monkeypatch.setattr(s3_client, "PoolManager", store.pool)
     original = s3_states.S3States.__init__
-    monkeypatch.setattr(
-        s3_states.S3States, "__init__", lambda self, client, size, most: original(self, client, size // 64, most)
-    )
+
+    def with_small_parts(self: s3_states.S3States, client: ObjectStore) -> None:
+        original(self, client)
+        self.part_size //= 64
+
+    monkeypatch.setattr(s3_states.S3States, "__init__", with_small_parts)
     client = s3_client.S3Client.__init__
     clock = ManualClock()
     monkeypatch.setattr(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
-from firesteel.checkpoint.places import is_s3
+from firesteel.checkpoint.places import is_object
 from firesteel.checkpoint.state_files import METADATA, end_of_state, local_path, told
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
@@ -183,7 +183,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
         """Remove the metadata, then the files, then what is left in the directory."""
-        if is_s3(location):
+        if is_object(location):
             return
         metadata = local_path(location, "checkpoint path")
         if self.root not in metadata.parents:

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import InlineState, StateHandle
-from firesteel.checkpoint.places import is_s3
 from firesteel.checkpoint.state_reader import StateReader
-from firesteel.checkpoint.storage import GROUP, CheckpointStorage, StateWriter, StorageParameters
+from firesteel.checkpoint.storage import GROUP, CheckpointStorage, StateWriter, StorageParameters, stored_in
 from firesteel.config import options
 from firesteel.config.values import show_memory
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
@@ -36,7 +35,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         directory = settings.get(options.CHECKPOINTING_DIRECTORY)
         self._files: CheckpointStorage | None = None
         if directory:
-            self._files = load(GROUP, "s3" if is_s3(directory) else "filesystem")(parameters)
+            self._files = load(GROUP, stored_in(directory))(parameters)
         self._metadata: dict[str, bytes] = {}
 
     @property

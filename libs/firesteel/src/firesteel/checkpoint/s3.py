@@ -22,8 +22,8 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import StateHandle, checksum
-from firesteel.checkpoint.places import S3Place, is_s3, s3_place
-from firesteel.checkpoint.s3_client import PROBE, NoSuchObjectError, ObjectExistsError, S3RefusedError
+from firesteel.checkpoint.object_store import PROBE, NoSuchObjectError, ObjectExistsError, StoreRefusedError
+from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.checkpoint.s3_states import upload_of
 from firesteel.checkpoint.state_files import METADATA
 from firesteel.checkpoint.state_reader import StateReader
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class S3CheckpointStorage(CheckpointStorage):
-    """See the head of this module.
+    """See the head of this module; what is said there of a bucket is true of HDFS, which is used as an object store.
 
     Args:
         parameters: their settings have ``execution.checkpointing.dir`` and ``s3.*``.
@@ -60,13 +60,13 @@ class S3CheckpointStorage(CheckpointStorage):
         settings = parameters.settings
         directory = settings.get(options.CHECKPOINTING_DIRECTORY)
         if not directory:
-            raise ConfigurationError(f"the checkpoint storage 's3' needs {_KEY}, as s3://bucket/directory")
-        self.base = s3_place(directory, _KEY)
+            raise ConfigurationError(f"the checkpoint storage {self.name!r} needs {_KEY}, as s3://bucket/directory")
+        self.base = object_place(directory, _KEY)
         self._own = settings.get(options.CHECKPOINTING_CREATE_SUBDIRECTORY)
         self.root = self.base / parameters.job_id if self._own else self.base
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._reader = StateReader(settings)
-        self._states = self._reader.s3
+        self._states = self._reader.store(self.base.scheme)
         self._client = self._states.client
         self._tried: dict[int, str] = {}
         """Checksums of metadata that this object has tried to write and not removed: they may come later."""
@@ -78,7 +78,7 @@ class S3CheckpointStorage(CheckpointStorage):
         """They do."""
         return True
 
-    def directory(self, checkpoint_id: int) -> S3Place:
+    def directory(self, checkpoint_id: int) -> ObjectPlace:
         """Of a checkpoint."""
         return self.root / f"chk-{checkpoint_id}"
 
@@ -86,7 +86,7 @@ class S3CheckpointStorage(CheckpointStorage):
         """See whether bucket and credentials are good for writing."""
         try:
             self._client.check(self.root)
-        except S3RefusedError as error:
+        except StoreRefusedError as error:
             raise ConfigurationError(f"{_KEY} = {self.base}: {error}") from error
 
     # -- slots
@@ -99,7 +99,7 @@ class S3CheckpointStorage(CheckpointStorage):
         """A writer of an object that stays with any checkpoint that uses it."""
         return self._writer(self.root / _SHARED / f"{checkpoint_id}-{uuid.uuid4().hex}", checkpoint_id, hint)
 
-    def _writer(self, place: S3Place, checkpoint_id: int, hint: str) -> StateWriter:
+    def _writer(self, place: ObjectPlace, checkpoint_id: int, hint: str) -> StateWriter:
         mark = self.directory(checkpoint_id) / OPEN
         return self._states.writer(place, hint, self._threshold, lambda: self._client.size(mark) is not None)
 
@@ -189,9 +189,9 @@ class S3CheckpointStorage(CheckpointStorage):
         if self._is_ours(checkpoint_id):
             self._client.delete(bucket, [(directory / METADATA).key])
             self._client.delete(bucket, [(directory / OPEN).key])
-            gone |= {one.key for one in self._client.find(S3Place(bucket, f"{directory.key}/"))} - kept
+            gone |= {one.key for one in self._client.find(self.root.at(f"{directory.key}/"))} - kept
         if self._own:
-            shared = S3Place(bucket, f"{(self.root / _SHARED).key}/{checkpoint_id}-")
+            shared = self.root.at(f"{(self.root / _SHARED).key}/{checkpoint_id}-")
             gone |= {one.key for one in self._client.find(shared)} - kept
         self._states.remove(bucket, gone)
 
@@ -205,7 +205,7 @@ class S3CheckpointStorage(CheckpointStorage):
 
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
         """Remove the metadata, then the files, then what is left in the directory."""
-        metadata = s3_place(location, "checkpoint path")
+        metadata = object_place(location, "checkpoint path")
         if not self._is_below_root(metadata):
             return
         bucket, kept = self.root.bucket, self._keys(keep)
@@ -215,7 +215,7 @@ class S3CheckpointStorage(CheckpointStorage):
         found = _CHECKPOINT.fullmatch(directory.rpartition("/")[2])
         if found is not None:
             self._tried.pop(int(found[1]), None)
-            gone |= {one.key for one in self._client.find(S3Place(bucket, f"{directory}/"))} - kept
+            gone |= {one.key for one in self._client.find(self.root.at(f"{directory}/"))} - kept
         self._states.remove(bucket, gone)
 
     def close_job(self, keep: Collection[str] = ()) -> None:
@@ -242,21 +242,22 @@ class S3CheckpointStorage(CheckpointStorage):
         self._states.remove(bucket, gone)
         if self._own and not stays:
             for key, upload in self._client.uploads(self._below()):
-                if self._is_below_root(S3Place(bucket, key)):
-                    self._client.abort_upload(S3Place(bucket, key), upload)
+                if self._is_below_root(self.root.at(key)):
+                    self._client.abort_upload(self.root.at(key), upload)
 
     # -- what is where
 
-    def _below(self, name: str = "") -> S3Place:
+    def _below(self, name: str = "") -> ObjectPlace:
         place = self.root / name if name else self.root
-        return S3Place(place.bucket, f"{place.key}/" if place.key else "")
+        return place.at(f"{place.key}/" if place.key else "")
 
-    def _is_below_root(self, place: S3Place) -> bool:
-        return place.bucket == self.root.bucket and place.key.startswith(self._below().key)
+    def _is_below_root(self, place: ObjectPlace) -> bool:
+        same = (place.scheme, place.bucket) == (self.root.scheme, self.root.bucket)
+        return same and place.key.startswith(self._below().key)
 
     def _keys(self, paths: Iterable[str]) -> set[str]:
         """Of files that are below the job's own place."""
-        places = [s3_place(path, "state file") for path in paths if is_s3(path)]
+        places = [object_place(path, "state file") for path in paths if is_object(path)]
         return {place.key for place in places if self._is_below_root(place)}
 
     def _checkpoints(self) -> list[int]:
@@ -271,3 +272,9 @@ class S3CheckpointStorage(CheckpointStorage):
         upload = upload_of(key)
         found = _OF_A_CHECKPOINT.match((upload or key).rpartition("/")[2])
         return None if found is None else int(found[1])
+
+
+class HdfsCheckpointStorage(S3CheckpointStorage):
+    """The checkpoint storage ``hdfs``: the same names, in folders of HDFS."""
+
+    name = "hdfs"

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -37,7 +36,18 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from firesteel.checkpoint.places import S3Place
+from firesteel.checkpoint.object_store import (
+    PROBE,
+    BeyondEndError,
+    Listed,
+    NoSuchObjectError,
+    NoSuchUploadError,
+    ObjectExistsError,
+    ObjectStore,
+    StoreAwayError,
+    StoreRefusedError,
+)
+from firesteel.checkpoint.places import ObjectPlace
 from firesteel.checkpoint.s3_credentials import S3Credentials
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock, SystemClock
@@ -51,8 +61,6 @@ _CLOCK: Final = SystemClock()
 AMAZON: Final = "s3.amazonaws.com"
 MOST_OF_A_PAGE: Final = 1000
 """Keys in one answer to a listing, and in one request that deletes."""
-PROBE: Final = "_probe-"
-"""Begin of the names of objects by which is tried whether objects can be written."""
 _FEW_ATTEMPTS: Final = 2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 _BUSY: Final = frozenset(
@@ -73,45 +81,8 @@ _DEFINITE: Final = _CREDENTIALS | {
 _OPTION: Final = options.S3_ENDPOINT.key
 
 
-class S3RefusedError(CheckpointStorageError):
-    """The store has said no, and will say so again until somebody changes something."""
-
-
-class S3AwayError(CheckpointStorageError):
-    """Nobody answers there. What was asked for may be done all the same, and later."""
-
-
-class NoSuchObjectError(Exception):
-    """There is no object of this key in the bucket."""
-
-
-class ObjectExistsError(Exception):
-    """There is one already, and it should have been new."""
-
-
-class NoSuchUploadError(Exception):
-    """The upload was ended: it was completed, or aborted."""
-
-
-class BeyondEndError(Exception):
-    """The object has no bytes where some were asked for."""
-
-
-@dataclass(frozen=True)
-class Listed:
-    """An object of a listing, or, with a delimiter, what several of them begin with (its key ends with a slash).
-
-    Attributes:
-        key: whole.
-        size: bytes.
-    """
-
-    key: str
-    size: int
-
-
-class S3Client:
-    """One server, with the rights of one user. May be used by several threads at once.
+class S3Client(ObjectStore):
+    """One server; see ``ObjectStore``.
 
     Args:
         settings: ``s3.*`` and ``firesteel.s3.*`` of the job.
@@ -121,6 +92,8 @@ class S3Client:
     Raises:
         ConfigurationError: the settings are wrong, which shows without I/O.
     """
+
+    scheme = "s3"
 
     def __init__(self, settings: Settings, clock: Clock = _CLOCK, pause: Callable[[float], None] = time.sleep) -> None:
         self.clock, self._pause = clock, pause
@@ -135,6 +108,8 @@ class S3Client:
         self._patience = settings.get(options.S3_RETRY_TIMEOUT).total_seconds()
         self._connections = settings.get(options.S3_CONNECTIONS)
         self._credentials = S3Credentials(settings, self._host)
+        self.part_size = settings.get(options.S3_PART_SIZE)
+        self.concurrent = settings.get(options.S3_CONCURRENT_PARTS)
         self._making = threading.Lock()
         self._minio: Minio | None = None
         if self._region and not _is_region(self._region):
@@ -145,11 +120,11 @@ class S3Client:
     def __repr__(self) -> str:
         return f"S3Client({self.endpoint})"
 
-    def check(self, place: S3Place) -> None:
+    def check(self, place: ObjectPlace) -> None:
         """See whether objects can be listed, written and removed at a place; makes few attempts.
 
         Raises:
-            S3RefusedError: they can't, until somebody changes something.
+            StoreRefusedError: they can't, until somebody changes something.
             CheckpointStorageError: not for now, or it can't be told.
         """
         probe = place / f"{PROBE}{uuid.uuid4().hex}"
@@ -159,7 +134,7 @@ class S3Client:
 
     # -- objects
 
-    def put(self, place: S3Place, data: bytes, *, new: bool = False) -> None:
+    def put(self, place: ObjectPlace, data: bytes, *, new: bool = False) -> None:
         """Write an object, all of it or nothing.
 
         Args:
@@ -174,7 +149,7 @@ class S3Client:
         self._put(place, data, {"If-None-Match": "*"} if new else {}, f"{place} can't be written")
 
     def _put(
-        self, place: S3Place, data: bytes, headers: dict[str, Any], what: str, attempts: int | None = None
+        self, place: ObjectPlace, data: bytes, headers: dict[str, Any], what: str, attempts: int | None = None
     ) -> None:
         headers["Content-Type"] = "application/octet-stream"
         if not data:
@@ -187,7 +162,7 @@ class S3Client:
             attempts=attempts,
         )
 
-    def get(self, place: S3Place, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
+    def get(self, place: ObjectPlace, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
         """Bytes of an object, and how many it has in all.
 
         Raises:
@@ -207,7 +182,7 @@ class S3Client:
 
         return self._call(f"{place} can't be read", ask, place)
 
-    def size(self, place: S3Place) -> int | None:
+    def size(self, place: ObjectPlace) -> int | None:
         """Bytes of an object; None = it is not there.
 
         Raises:
@@ -219,12 +194,12 @@ class S3Client:
 
         try:
             return self._call(f"{place} can't be looked at", ask, place)
-        except (NoSuchObjectError, S3RefusedError):
+        except (NoSuchObjectError, StoreRefusedError):
             # The answer to HEAD has no text: whether the bucket is there, and why something was refused, says this one.
-            found = self._page(S3Place(place.bucket, place.key), "", None, "", 1, f"{place} can't be looked at")[0]
+            found = self._page(place, "", None, "", 1, f"{place} can't be looked at")[0]
             return next((one.size for one in found if one.key == place.key), None)
 
-    def find(self, place: S3Place, delimiter: str = "", after: str = "") -> Iterator[Listed]:
+    def find(self, place: ObjectPlace, delimiter: str = "", after: str = "") -> Iterator[Listed]:
         """Objects whose keys begin with that of the place, in the order of their keys within each page.
 
         Args:
@@ -244,7 +219,7 @@ class S3Client:
 
     def _page(
         self,
-        place: S3Place,
+        place: ObjectPlace,
         delimiter: str,
         token: str | None,
         after: str,
@@ -283,7 +258,7 @@ class S3Client:
             self._delete(bucket, ordered[start : start + MOST_OF_A_PAGE])
 
     def _delete(self, bucket: str, keys: Sequence[str]) -> None:
-        place = S3Place(bucket, keys[0])
+        place = ObjectPlace(bucket, keys[0])
         what = f"{place} can't be removed" if len(keys) == 1 else f"{place} and others can't be removed"
 
         def ask(minio: Minio) -> None:
@@ -302,7 +277,7 @@ class S3Client:
 
     # -- uploads in parts
 
-    def begin_upload(self, place: S3Place) -> tuple[str, bool]:
+    def begin_upload(self, place: ObjectPlace) -> tuple[str, bool]:
         """Begin an upload in parts; returns its id, and whether no other one can have been begun by this call, of which
         nobody has heard."""
         asked = 0
@@ -315,7 +290,7 @@ class S3Client:
         upload = self._call(f"{place} can't be written", ask, place, writes=True)
         return upload, asked == 1
 
-    def upload_part(self, place: S3Place, upload: str, number: int, data: bytes) -> str:
+    def upload_part(self, place: ObjectPlace, upload: str, number: int, data: bytes) -> str:
         """Upload a part; returns its tag.
 
         Raises:
@@ -329,7 +304,7 @@ class S3Client:
             writes=True,
         )
 
-    def complete_upload(self, place: S3Place, upload: str, tags: Sequence[str]) -> None:
+    def complete_upload(self, place: ObjectPlace, upload: str, tags: Sequence[str]) -> None:
         """Make an object of the parts.
 
         Raises:
@@ -345,7 +320,7 @@ class S3Client:
 
         self._call(f"{place} can't be written", ask, place, writes=True)
 
-    def abort_uploads(self, place: S3Place) -> None:
+    def abort_uploads(self, place: ObjectPlace) -> None:
         """Forget the parts of all uploads to a key.
 
         Raises:
@@ -355,7 +330,7 @@ class S3Client:
             if key == place.key:
                 self.abort_upload(place, upload)
 
-    def abort_upload(self, place: S3Place, upload: str) -> None:
+    def abort_upload(self, place: ObjectPlace, upload: str) -> None:
         """Forget the parts; an upload that was ended is forgotten.
 
         Raises:
@@ -368,7 +343,7 @@ class S3Client:
         with suppress(NoSuchUploadError, NoSuchObjectError):
             self._call(f"the parts of {place} can't be removed", ask, place, writes=True)
 
-    def uploads(self, place: S3Place) -> list[tuple[str, str]]:
+    def uploads(self, place: ObjectPlace) -> list[tuple[str, str]]:
         """Keys and ids of uploads that were begun and not ended, as far as the server can tell (MinIO tells those of
         whole keys only)."""
         found: list[tuple[str, str]] = []
@@ -420,7 +395,7 @@ class S3Client:
         self,
         what: str,
         ask: Callable[[Minio], T],
-        place: S3Place,
+        place: ObjectPlace,
         *,
         writes: bool = False,
         attempts: int | None = None,
@@ -444,7 +419,7 @@ class S3Client:
                 self._pause(pause)
                 attempt += 1
 
-    def _reason(self, error: Exception, place: S3Place, writes: bool) -> str:
+    def _reason(self, error: Exception, place: ObjectPlace, writes: bool) -> str:
         host = socket.gethostname()
         if isinstance(error, (HTTPError, OSError)) and not isinstance(error, S3Error):
             return f"{self._unreachable(error)} (asked from {host})"
@@ -575,8 +550,8 @@ def _sort_out(error: Exception) -> None:
 
 def _kind(error: Exception) -> type[CheckpointStorageError]:
     if _code(error) in _DEFINITE or _untrusted(error):
-        return S3RefusedError
-    return S3AwayError if isinstance(error, HTTPError | OSError) else CheckpointStorageError
+        return StoreRefusedError
+    return StoreAwayError if isinstance(error, HTTPError | OSError) else CheckpointStorageError
 
 
 def _is_passing(error: Exception) -> bool:

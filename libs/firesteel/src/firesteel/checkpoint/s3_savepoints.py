@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.metadata import CheckpointMetadata
-from firesteel.checkpoint.places import S3Place
+from firesteel.checkpoint.object_store import NoSuchObjectError
+from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.s3 import OPEN, S3CheckpointStorage
-from firesteel.checkpoint.s3_client import NoSuchObjectError
 from firesteel.checkpoint.savepoints import HEAD, info_of, relative_to
 from firesteel.checkpoint.state_files import METADATA
 from firesteel.checkpoint.state_reader import StateReader
@@ -35,16 +35,16 @@ class S3SavepointDirectory(S3CheckpointStorage):
 
     name = "savepoint"
 
-    def __init__(self, place: S3Place, settings: Settings) -> None:
+    def __init__(self, place: ObjectPlace, settings: Settings) -> None:
         self.base = self.root = place
         self._own = False
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._reader = StateReader(settings)
-        self._states = self._reader.s3
+        self._states = self._reader.store(place.scheme)
         self._client = self._states.client
         self._tried, self._late = {}, {}
 
-    def directory(self, checkpoint_id: int) -> S3Place:
+    def directory(self, checkpoint_id: int) -> ObjectPlace:
         """Always the same."""
         return self.root
 
@@ -98,13 +98,13 @@ class S3SavepointDirectory(S3CheckpointStorage):
         self._client.delete(bucket, [(self.root / METADATA).key])
         below = f"{own}/"
         gone = [file for file in sorted(metadata.files() - kept) if file.startswith(below)]
-        self._states.remove(bucket, [file.removeprefix(f"s3://{bucket}/") for file in gone])
+        self._states.remove(bucket, [object_place(file, "state file").key for file in gone])
         self._states.remove(bucket, [(self.root / OPEN).key])
 
-    def _beside(self) -> list[S3Place]:
+    def _beside(self) -> list[ObjectPlace]:
         """Metadata of other checkpoints in the same directory."""
         above = self.root.parent
-        prefix = S3Place(above.bucket, f"{above.key}/" if above.key else "")
+        prefix = above.at(f"{above.key}/" if above.key else "")
         names = [one.key[len(prefix.key) :].rstrip("/") for one in self._client.find(prefix, "/")]
         others = [above / name / METADATA for name in names if name.startswith("chk-") and name != self.root.name]
         return [other for other in others if self._client.size(other) is not None]
@@ -114,4 +114,4 @@ class S3SavepointDirectory(S3CheckpointStorage):
         bucket = self.root.bucket
         self._client.delete(bucket, [(self.root / METADATA).key])
         self._client.delete(bucket, [(self.root / OPEN).key])
-        self._states.remove(bucket, [one.key for one in self._client.find(S3Place(bucket, f"{self.root.key}/"))])
+        self._states.remove(bucket, [one.key for one in self._client.find(self.root.at(f"{self.root.key}/"))])

@@ -17,17 +17,18 @@ from contextlib import suppress
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle
-from firesteel.checkpoint.places import S3Place, s3_place
-from firesteel.checkpoint.s3_client import (
+from firesteel.checkpoint.object_store import (
     BeyondEndError,
     NoSuchObjectError,
     NoSuchUploadError,
-    S3AwayError,
-    S3Client,
+    ObjectStore,
+    StoreAwayError,
+    open_store,
 )
+from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.state_files import METADATA, end_of_state
 from firesteel.checkpoint.storage import StateWriter
-from firesteel.config import Settings, options
+from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 
 _UPLOAD: Final = ".upload"
@@ -44,25 +45,27 @@ class S3States:
 
     Args:
         client: of the server.
-        part_size: bytes of the first parts of what is large.
-        concurrent: parts that go up at once.
     """
 
-    def __init__(self, client: S3Client, part_size: int, concurrent: int) -> None:
-        self.client, self.part_size = client, part_size
-        self.places = threading.BoundedSemaphore(concurrent)
+    def __init__(self, client: ObjectStore) -> None:
+        self.client, self.part_size = client, client.part_size
+        self.places = threading.BoundedSemaphore(client.concurrent)
 
     @classmethod
-    def of(cls, settings: Settings) -> S3States:
+    def of(cls, settings: Settings, scheme: str) -> S3States:
         """What settings ask for; without I/O.
 
         Raises:
             ConfigurationError: they are wrong.
         """
-        return cls(S3Client(settings), settings.get(options.S3_PART_SIZE), settings.get(options.S3_CONCURRENT_PARTS))
+        return cls(open_store(scheme, settings))
+
+    def place(self, bucket: str, key: str) -> ObjectPlace:
+        """In this store."""
+        return ObjectPlace(bucket, key, self.client.scheme)
 
     def writer(
-        self, place: S3Place, hint: str, threshold: int, still_wanted: Callable[[], bool], head: bytes = b""
+        self, place: ObjectPlace, hint: str, threshold: int, still_wanted: Callable[[], bool], head: bytes = b""
     ) -> StateWriter:
         """A writer of a new object.
 
@@ -84,7 +87,7 @@ class S3States:
             CheckpointCorruptedError: the object is missing, or too short.
             CheckpointStorageError: it can't be read for now.
         """
-        stream = _StateStream(self.client, s3_place(handle.path, "state file"), handle)
+        stream = _StateStream(self.client, object_place(handle.path, "state file"), handle)
         stream.begin()
         return io.BufferedReader(stream, buffer_size=1 << 16)
 
@@ -95,9 +98,9 @@ class S3States:
             CheckpointCorruptedError: one is missing, or too short.
             CheckpointStorageError: it can't be told for now.
         """
-        ends: dict[S3Place, FileState] = {}
+        ends: dict[ObjectPlace, FileState] = {}
         for handle in handles:
-            place = s3_place(handle.path, "state file")
+            place = object_place(handle.path, "state file")
             known = ends.get(place)
             if known is None or known.offset + known.length < handle.offset + handle.length:
                 ends[place] = handle
@@ -105,10 +108,10 @@ class S3States:
         for place, handle in ends.items():
             folder = place.key.rpartition("/")[0]
             together.setdefault((place.bucket, folder), {})[place.key] = handle
-        one_by_one: list[tuple[S3Place, FileState]] = []
+        one_by_one: list[tuple[ObjectPlace, FileState]] = []
         for (bucket, folder), wanted in together.items():
             left = wanted if len(wanted) <= _FEW_FILES else self._verify_listed(bucket, folder, wanted)
-            one_by_one += [(S3Place(bucket, key), handle) for key, handle in left.items()]
+            one_by_one += [(self.place(bucket, key), handle) for key, handle in left.items()]
         if len(one_by_one) <= _FEW_FILES:
             for place, handle in one_by_one:
                 self._verify_one(place, handle)
@@ -128,7 +131,7 @@ class S3States:
         last = max(left)
         first = min(left)
         most = 1000 + 20 * len(wanted)
-        prefix = S3Place(bucket, f"{folder}/" if folder else "")
+        prefix = self.place(bucket, f"{folder}/" if folder else "")
         for seen, one in enumerate(self.client.find(prefix, after=first[:-1])):
             handle = left.pop(one.key, None)
             if handle is not None:
@@ -141,7 +144,7 @@ class S3States:
             raise CheckpointCorruptedError(next(iter(left.values())).path, self._missing())
         return left
 
-    def _verify_one(self, place: S3Place, handle: FileState) -> None:
+    def _verify_one(self, place: ObjectPlace, handle: FileState) -> None:
         size = self.client.size(place)
         if size is None:
             raise CheckpointCorruptedError(handle.path, self._missing())
@@ -150,7 +153,7 @@ class S3States:
     def _missing(self) -> str:
         return f"the object is missing at {self.client.endpoint}"
 
-    def read_metadata(self, place: S3Place) -> tuple[str, bytes]:
+    def read_metadata(self, place: ObjectPlace) -> tuple[str, bytes]:
         """Path and bytes of the metadata that are at a place, or in the directory that it is.
 
         Raises:
@@ -163,9 +166,9 @@ class S3States:
                 return str(one), self.client.get(one)[0]
         raise CheckpointCorruptedError(str(tries[0]), f"{self._no_metadata(tries[0])} at {self.client.endpoint}")
 
-    def _no_metadata(self, metadata: S3Place) -> str:
+    def _no_metadata(self, metadata: ObjectPlace) -> str:
         directory = metadata.key.rpartition("/")[0]
-        below = S3Place(metadata.bucket, f"{directory}/")
+        below = metadata.at(f"{directory}/")
         found = [
             name
             for one in self.client.find(below, "/")
@@ -187,7 +190,7 @@ class S3States:
         for key in gone:
             of = upload_of(key)
             if of is not None:
-                self.client.abort_uploads(S3Place(bucket, of))
+                self.client.abort_uploads(self.place(bucket, of))
         if gone:
             self.client.delete(bucket, gone)
 
@@ -197,9 +200,9 @@ def part_bytes(first: int, before: int) -> int:
     return first << (before // _GROWS_EVERY)
 
 
-def record_of(place: S3Place) -> S3Place:
+def record_of(place: ObjectPlace) -> ObjectPlace:
     """Of uploads to a key."""
-    return S3Place(place.bucket, f"{place.key}{_UPLOAD}")
+    return place.at(f"{place.key}{_UPLOAD}")
 
 
 def upload_of(key: str) -> str | None:
@@ -218,8 +221,8 @@ class _ObjectWriter(StateWriter):
 
     def __init__(
         self,
-        client: S3Client,
-        place: S3Place,
+        client: ObjectStore,
+        place: ObjectPlace,
         hint: str,
         threshold: int,
         still_wanted: Callable[[], bool],
@@ -331,7 +334,7 @@ class _ObjectWriter(StateWriter):
         except CheckpointStorageError as error:
             self._closed = True
             try:
-                if isinstance(error, S3AwayError):  # to ask it for more would keep the next checkpoint waiting
+                if isinstance(error, StoreAwayError):  # to ask it for more would keep the next checkpoint waiting
                     raise
                 self._drop()
             except CheckpointStorageError:
@@ -366,8 +369,8 @@ class PartOnItsWay:
 
     def __init__(
         self,
-        client: S3Client,
-        place: S3Place,
+        client: ObjectStore,
+        place: ObjectPlace,
         upload: str,
         number: int,
         data: bytes,
@@ -420,7 +423,7 @@ class ObjectStream(io.RawIOBase):
         offset: where they begin.
     """
 
-    def __init__(self, client: S3Client, place: S3Place, length: int, offset: int = 0) -> None:
+    def __init__(self, client: ObjectStore, place: ObjectPlace, length: int, offset: int = 0) -> None:
         self._client, self._place, self._length, self._offset = client, place, length, offset
         self._position = 0
         self._start, self._block, self._size = 0, b"", _FIRST_BLOCK
@@ -492,7 +495,7 @@ class ObjectStream(io.RawIOBase):
 class _StateStream(ObjectStream):
     """Bytes of a handle."""
 
-    def __init__(self, client: S3Client, place: S3Place, handle: FileState) -> None:
+    def __init__(self, client: ObjectStore, place: ObjectPlace, handle: FileState) -> None:
         super().__init__(client, place, handle.length, handle.offset)
         self._handle = handle
 

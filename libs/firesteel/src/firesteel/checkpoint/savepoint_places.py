@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
-from firesteel.checkpoint.places import is_s3, s3_place
+from firesteel.checkpoint.places import is_object, object_place
+from firesteel.checkpoint.s3_savepoints import S3SavepointDirectory
 from firesteel.checkpoint.savepoints import (
     LocalSavepointDirectory,
     SavepointDirectory,
@@ -13,13 +13,9 @@ from firesteel.checkpoint.savepoints import (
     read_savepoint_metadata,
 )
 from firesteel.checkpoint.state_files import METADATA, local_path, told
-from firesteel.checkpoint.state_reader import s3_is_missing
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.core.files import sync_directory
-
-if TYPE_CHECKING:
-    from firesteel.checkpoint.s3_savepoints import S3SavepointDirectory
 
 
 def savepoint_directory(path: str, settings: Settings | None = None) -> SavepointDirectory:
@@ -33,19 +29,11 @@ def savepoint_directory(path: str, settings: Settings | None = None) -> Savepoin
         ConfigurationError: it is no path, or the settings are wrong.
     """
     settings = settings or Settings()
-    if is_s3(path):
-        place = s3_place(path, "savepoint path")
-        return _in_s3()(place.parent if place.name == METADATA else place, settings)
+    if is_object(path):
+        place = object_place(path, "savepoint path")
+        return S3SavepointDirectory(place.parent if place.name == METADATA else place, settings)
     found = local_path(path, "savepoint path")
     return LocalSavepointDirectory(found.parent if found.name == METADATA else found, settings)
-
-
-def _in_s3() -> type[S3SavepointDirectory]:
-    try:
-        from firesteel.checkpoint.s3_savepoints import S3SavepointDirectory
-    except ModuleNotFoundError as error:
-        raise s3_is_missing(error) from error
-    return S3SavepointDirectory
 
 
 def read_target(text: str, what: str) -> str:
@@ -54,7 +42,7 @@ def read_target(text: str, what: str) -> str:
     Raises:
         ConfigurationError: it is no path.
     """
-    return str(s3_place(text, what) if is_s3(text) else local_path(text, what))
+    return str(object_place(text, what) if is_object(text) else local_path(text, what))
 
 
 def make_directory(target: str, job_id: str, settings: Settings | None = None) -> str:
@@ -65,8 +53,8 @@ def make_directory(target: str, job_id: str, settings: Settings | None = None) -
         ConfigurationError: the target is no path, or the settings of its object store are wrong.
     """
     name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
-    if is_s3(target):
-        return make_savepoint(str(s3_place(target, "target directory") / name), settings)
+    if is_object(target):
+        return make_savepoint(str(object_place(target, "target directory") / name), settings)
     return make_savepoint(str(local_path(target, "target directory") / name), settings)
 
 
@@ -77,9 +65,9 @@ def make_savepoint(path: str, settings: Settings | None = None) -> str:
         CheckpointStorageError: it can't be made, or is there already.
         ConfigurationError: it is no path, or the settings of its object store are wrong.
     """
-    if is_s3(path):
-        place = s3_place(path, "savepoint path")
-        _in_s3()(place, settings or Settings()).make()
+    if is_object(path):
+        place = object_place(path, "savepoint path")
+        S3SavepointDirectory(place, settings or Settings()).make()
         return str(place)
     made = local_path(path, "savepoint path")
     with told(f"the savepoint's directory {made} can't be made"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterable
-from functools import cached_property
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from firesteel.checkpoint.handles import FileState, InlineState, StateHandle
-from firesteel.checkpoint.places import is_s3, s3_place
+from firesteel.checkpoint.places import is_object, object_place
+from firesteel.checkpoint.s3_states import S3States
 from firesteel.checkpoint.state_files import (
     CHECKPOINT_PATH,
     open_state_file,
@@ -16,10 +17,6 @@ from firesteel.checkpoint.state_files import (
     verify_state_files,
 )
 from firesteel.config import Settings
-from firesteel.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from firesteel.checkpoint.s3_states import S3States
 
 
 class StateReader:
@@ -31,47 +28,45 @@ class StateReader:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._stores: dict[str, S3States] = {}
+        self._making = threading.Lock()
 
-    @cached_property
-    def s3(self) -> S3States:
-        """What is in object stores.
+    def store(self, scheme: str) -> S3States:
+        """What is in object stores of this scheme.
 
         Raises:
             ConfigurationError: its settings are wrong, or its client is not installed.
         """
-        try:
-            from firesteel.checkpoint.s3_states import S3States
-        except ModuleNotFoundError as error:
-            raise s3_is_missing(error) from error
-        return S3States.of(self._settings)
+        with self._making:
+            if scheme not in self._stores:
+                self._stores[scheme] = S3States.of(self._settings, scheme)
+            return self._stores[scheme]
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         """See ``CheckpointStorage.open_state``."""
         if isinstance(handle, InlineState):
             return io.BytesIO(handle.data)
-        return self.s3.open(handle) if is_s3(handle.path) else open_state_file(handle)
+        if not is_object(handle.path):
+            return open_state_file(handle)
+        return self.store(object_place(handle.path, "state file").scheme).open(handle)
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         """See ``CheckpointStorage.verify``."""
-        far: list[FileState] = []
+        far: dict[str, list[FileState]] = {}
         near: list[FileState] = []
         for handle in handles:
             if isinstance(handle, FileState):
-                (far if is_s3(handle.path) else near).append(handle)
+                if is_object(handle.path):
+                    far.setdefault(object_place(handle.path, "state file").scheme, []).append(handle)
+                else:
+                    near.append(handle)
         verify_state_files(near)
-        if far:
-            self.s3.verify(far)
+        for scheme, handles_there in far.items():
+            self.store(scheme).verify(handles_there)
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """See ``CheckpointStorage.read_metadata``."""
-        if is_s3(location):
-            return self.s3.read_metadata(s3_place(location, CHECKPOINT_PATH))
+        if is_object(location):
+            place = object_place(location, CHECKPOINT_PATH)
+            return self.store(place.scheme).read_metadata(place)
         return read_metadata_file(location)
-
-
-def s3_is_missing(error: ModuleNotFoundError) -> ConfigurationError:
-    """The client of object stores is not installed."""
-    return ConfigurationError(
-        f"paths that begin with s3:// need the package {error.name!r}, which is not installed: pip install "
-        "firesteel[s3]"
-    )

@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import InlineState, StateHandle, checksum
-from firesteel.checkpoint.places import is_s3
+from firesteel.checkpoint.places import HDFS, is_object
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.core.plugins import load
@@ -247,11 +247,18 @@ class CheckpointStorage(ABC):
 
 
 def storage_name(settings: Settings) -> str:
-    """The name of the storage that settings ask for: as Flink, ``filesystem`` if there is a directory; ``s3`` if
-    that is in an object store, which is a file system to Flink."""
+    """The name of the storage that settings ask for: as Flink, ``filesystem`` if there is a directory; ``s3`` or
+    ``hdfs`` if that is there, which is a file system to Flink."""
     directory = settings.get(options.CHECKPOINTING_DIRECTORY)
     named = settings.get(options.CHECKPOINTING_STORAGE) or ("filesystem" if directory else "jobmanager")
-    return "s3" if named == "filesystem" and directory and is_s3(directory) else named
+    return stored_in(directory) if named == "filesystem" and directory and is_object(directory) else named
+
+
+def stored_in(directory: str) -> str:
+    """The name of the storage for a directory, by its scheme alone."""
+    if not is_object(directory):
+        return "filesystem"
+    return HDFS if directory.lower().startswith(f"{HDFS}:") else "s3"
 
 
 def load_checkpoint_storage(parameters: StorageParameters) -> CheckpointStorage:

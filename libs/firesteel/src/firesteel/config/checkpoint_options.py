@@ -151,15 +151,15 @@ CHECKPOINTING_STORAGE: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.storage",
     STRING,
     None,
-    "Where checkpoints go: jobmanager, filesystem (files, or an object store if the directory begins with s3://), or a "
+    "Where checkpoints go: jobmanager, filesystem (files, or what the directory begins with: s3://, hdfs://), or a "
     "plug-in by its name. Not set: filesystem if there is a directory, else jobmanager.",
 )
 CHECKPOINTING_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.dir",
     STRING,
     None,
-    "Directory of checkpoints, which all hosts see; or s3://bucket/path in an object store (options s3.*, needs "
-    "firesteel[s3]).",
+    "Directory of checkpoints, which all hosts see; or hdfs://namenode:8020/path; or s3://bucket/path (options s3.*). "
+    "These need firesteel[hdfs] and firesteel[s3].",
 )
 SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.savepoint-dir",

@@ -10,6 +10,7 @@ from typing import Any
 from firesteel.config.application_options import *  # noqa: F403
 from firesteel.config.checkpoint_options import *  # noqa: F403
 from firesteel.config.cluster_options import *  # noqa: F403
+from firesteel.config.hadoop_options import *  # noqa: F403
 from firesteel.config.kubernetes_options import *  # noqa: F403
 from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of

@@ -118,8 +118,8 @@ HA_STORAGE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     STRING,
     None,
     "A directory that all hosts have to see; with high-availability.type: zookeeper or kubernetes also "
-    "s3://bucket/path, and only the hosts of the JobManager have to see it. Not set, with the type directory: ha in "
-    "firesteel.cluster.directory, which is enough for a cluster on one host.",
+    "s3://bucket/path or hdfs://namenode:8020/path, and only the hosts of the JobManager have to see it. Not set, with "
+    "the type directory: ha in firesteel.cluster.directory, which is enough for a cluster on one host.",
 )
 HA_CLUSTER_ID = ConfigOption(
     "high-availability.cluster-id",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from firesteel.config.option import DURATION, INT, SECRET, STRING, ConfigOption, Secret, enum_of
+from firesteel.config.option import BOOL, DURATION, INT, SECRET, STRING, ConfigOption, Secret, enum_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -64,7 +64,7 @@ ZOOKEEPER_ACL = ConfigOption(
     enum_of("open", "creator"),
     "open",
     "Who may read and write the nodes of the cluster: all (open), or who has made them (creator, which needs "
-    "high-availability.zookeeper.client.authorization).",
+    "high-availability.zookeeper.client.authorization or firesteel.zookeeper.sasl.credentials).",
 )
 ZOOKEEPER_AUTHORIZATION: ConfigOption[Secret | None] = ConfigOption(
     "high-availability.zookeeper.client.authorization",
@@ -72,4 +72,40 @@ ZOOKEEPER_AUTHORIZATION: ConfigOption[Secret | None] = ConfigOption(
     None,
     "What is shown to ZooKeeper, scheme:credentials with commas between several; digest:user:password for the scheme "
     "digest.",
+)
+ZOOKEEPER_SASL: ConfigOption[Secret | None] = ConfigOption(
+    "firesteel.zookeeper.sasl.credentials",
+    SECRET,
+    None,
+    "user:password by which a connection is authenticated (SASL, DIGEST-MD5). With creator as "
+    "high-availability.zookeeper.client.acl the nodes are this user's alone.",
+)
+ZOOKEEPER_TLS = ConfigOption(
+    "firesteel.zookeeper.tls.enabled",
+    BOOL,
+    False,
+    "Whether connections to ZooKeeper are encrypted. high-availability.zookeeper.quorum then names the servers' secure "
+    "ports, by the names that stand in their certificates.",
+)
+ZOOKEEPER_TLS_CA: ConfigOption[str | None] = ConfigOption(
+    "firesteel.zookeeper.tls.ca-file",
+    STRING,
+    None,
+    "PEM file with the certificates of authorities that the servers' certificates are checked with. Not set: those "
+    "that the system trusts.",
+)
+ZOOKEEPER_TLS_CERTIFICATE: ConfigOption[str | None] = ConfigOption(
+    "firesteel.zookeeper.tls.certificate-file",
+    STRING,
+    None,
+    "PEM file with the certificate that is shown to the servers, where they want one.",
+)
+ZOOKEEPER_TLS_KEY: ConfigOption[str | None] = ConfigOption(
+    "firesteel.zookeeper.tls.key-file",
+    STRING,
+    None,
+    "PEM file with the key of firesteel.zookeeper.tls.certificate-file.",
+)
+ZOOKEEPER_TLS_KEY_PASSWORD: ConfigOption[Secret | None] = ConfigOption(
+    "firesteel.zookeeper.tls.key-password", SECRET, None, "Password of that key, if it has one."
 )

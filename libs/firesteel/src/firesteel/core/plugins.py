@@ -11,6 +11,7 @@ from firesteel.core.errors import ConfigurationError
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.checkpoint_storages": {
         "filesystem": "firesteel.checkpoint.filesystem:FileSystemCheckpointStorage",
+        "hdfs": "firesteel.checkpoint.s3:HdfsCheckpointStorage",
         "jobmanager": "firesteel.checkpoint.memory:JobManagerCheckpointStorage",
         "s3": "firesteel.checkpoint.s3:S3CheckpointStorage",
     },
@@ -23,6 +24,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     "firesteel.file_systems": {
         "file": "firesteel.connectors.filesystems.local:LocalFileSystem",
+        "hdfs": "firesteel.connectors.filesystems.s3:HdfsFileSystem",
         "s3": "firesteel.connectors.filesystems.s3:S3FileSystem",
         "s3a": "firesteel.connectors.filesystems.s3:S3FileSystem",
         "s3p": "firesteel.connectors.filesystems.s3:S3FileSystem",
@@ -51,7 +53,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""
-EXTRAS: Final = {"kazoo": "zookeeper", "minio": "s3", "rocksdict": "rocksdb"}
+EXTRAS: Final = {"hdfs_native": "hdfs", "kazoo": "zookeeper", "minio": "s3", "rocksdict": "rocksdb"}
 """Packages that built-in plug-ins need -> the extra that installs them."""
 
 

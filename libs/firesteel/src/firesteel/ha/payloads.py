@@ -16,14 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from firesteel.checkpoint.places import S3Place, is_s3, s3_place
+from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_STORAGE_DIRECTORY
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.ha.disk import Disk
 
 if TYPE_CHECKING:
-    from firesteel.checkpoint.s3_client import S3Client
+    from firesteel.checkpoint.object_store import ObjectStore
 
 _INCOMING: Final = ".incoming"
 
@@ -195,7 +195,7 @@ class S3Payloads(Payloads):
         local: a directory of this host for what is received or brought here; None: one for temporary files.
     """
 
-    def __init__(self, client: S3Client, place: S3Place, local: Path | None = None) -> None:
+    def __init__(self, client: ObjectStore, place: ObjectPlace, local: Path | None = None) -> None:
         self._client, self._place = client, place
         self._given = local
         self._made: Path | None = None
@@ -217,8 +217,8 @@ class S3Payloads(Payloads):
         """See ``Payloads``."""
         return self._get(self._place / name)
 
-    def _get(self, place: S3Place) -> bytes:
-        from firesteel.checkpoint.s3_client import NoSuchObjectError
+    def _get(self, place: ObjectPlace) -> bytes:
+        from firesteel.checkpoint.object_store import NoSuchObjectError
 
         try:
             return self._client.get(place)[0]
@@ -264,7 +264,7 @@ class S3Payloads(Payloads):
             for key in keys:
                 file = received / key.removeprefix(f"{(self._place / name).key}/")
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                file.write_bytes(self._get(S3Place(self._place.bucket, key)))
+                file.write_bytes(self._get(self._place.at(key)))
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             received.rename(path)
         finally:
@@ -287,7 +287,7 @@ class S3Payloads(Payloads):
         parts = {key.removeprefix(place.key).partition("/")[0] for key in self._keys(place, "/")}
         return sorted(f"{folder}/{part}" for part in parts if part)
 
-    def _keys(self, place: S3Place, delimiter: str = "") -> list[str]:
+    def _keys(self, place: ObjectPlace, delimiter: str = "") -> list[str]:
         try:
             return [one.key for one in self._client.find(place, delimiter)]
         except CheckpointStorageError as error:
@@ -319,9 +319,9 @@ def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | No
     Raises:
         ConfigurationError: they can't be used.
     """
-    if not is_s3(storage):
+    if not is_object(storage):
         return DirectoryPayloads(Path(storage.removeprefix("file://")).expanduser() / cluster / "payloads")
-    from firesteel.checkpoint.s3_client import S3Client
+    from firesteel.checkpoint.object_store import open_store
 
-    place = s3_place(storage, HA_STORAGE_DIRECTORY.key) / cluster / "payloads"
-    return S3Payloads(S3Client(settings), place, local)
+    place = object_place(storage, HA_STORAGE_DIRECTORY.key) / cluster / "payloads"
+    return S3Payloads(open_store(place, settings), place, local)

@@ -20,22 +20,28 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionClosedError,
+    ConnectionDropped,
     ConnectionLoss,
     KazooException,
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
     SessionMovedError,
 )
@@ -99,9 +105,11 @@ class ZooKeeperCells(Cells):
         secret = settings.get(options.ZOOKEEPER_AUTHORIZATION)
         self._authorization = [] if secret is None else _authorization(secret.reveal())
         self._is_open = settings.get(options.ZOOKEEPER_ACL) == "open"
-        if not self._is_open and not self._authorization:
+        self._sasl, self._tls = _sasl(settings), _tls(settings)
+        if not self._is_open and not self._authorization and self._sasl is None:
             raise ConfigurationError(
-                f"{options.ZOOKEEPER_ACL.key}: creator needs {options.ZOOKEEPER_AUTHORIZATION.key}"
+                f"{options.ZOOKEEPER_ACL.key}: creator needs {options.ZOOKEEPER_AUTHORIZATION.key} or "
+                f"{options.ZOOKEEPER_SASL.key}"
             )
         self._lock = threading.RLock()
         self._zookeeper: KazooClient | None = None
@@ -133,12 +141,22 @@ class ZooKeeperCells(Cells):
                     command_retry=KazooRetry(max_tries=0),
                     auth_data=self._authorization,
                     default_acl=OPEN_ACL_UNSAFE if self._is_open else CREATOR_ALL_ACL,
+                    sasl_options=None if self._sasl is None else dict(self._sasl),
+                    **self._tls,
                 )
                 connect = client._connection._connect
 
                 def connect_and_tell(*where: Any) -> Any:
                     """Remember the session time-out that the servers grant, which nothing else tells."""
-                    read_timeout, connect_timeout = connect(*where)
+                    try:
+                        read_timeout, connect_timeout = connect(*where)
+                    except (AuthFailedError, SessionClosedRequireSaslError) as error:  # it would end the client
+                        if self._sasl is not None:
+                            logger.error(
+                                "ZooKeeper (%s) does not know the user and password of %s",
+                                self._hosts, options.ZOOKEEPER_SASL.key,
+                            )  # fmt: skip
+                        raise ConnectionDropped("ZooKeeper refuses the user") from error
                     self._session = read_timeout * 1.5 / 1000
                     return read_timeout, connect_timeout
 
@@ -492,6 +510,50 @@ def _authorization(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _sasl(settings: Settings) -> dict[str, str] | None:
+    """What the client needs to authenticate connections."""
+    given = settings.get(options.ZOOKEEPER_SASL)
+    if given is None:
+        return None
+    user, colon, password = given.reveal().partition(":")
+    if not (user and colon and password):
+        raise ConfigurationError(f"{options.ZOOKEEPER_SASL.key}: user:password is expected")
+    if find_spec("puresasl") is None:
+        raise ConfigurationError(
+            f"{options.ZOOKEEPER_SASL.key} needs the package 'pure-sasl', which is not installed: pip install "
+            "'firesteel[zookeeper]'"
+        )
+    return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+
+
+def _tls(settings: Settings) -> dict[str, Any]:
+    """What the client needs for encrypted connections."""
+    files = {
+        "ca": options.ZOOKEEPER_TLS_CA,
+        "certfile": options.ZOOKEEPER_TLS_CERTIFICATE,
+        "keyfile": options.ZOOKEEPER_TLS_KEY,
+    }
+    given = {name: (option.key, path) for name, option in files.items() if (path := settings.get(option)) is not None}
+    if not settings.get(options.ZOOKEEPER_TLS):
+        if given:
+            key, _ = next(iter(given.values()))
+            raise ConfigurationError(f"{key} is of no use without {options.ZOOKEEPER_TLS.key}: true")
+        return {}
+    for key, path in given.values():
+        if not os.access(path, os.R_OK):
+            where = socket.gethostname()
+            raise ConfigurationError(f"{key} = {path!r}: there is no such file on {where}, or it can't be read")
+    if ("certfile" in given) != ("keyfile" in given):
+        one, other = options.ZOOKEEPER_TLS_CERTIFICATE.key, options.ZOOKEEPER_TLS_KEY.key
+        raise ConfigurationError(f"{other if 'certfile' in given else one} is missing: {one} and {other} are set both")
+    password = settings.get(options.ZOOKEEPER_TLS_KEY_PASSWORD)
+    return {
+        "use_ssl": True, "verify_certs": True, "check_hostname": True,
+        "keyfile_password": None if password is None else password.reveal(),
+        **{name: path for name, (_, path) in given.items()},
+    }  # fmt: skip
+
+
 class ZooKeeperServices(CellServices):
     """See ``HighAvailabilityServices`` and the head of this module.
 
@@ -508,7 +570,7 @@ class ZooKeeperServices(CellServices):
         if storage is None:
             raise ConfigurationError(
                 f"high-availability.type: zookeeper needs {HA_STORAGE_DIRECTORY.key}, a directory or a bucket "
-                "(s3://bucket/path) that all hosts of the JobManager reach"
+                "(s3://bucket/path, or hdfs://namenode:8020/path) that all hosts of the JobManager reach"
             )
         cluster = checked(settings.get(HA_CLUSTER_ID).strip("/") or "default", HA_CLUSTER_ID.key)
         super().__init__(ZooKeeperCells(settings), payloads_in(storage, cluster, settings, cluster_directory))

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from firesteel.checkpoint.places import S3Place, is_s3, s3_place
+from firesteel.checkpoint.object_store import open_store
+from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config.settings import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 from firesteel.core.files import replace_file
@@ -168,17 +169,13 @@ class S3ArchivePlace(ArchivePlace):
         ConfigurationError: the settings are wrong.
     """
 
-    def __init__(self, place: S3Place, settings: Settings) -> None:
-        try:
-            from firesteel.checkpoint.s3_client import S3Client  # an extra
-        except ImportError as error:
-            raise ConfigurationError(f"{place}: the package minio is missing: pip install 'firesteel[s3]'") from error
-        self._place, self._client = place, S3Client(settings)
+    def __init__(self, place: ObjectPlace, settings: Settings) -> None:
+        self._place, self._client = place, open_store(place, settings)
 
     def __str__(self) -> str:
         return str(self._place)
 
-    def _object(self, job_id: str) -> S3Place:
+    def _object(self, job_id: str) -> ObjectPlace:
         return self._place / f"{job_id}.archive"
 
     def write(self, job_id: str, content: bytes) -> None:
@@ -192,14 +189,14 @@ class S3ArchivePlace(ArchivePlace):
         """See ``ArchivePlace``; an archive is written once, so its size will do."""
         prefix = f"{self._place.key}/" if self._place.key else ""
         try:
-            found = list(self._client.find(S3Place(self._place.bucket, prefix), "/"))
+            found = list(self._client.find(self._place.at(prefix), "/"))
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
         return {match[1]: str(one.size) for one in found if (match := _NAME.fullmatch(one.key.removeprefix(prefix)))}
 
     def read(self, job_id: str) -> bytes | None:
         """See ``ArchivePlace``."""
-        from firesteel.checkpoint.s3_client import NoSuchObjectError
+        from firesteel.checkpoint.object_store import NoSuchObjectError
 
         try:
             return self._client.get(self._object(job_id))[0]
@@ -227,8 +224,8 @@ def open_place(text: str, key: str, settings: Settings) -> ArchivePlace:
     Raises:
         ConfigurationError: it names none.
     """
-    if is_s3(text):
-        return S3ArchivePlace(s3_place(text, key), settings)
+    if is_object(text):
+        return S3ArchivePlace(object_place(text, key), settings)
     path = urlsplit(text).path if text.startswith("file:") else text
     if "://" in path or not os.path.isabs(path):
         raise ConfigurationError(f"{key} = {text!r}: an absolute path is expected, or s3://bucket/directory")

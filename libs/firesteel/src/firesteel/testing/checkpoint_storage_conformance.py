@@ -101,7 +101,7 @@ def _metadata(storage: CheckpointStorage, make_storage: Callable[[], CheckpointS
     _raises(CheckpointStorageError, lambda: storage.write_metadata(1, b"others"), "write_metadata() over others")
     reader = make_storage() if storage.persistent else storage
     _require(reader.read_metadata(location)[1] == b"metadata of 1", "read_metadata() gives something else")
-    missing = location.replace("1", "991")
+    missing = "991".join(location.rsplit("1", 1))
     _raises(CheckpointCorruptedError, lambda: reader.read_metadata(missing), "read_metadata() of nothing")
     return location
 

@@ -22,7 +22,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from firesteel import __version__
-from firesteel.checkpoint.places import is_s3, s3_place
+from firesteel.checkpoint.object_store import open_store
+from firesteel.checkpoint.places import is_object, object_place
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.doctor_findings import Facts, Level, Node, Place, Port, findings, is_failed
@@ -174,7 +175,7 @@ def _places(settings: Settings) -> Iterator[Place]:
     for option in _PLACES:
         path = settings.get(option)
         if path:
-            yield _bucket(path, option.key, settings) if is_s3(path) else _local(path, option.key)
+            yield _bucket(path, option.key, settings) if is_object(path) else _local(path, option.key)
 
 
 def _local(path: str, what: str) -> Place:
@@ -199,12 +200,9 @@ def _local(path: str, what: str) -> Place:
 
 
 def _bucket(path: str, what: str, settings: Settings) -> Place:
-    if find_spec("minio") is None:
-        return Place(what, path, "the package minio is missing here: pip install 'firesteel[s3]'")
-    from firesteel.checkpoint.s3_client import S3Client  # needs the extra
-
     try:
-        S3Client(settings).check(s3_place(path, what))
+        place = object_place(path, what)
+        open_store(place, settings).check(place)
     except (ConfigurationError, CheckpointStorageError) as error:
         return Place(what, path, str(error))
     return Place(what, path)

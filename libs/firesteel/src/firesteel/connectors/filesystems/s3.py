@@ -1,6 +1,7 @@
-"""Files in object stores that speak S3: ``s3://bucket/key`` (also ``s3a://`` and ``s3p://``, as Flink names them).
+"""Files in object stores, and on HDFS, which is used as one.
 
-The server, the credentials and all else are the options ``s3.*``, which checkpoints in object stores use as well.
+Paths are ``s3://bucket/key`` (also ``s3a://`` and ``s3p://``, as Flink names them) and ``hdfs://namenode:8020/path``.
+The server, the credentials and all else are the options ``s3.*``, or those of ``HDFS_OPTIONS``, as for checkpoints.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, ClassVar, Final
 
-from firesteel.checkpoint.places import S3Place, s3_place
+from firesteel.checkpoint.places import HDFS, ObjectPlace, object_place
 from firesteel.checkpoint.s3_states import ObjectStream, S3States
 from firesteel.config import Settings
 from firesteel.connectors.file_patterns import has_wildcard, is_shown, key_matches
@@ -37,8 +38,10 @@ class S3FileSystem(FileSystem):
     There are no folders: a path means the object of this key, and all whose keys go on behind it with a slash.
     """
 
+    scheme: ClassVar[str] = "s3"
+
     def __init__(self, settings: Settings) -> None:
-        self._states = S3States.of(settings)
+        self._states = S3States.of(settings, self.scheme)
         self._client = self._states.client
 
     @classmethod
@@ -46,13 +49,13 @@ class S3FileSystem(FileSystem):
         """``s3://bucket/key`` without a slash at its end."""
         try:
             if has_wildcard(text):  # ? stands for a character here, and begins no query
-                s3_place(text.replace("?", "x"), what)
+                object_place(text.replace("?", "x"), what)
                 _, _, rest = text.partition("://")
                 bucket, _, key = rest.partition("/")
                 if has_wildcard(bucket):
                     raise ProgramError(f"{what}: {text!r}: the name of a bucket has no wildcards")
-                return f"s3://{bucket}/{'/'.join(part for part in key.split('/') if part)}"
-            return str(s3_place(text, what))
+                return f"{cls.scheme}://{bucket}/{'/'.join(part for part in key.split('/') if part)}"
+            return str(object_place(text, what))
         except ConfigurationError as error:
             raise ProgramError(str(error)) from error
 
@@ -72,23 +75,23 @@ class S3FileSystem(FileSystem):
         """Objects by their keys; those that hold nothing, and those that stand for folders, too."""
         with as_files():
             for key, size in self._keys(path):
-                yield f"s3://{_bucket(path)}/{key}", size
+                yield f"{self.scheme}://{_bucket(path)}/{key}", size
 
     def _keys(self, path: str) -> Iterator[tuple[str, int]]:
         bucket, key = _bucket(path), path.partition("://")[2].partition("/")[2]
         if not has_wildcard(key):
-            whole = None if not key else self._client.size(S3Place(bucket, key))
+            whole = None if not key else self._client.size(self._states.place(bucket, key))
             if whole is not None:
                 yield key, whole
             below = f"{key}/" if key else ""
-            for one in self._client.find(S3Place(bucket, below)):
+            for one in self._client.find(self._states.place(bucket, below)):
                 if is_shown(one.key[len(below) :].split("/")):
                     yield one.key, one.size
             return
         parts = key.split("/")
         first = next(number for number, part in enumerate(parts) if has_wildcard(part))
         prefix = "/".join([*parts[:first], _literal(parts[first])])
-        for one in self._client.find(S3Place(bucket, prefix)):
+        for one in self._client.find(self._states.place(bucket, prefix)):
             if key_matches(one.key.split("/"), parts):
                 yield one.key, one.size
 
@@ -118,13 +121,19 @@ class S3FileSystem(FileSystem):
     def remove_temporary(self, path: str) -> None:
         """Abort an upload of which this is the record."""
         with as_files():
-            remove_upload(self._client, s3_place(path, "record of an upload"))
+            remove_upload(self._client, object_place(path, "record of an upload"))
+
+
+class HdfsFileSystem(S3FileSystem):
+    """Files of HDFS: a path means a file, or a folder with all that is below it."""
+
+    scheme = HDFS
 
 
 class _FileStream(ObjectStream):
     """The object of a file."""
 
-    def __init__(self, states: S3States, place: S3Place, length: int) -> None:
+    def __init__(self, states: S3States, place: ObjectPlace, length: int) -> None:
         super().__init__(states.client, place, length)
 
     def _fetch(self, position: int, wanted: int) -> None:
@@ -136,11 +145,11 @@ def _bucket(path: str) -> str:
     return path.partition("://")[2].partition("/")[0]
 
 
-def _place(path: str) -> S3Place:
+def _place(path: str) -> ObjectPlace:
     """Of a key as it stands; names of objects that were listed may hold anything."""
-    _, _, rest = path.partition("://")
+    scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
-    return S3Place(bucket, key)
+    return ObjectPlace(bucket, key, scheme)
 
 
 def _literal(part: str) -> str:

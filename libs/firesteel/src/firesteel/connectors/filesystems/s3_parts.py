@@ -30,14 +30,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from firesteel.checkpoint.places import S3Place, s3_place
-from firesteel.checkpoint.s3_client import (
+from firesteel.checkpoint.object_store import (
     NoSuchObjectError,
     NoSuchUploadError,
-    S3AwayError,
-    S3Client,
-    S3RefusedError,
+    ObjectStore,
+    StoreAwayError,
+    StoreRefusedError,
 )
+from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.s3_states import PartOnItsWay, S3States, part_bytes
 from firesteel.connectors.filesystems.file_system import (
     MakeDurable,
@@ -60,7 +60,7 @@ _COMMITS: Final = 8
 """Uploads that are completed at once."""
 
 
-def remove_upload(client: S3Client, record: S3Place) -> None:
+def remove_upload(client: ObjectStore, record: ObjectPlace) -> None:
     """Abort the upload that a record is of, and remove the record.
 
     Raises:
@@ -70,7 +70,7 @@ def remove_upload(client: S3Client, record: S3Place) -> None:
         key = client.get(record)[0].decode()
     except NoSuchObjectError:
         return
-    client.abort_uploads(S3Place(record.bucket, key))
+    client.abort_uploads(record.at(key))
     client.delete(record.bucket, [record.key])
 
 
@@ -108,11 +108,11 @@ class S3Output(PartOutput):
 
     stream: Any
 
-    def __init__(self, writer: S3Writer, place: S3Place) -> None:
+    def __init__(self, writer: S3Writer, place: ObjectPlace) -> None:
         self._writer, self._place = writer, place
         self.path = str(place)
         self.stream = _Stream(self._send, lambda: part_bytes(writer.states.part_size, len(self._parts)))
-        self._record: S3Place | None = None
+        self._record: ObjectPlace | None = None
         self._upload, self._alone = "", True
         self._parts: list[PartOnItsWay] = []
 
@@ -202,7 +202,7 @@ class S3Writer(RecoverableWriter):
         context: of the subtask.
     """
 
-    def __init__(self, states: S3States, base: S3Place, context: WriterContext) -> None:
+    def __init__(self, states: S3States, base: ObjectPlace, context: WriterContext) -> None:
         self.states, self._base, self.context = states, base, context
         self._records = base / PARTS / owner_of(context)
         self._away = False
@@ -215,7 +215,7 @@ class S3Writer(RecoverableWriter):
             place = place / part
         return S3Output(self, place)
 
-    def recorded(self, place: S3Place) -> S3Place:
+    def recorded(self, place: ObjectPlace) -> ObjectPlace:
         """Write the record of an upload that is about to begin.
 
         Raises:
@@ -228,14 +228,14 @@ class S3Writer(RecoverableWriter):
         self.states.client.put(record, place.key.encode())
         return record
 
-    def removes(self, record: S3Place) -> bool:
+    def removes(self, record: ObjectPlace) -> bool:
         """Abort an upload if the server answers; whether it is gone."""
         if self._away:
             return False
         try:
             remove_upload(self.states.client, record)
         except CheckpointStorageError as error:
-            self._away = isinstance(error, S3AwayError)
+            self._away = isinstance(error, StoreAwayError)
             logger.warning("file sink: an upload that is not needed is left at %s for now: %s", record, error)
             return False
         return True
@@ -245,7 +245,7 @@ class S3Writer(RecoverableWriter):
         plain = persisted.plain
         committable = None
         if plain.get("upload"):
-            place = s3_place(plain["uri"], "part of a file sink")
+            place = object_place(plain["uri"], "part of a file sink")
             try:
                 shown = self.states.client.size(place)
             except CheckpointStorageError as error:
@@ -273,7 +273,7 @@ class S3Writer(RecoverableWriter):
             for one in client.find(self._records / ""):
                 found = _NAME.search(one.key)
                 if found is not None and is_orphan(self.context, *map(int, found.groups())):
-                    remove_upload(client, S3Place(self._records.bucket, one.key))
+                    remove_upload(client, self._records.at(one.key))
         except CheckpointStorageError as error:
             raise FileSystemError(f"file sink: uploads of former attempts can't be removed: {error}") from None
 
@@ -305,7 +305,8 @@ class S3Committer(PartCommitter):
         return results
 
     def _commit(self, plain: Mapping[str, Any], *, again: bool) -> CommitResult:
-        place, record = s3_place(plain["uri"], "part of a file sink"), s3_place(plain["record"], "record of an upload")
+        place = object_place(plain["uri"], "part of a file sink")
+        record = object_place(plain["record"], "record of an upload")
         try:
             try:
                 self._client.complete_upload(place, plain["upload"], plain["parts"])
@@ -319,7 +320,7 @@ class S3Committer(PartCommitter):
             return CommitResult(CommitOutcome.UNKNOWN, str(error) or f"{place} could not be completed")
         return result
 
-    def _without_upload(self, place: S3Place, record: S3Place, size: int, *, again: bool) -> CommitResult:
+    def _without_upload(self, place: ObjectPlace, record: ObjectPlace, size: int, *, again: bool) -> CommitResult:
         """The upload is gone: it was completed, or lost."""
         found = self._client.size(place)
         if found == size:
@@ -341,10 +342,10 @@ class S3Committer(PartCommitter):
         )
         return CommitResult(CommitOutcome.FAILED, reason)
 
-    def _tidy(self, place: S3Place, record: S3Place, *, alone: bool) -> None:
+    def _tidy(self, place: ObjectPlace, record: ObjectPlace, *, alone: bool) -> None:
         try:
             if not alone:
                 self._client.abort_uploads(place)
             self._client.delete(record.bucket, [record.key])
-        except S3RefusedError as error:
+        except StoreRefusedError as error:
             logger.warning("file sink: %s is visible, and the record of its upload stays: %s", place, error)
