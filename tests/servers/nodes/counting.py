@@ -17,7 +17,7 @@ import sys
 from firesteel.common import Encoder, Types, WatermarkStrategy
 from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
-from firesteel.datastream.connectors.file_system import FileSink
+from firesteel.datastream.connectors.file_system import FileSink, RollingPolicy
 from firesteel.datastream.state import ValueStateDescriptor
 
 KEYS = {KEYS}
@@ -37,7 +37,8 @@ env = StreamExecutionEnvironment.get_execution_environment()
 source = DataGeneratorSource(lambda i: i, 10**12, RateLimiterStrategy.per_second(500), Types.LONG())
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
 counted = numbers.key_by(lambda i: i % KEYS, Types.LONG()).process(Count(), Types.STRING())
-counted.sink_to(FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder()).build())
+files = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder())
+counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
 env.execute("counting")
 """
 
@@ -117,5 +118,5 @@ class Counting:
         assert not lost, f"{len(lost)} records are lost: {lost[:5]}"
         wrong = [line for line in found if int(line.split()[1]) != int(line.split()[0]) // KEYS + 1]
         assert not wrong, f"state was lost or counted twice: {wrong[:5]}"
-        assert len(numbers) > 1000
+        assert len(numbers) > 1000, f"only {len(numbers)} records are there"
         return len(numbers)
