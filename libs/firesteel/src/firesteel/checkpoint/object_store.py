@@ -16,10 +16,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from firesteel.checkpoint.places import HDFS, ObjectPlace
-from firesteel.config import Settings
+from firesteel.checkpoint.places import ObjectPlace
 from firesteel.core.clock import Clock
-from firesteel.core.errors import CheckpointStorageError, ConfigurationError
+from firesteel.core.errors import CheckpointStorageError
 
 PROBE: Final = "_probe-"
 """Begin of the names of objects by which is tried whether objects can be written."""
@@ -186,30 +185,3 @@ class ObjectStore(ABC):
     @abstractmethod
     def uploads(self, place: ObjectPlace) -> list[tuple[str, str]]:
         """Keys and ids of uploads that were begun and not ended, as far as the store can tell."""
-
-
-def open_store(place: ObjectPlace | str, settings: Settings) -> ObjectStore:
-    """The store that a place is in; nothing is asked of it.
-
-    Args:
-        place: it, or its scheme.
-        settings: of the job or the cluster.
-
-    Raises:
-        ConfigurationError: the settings are wrong, or its client is not installed.
-    """
-    scheme = place if isinstance(place, str) else place.scheme
-    extra = "hdfs" if scheme == HDFS else "s3"
-    try:
-        if scheme == HDFS:
-            from firesteel.checkpoint.hdfs_client import HdfsClient
-
-            return HdfsClient(settings)
-        from firesteel.checkpoint.s3_client import S3Client
-
-        return S3Client(settings)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"paths that begin with {scheme}:// need the package {error.name!r}, which is not installed: pip install "
-            f"'firesteel[{extra}]'"
-        ) from error

@@ -23,8 +23,8 @@ from firesteel.checkpoint.object_store import (
     NoSuchUploadError,
     ObjectStore,
     StoreAwayError,
-    open_store,
 )
+from firesteel.checkpoint.object_stores import open_store
 from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.state_files import METADATA, end_of_state
 from firesteel.checkpoint.storage import StateWriter

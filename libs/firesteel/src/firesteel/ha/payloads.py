@@ -321,7 +321,7 @@ def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | No
     """
     if not is_object(storage):
         return DirectoryPayloads(Path(storage.removeprefix("file://")).expanduser() / cluster / "payloads")
-    from firesteel.checkpoint.object_store import open_store
+    from firesteel.checkpoint.object_stores import open_store
 
     place = object_place(storage, HA_STORAGE_DIRECTORY.key) / cluster / "payloads"
     return S3Payloads(open_store(place, settings), place, local)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from firesteel.checkpoint.object_store import open_store
+from firesteel.checkpoint.object_stores import open_store
 from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config.settings import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError

@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from firesteel import __version__
-from firesteel.checkpoint.object_store import open_store
+from firesteel.checkpoint.object_stores import open_store
 from firesteel.checkpoint.places import is_object, object_place
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
