@@ -141,25 +141,25 @@ def test_timeout_minus_one_waits_for_a_full_message_a_flush_or_the_end(sender: A
     assert s.channel.finished
 
 
-def test_a_task_that_rests_often_ships_twice_in_a_millisecond_at_most(sender: Any) -> None:
+def test_a_task_that_rests_often_ships_four_times_in_a_millisecond_at_most(sender: Any) -> None:
     s = sender(timeout_ms=100)
     s.advance(10)
     s.channel.write(of(1))
     s.channel.rest()
     assert s.shipped() == [[1]]  # nothing was written for long: at once
     for number in range(2, 6):
-        s.advance(0.0001)
+        s.advance(0.00005)
         s.channel.write(of(number))
         s.channel.rest()
     assert s.shipped() == []
-    s.advance(0.0002)
+    s.advance(0.0001)
     assert s.shipped() == [[2, 3, 4, 5]]
     s.channel.write(of(6))
     s.channel.rest()
     assert s.shipped() == []
-    s.advance(0.0006)
+    s.advance(0.0003)
     assert s.shipped() == [[6]]
-    s.advance(0.0006)
+    s.advance(0.0003)
     s.channel.write(of(7))
     s.channel.rest()
     assert s.shipped() == [[7]]

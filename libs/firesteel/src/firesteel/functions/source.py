@@ -103,8 +103,8 @@ class Wait:
     """Nothing to read now.
 
     Attributes:
-        seconds: poll again after this long (half a millisecond at least, unless it is 0), or sooner when new splits
-            arrive or ``ReaderContext.wake_up`` is called; None = only then.
+        seconds: poll again after this long (a quarter of a millisecond at least, unless it is 0), or sooner when new
+            splits arrive or ``ReaderContext.wake_up`` is called; None = only then.
     """
 
     seconds: float | None = None

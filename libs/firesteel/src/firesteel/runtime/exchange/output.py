@@ -25,7 +25,7 @@ TARGET_BYTES: Final = 64 * 1024
 """A message is shipped when it has about this size (or half of the window, if that is less)."""
 TARGET_RECORDS: Final = 4096
 """A message is shipped when it has this many records, however small they are."""
-REST_SECONDS: Final = 0.0005
+REST_SECONDS: Final = 0.00025
 """Between two messages to a receiver that leave because a task rests: each wakes two processes, which costs both of
 them more than a few records do. Who is written to seldom gets each record at once."""
 COLUMN_BYTES: Final = 4 * 1024 * 1024

@@ -60,7 +60,7 @@ SHOWN_SPLITS: Final = 20
 """So many splits have a watermark among the metrics."""
 ASK_AGAIN_SECONDS: Final = 0.5
 """After an answer without splits that promised more."""
-SHORTEST_WAIT: Final = 0.0005
+SHORTEST_WAIT: Final = 0.00025
 """Seconds of a wait of a reader, at least: a source that is paced gives several records at once rather than wake up for
 each of ten thousand in a second."""
 _now = time.perf_counter
