@@ -9,7 +9,7 @@ import pytest
 from firesteel.config import Settings
 from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import MemoryCells
-from firesteel.ha.payloads import S3Payloads, payloads_in
+from firesteel.ha.payloads import ObjectPayloads, payloads_in
 from firesteel.testing import check_high_availability
 from tests.servers.minio.server import BUCKET, MinioServer
 
@@ -29,9 +29,9 @@ class Process(CellServices):
         self.payloads.close()
 
 
-def payloads(minio: MinioServer, local: Path) -> S3Payloads:
+def payloads(minio: MinioServer, local: Path) -> ObjectPayloads:
     made = payloads_in(f"s3://{BUCKET}/ha", "default", Settings({**minio.settings(), **IMPATIENT}), local)
-    assert isinstance(made, S3Payloads)
+    assert isinstance(made, ObjectPayloads)
     return made
 
 

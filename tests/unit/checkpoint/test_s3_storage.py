@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from firesteel.checkpoint import s3_client, s3_states
+from firesteel.checkpoint import object_states, s3_client
 from firesteel.checkpoint.handles import FileState, InlineState, checksum
 from firesteel.checkpoint.memory import JobManagerCheckpointStorage
 from firesteel.checkpoint.object_store import ObjectStore
@@ -58,13 +58,13 @@ class _Time(ManualClock):
 def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
     monkeypatch.setattr(s3_client, "PoolManager", store.pool)
-    original = s3_states.S3States.__init__
+    original = object_states.ObjectStates.__init__
 
-    def with_small_parts(self: s3_states.S3States, client: ObjectStore) -> None:
+    def with_small_parts(self: object_states.ObjectStates, client: ObjectStore) -> None:
         original(self, client)
         self.part_size //= 64
 
-    monkeypatch.setattr(s3_states.S3States, "__init__", with_small_parts)
+    monkeypatch.setattr(object_states.ObjectStates, "__init__", with_small_parts)
     return store
 
 
@@ -431,7 +431,7 @@ def test_state_goes_up_in_parts_while_it_comes(store: FakeStore) -> None:
 
 
 def test_parts_grow_so_that_ten_thousand_are_enough(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_states, "_GROWS_EVERY", 1)
+    monkeypatch.setattr(object_states, "_GROWS_EVERY", 1)
     storage = storage_of()
     storage.prepare(1)
     with storage.open_state_stream(1, "Count") as stream:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from firesteel.checkpoint import s3_client, s3_states, savepoint_places, savepoints
+from firesteel.checkpoint import object_states, s3_client, savepoint_places, savepoints
 from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.checkpoint.reader import inspect, read_savepoint
 from firesteel.checkpoint.savepoint_places import savepoint_directory
@@ -33,13 +33,13 @@ SETTINGS = Settings(S3)
 def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
     monkeypatch.setattr(s3_client, "PoolManager", store.pool)
-    original = s3_states.S3States.__init__
+    original = object_states.ObjectStates.__init__
 
-    def with_small_parts(self: s3_states.S3States, client: ObjectStore) -> None:
+    def with_small_parts(self: object_states.ObjectStates, client: ObjectStore) -> None:
         original(self, client)
         self.part_size //= 64
 
-    monkeypatch.setattr(s3_states.S3States, "__init__", with_small_parts)
+    monkeypatch.setattr(object_states.ObjectStates, "__init__", with_small_parts)
     return store
 
 

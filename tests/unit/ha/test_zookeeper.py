@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
-from firesteel.ha.payloads import DirectoryPayloads, S3Payloads
+from firesteel.ha.payloads import DirectoryPayloads, ObjectPayloads
 from firesteel.ha.services import load_high_availability, load_retrieval
 from firesteel.ha.zookeeper import ZooKeeperServices
 
@@ -46,7 +46,7 @@ def test_payloads_are_in_a_directory_or_a_bucket(tmp_path: Path) -> None:
     assert isinstance(with_directory.payloads, DirectoryPayloads)
     assert with_directory.payloads.where == str(tmp_path / "default" / "payloads")
     bucket = ZooKeeperServices(settings(tmp_path, **{"high-availability.storageDir": "s3://bucket/ha"}), tmp_path)
-    assert isinstance(bucket.payloads, S3Payloads)
+    assert isinstance(bucket.payloads, ObjectPayloads)
     assert bucket.payloads.where == "s3://bucket/ha/default/payloads"
     for services in (with_directory, with_uri, bucket):
         services.close()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from urllib3.exceptions import NewConnectionError
 
-from firesteel.checkpoint import s3_client, s3_states
+from firesteel.checkpoint import object_states, s3_client
 from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.common.typeinfo import Types
@@ -81,13 +81,13 @@ class Subtask(WriterContext):
 def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     store = FakeStore()
     monkeypatch.setattr(s3_client, "PoolManager", store.pool)
-    original = s3_states.S3States.__init__
+    original = object_states.ObjectStates.__init__
 
-    def with_small_parts(self: s3_states.S3States, client: ObjectStore) -> None:
+    def with_small_parts(self: object_states.ObjectStates, client: ObjectStore) -> None:
         original(self, client)
         self.part_size //= 64
 
-    monkeypatch.setattr(s3_states.S3States, "__init__", with_small_parts)
+    monkeypatch.setattr(object_states.ObjectStates, "__init__", with_small_parts)
     client = s3_client.S3Client.__init__
     clock = ManualClock()
     monkeypatch.setattr(

@@ -22,9 +22,9 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import StateHandle, checksum
+from firesteel.checkpoint.object_states import upload_of
 from firesteel.checkpoint.object_store import PROBE, NoSuchObjectError, ObjectExistsError, StoreRefusedError
 from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
-from firesteel.checkpoint.s3_states import upload_of
 from firesteel.checkpoint.state_files import METADATA
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from firesteel.checkpoint.handles import FileState, InlineState, StateHandle
+from firesteel.checkpoint.object_states import ObjectStates
 from firesteel.checkpoint.places import is_object, object_place
-from firesteel.checkpoint.s3_states import S3States
 from firesteel.checkpoint.state_files import (
     CHECKPOINT_PATH,
     open_state_file,
@@ -28,10 +28,10 @@ class StateReader:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stores: dict[str, S3States] = {}
+        self._stores: dict[str, ObjectStates] = {}
         self._making = threading.Lock()
 
-    def store(self, scheme: str) -> S3States:
+    def store(self, scheme: str) -> ObjectStates:
         """What is in object stores of this scheme.
 
         Raises:
@@ -39,7 +39,7 @@ class StateReader:
         """
         with self._making:
             if scheme not in self._stores:
-                self._stores[scheme] = S3States.of(self._settings, scheme)
+                self._stores[scheme] = ObjectStates.of(self._settings, scheme)
             return self._stores[scheme]
 
     def open_state(self, handle: StateHandle) -> BinaryIO:

@@ -186,7 +186,7 @@ class DirectoryPayloads(Payloads):
             self._disk.remove_tree(directory)
 
 
-class S3Payloads(Payloads):
+class ObjectPayloads(Payloads):
     """Objects of an object store; files that are to be read are brought to this host.
 
     Args:
@@ -324,4 +324,4 @@ def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | No
     from firesteel.checkpoint.object_stores import open_store
 
     place = object_place(storage, HA_STORAGE_DIRECTORY.key) / cluster / "payloads"
-    return S3Payloads(open_store(place, settings), place, local)
+    return ObjectPayloads(open_store(place, settings), place, local)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, ClassVar, Final
 
+from firesteel.checkpoint.object_states import ObjectStates, ObjectStream
 from firesteel.checkpoint.places import HDFS, ObjectPlace, object_place
-from firesteel.checkpoint.s3_states import ObjectStream, S3States
 from firesteel.config import Settings
 from firesteel.connectors.file_patterns import has_wildcard, is_shown, key_matches
 from firesteel.connectors.filesystems.file_system import FileSystem, PartCommitter, RecoverableWriter, Refused
@@ -41,7 +41,7 @@ class S3FileSystem(FileSystem):
     scheme: ClassVar[str] = "s3"
 
     def __init__(self, settings: Settings) -> None:
-        self._states = S3States.of(settings, self.scheme)
+        self._states = ObjectStates.of(settings, self.scheme)
         self._client = self._states.client
 
     @classmethod
@@ -133,7 +133,7 @@ class HdfsFileSystem(S3FileSystem):
 class _FileStream(ObjectStream):
     """The object of a file."""
 
-    def __init__(self, states: S3States, place: ObjectPlace, length: int) -> None:
+    def __init__(self, states: ObjectStates, place: ObjectPlace, length: int) -> None:
         super().__init__(states.client, place, length)
 
     def _fetch(self, position: int, wanted: int) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from firesteel.checkpoint.object_states import ObjectStates, PartOnItsWay, part_bytes
 from firesteel.checkpoint.object_store import (
     NoSuchObjectError,
     NoSuchUploadError,
@@ -38,7 +39,6 @@ from firesteel.checkpoint.object_store import (
     StoreRefusedError,
 )
 from firesteel.checkpoint.places import ObjectPlace, object_place
-from firesteel.checkpoint.s3_states import PartOnItsWay, S3States, part_bytes
 from firesteel.connectors.filesystems.file_system import (
     MakeDurable,
     PartCommitter,
@@ -202,7 +202,7 @@ class S3Writer(RecoverableWriter):
         context: of the subtask.
     """
 
-    def __init__(self, states: S3States, base: ObjectPlace, context: WriterContext) -> None:
+    def __init__(self, states: ObjectStates, base: ObjectPlace, context: WriterContext) -> None:
         self.states, self._base, self.context = states, base, context
         self._records = base / PARTS / owner_of(context)
         self._away = False
@@ -289,7 +289,7 @@ class S3Committer(PartCommitter):
         context: of the subtask.
     """
 
-    def __init__(self, states: S3States, context: WriterContext) -> None:
+    def __init__(self, states: ObjectStates, context: WriterContext) -> None:
         self._client, self._context = states.client, context
 
     def commit(self, committables: Sequence[Mapping[str, Any]], *, again: bool) -> list[CommitResult]:

@@ -40,7 +40,7 @@ _FEW_FILES: Final = 8
 _LOOKERS: Final = 16
 
 
-class S3States:
+class ObjectStates:
     """Reads what is in object stores, and makes writers.
 
     Args:
@@ -52,7 +52,7 @@ class S3States:
         self.places = threading.BoundedSemaphore(client.concurrent)
 
     @classmethod
-    def of(cls, settings: Settings, scheme: str) -> S3States:
+    def of(cls, settings: Settings, scheme: str) -> ObjectStates:
         """What settings ask for; without I/O.
 
         Raises:
