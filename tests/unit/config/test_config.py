@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import pickle
+import pkgutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel import config
 from firesteel.config import ConfigOption, Secret, Settings, load_settings, options, parse_definitions, reference
 from firesteel.config.keys import current_name, environment_form, flink_keys, is_flink_key, near
 from firesteel.config.load import read_config_file, read_environment
@@ -321,3 +324,14 @@ def test_restart_strategies_have_the_spellings_of_flink() -> None:
     assert tuple(read.values()) == names
     with pytest.raises(ConfigurationError, match="none, fixed-delay, failure-rate, exponential-delay"):
         Settings({"restart-strategy.type": "sometimes"}).get(options.RESTART_STRATEGY)
+
+
+def test_no_option_is_declared_twice() -> None:
+    declared: dict[str, set[int]] = {}
+    for module in pkgutil.iter_modules(config.__path__):
+        if module.name.endswith("_options"):
+            for value in vars(importlib.import_module(f"{config.__name__}.{module.name}")).values():
+                if isinstance(value, ConfigOption):
+                    declared.setdefault(value.key, set()).add(id(value))
+    assert len(declared) > 200
+    assert [key for key, values in declared.items() if len(values) > 1] == []

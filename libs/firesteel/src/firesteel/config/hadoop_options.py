@@ -13,8 +13,9 @@ HADOOP_CONF_DIR: ConfigOption[str | None] = ConfigOption(
     "env.hadoop.conf.dir",
     STRING,
     None,
-    "Directory with core-site.xml and hdfs-site.xml, on each host, for hdfs:// paths. Not set: the variable "
-    "HADOOP_CONF_DIR of the processes, else HADOOP_HOME; a path that names host and port needs none.",
+    "Directory with core-site.xml and hdfs-site.xml, on each host, for hdfs:// paths, and with yarn-site.xml for "
+    "commands that start clusters on YARN. Not set: the variable HADOOP_CONF_DIR of the processes, else HADOOP_HOME "
+    "for paths and YARN_CONF_DIR for YARN; a path that names host and port needs none.",
 )
 HDFS_REQUEST_TIMEOUT = ConfigOption(
     "firesteel.hdfs.request-timeout",

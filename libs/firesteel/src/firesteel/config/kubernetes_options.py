@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from firesteel.config.option import BOOL, DURATION, FLOAT, INT, LIST, MAP, MEMORY, STRING, ConfigOption, enum_of
+from firesteel.config.option import BOOL, DURATION, FLOAT, INT, LIST, MAP, STRING, ConfigOption, enum_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -204,13 +204,4 @@ KUBERNETES_REST_ANNOTATIONS: ConfigOption[dict[str, str] | None] = ConfigOption(
 )
 KUBERNETES_REST_LABELS: ConfigOption[dict[str, str] | None] = ConfigOption(
     "kubernetes.rest-service.labels", MAP, None, "Labels of the service of the REST API: name:value."
-)
-JOBMANAGER_MEMORY: ConfigOption[int] = ConfigOption(
-    "jobmanager.memory.process.size",
-    MEMORY,
-    1600 << 20,
-    "Memory of the pod or container that has Dispatcher, ResourceManager, JobMasters, Spark's driver and, in "
-    "application mode, main(), where Firesteel makes it. It has no effect elsewhere.",
-    unit="bytes",
-    at_least=1 << 20,
 )

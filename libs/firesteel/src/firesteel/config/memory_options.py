@@ -1,4 +1,4 @@
-"""Options of the memory of a TaskManager; ``firesteel.config.memory`` makes the parts of them."""
+"""Options of the memory of a TaskManager, of which ``firesteel.config.memory`` makes the parts, and of a JobManager."""
 
 from __future__ import annotations
 
@@ -70,4 +70,9 @@ MEMORY_OVERHEAD_MAX = ConfigOption(
 MEMORY_OVERHEAD_FRACTION = ConfigOption(
     "taskmanager.memory.jvm-overhead.fraction", FLOAT, 0.1, "Memory for all else as a part of "
     "taskmanager.memory.process.size.", at_least=0.0, at_most=0.99,
+)  # fmt: skip
+JOBMANAGER_MEMORY: ConfigOption[int] = ConfigOption(
+    "jobmanager.memory.process.size", MEMORY, 1600 * _MIB, "Memory of the pod or container that has Dispatcher, "
+    "ResourceManager, JobMasters, Spark's driver and, in application mode, main(), where Firesteel makes it, on "
+    "Kubernetes or YARN. It has no effect elsewhere.", unit="bytes", at_least=_MIB,
 )  # fmt: skip

@@ -5,20 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from firesteel.config.option import DURATION, INT, LIST, MEMORY, STRING, ConfigOption
+from firesteel.config.option import DURATION, INT, LIST, STRING, ConfigOption
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
 
-JOBMANAGER_MEMORY: ConfigOption[int] = ConfigOption(
-    "jobmanager.memory.process.size",
-    MEMORY,
-    1600 << 20,
-    "Memory of the container on YARN that has Dispatcher, ResourceManager, JobMasters, Spark's driver and, in "
-    "application mode, main(). It has no effect elsewhere.",
-    unit="bytes",
-    at_least=1 << 20,
-)
 YARN_APPLICATION_ID: ConfigOption[str | None] = ConfigOption(
     "yarn.application.id",
     STRING,
@@ -169,12 +160,6 @@ YARN_LOGS_INCLUDE: ConfigOption[str | None] = ConfigOption(
 )
 YARN_LOGS_EXCLUDE: ConfigOption[str | None] = ConfigOption(
     "yarn.rolled-logs.exclude-pattern", STRING, None, "Of these, those that it leaves out."
-)
-HADOOP_CONF_DIR: ConfigOption[str | None] = ConfigOption(
-    "env.hadoop.conf.dir",
-    STRING,
-    None,
-    "Directory with core-site.xml, hdfs-site.xml and yarn-site.xml. Not set: HADOOP_CONF_DIR, then YARN_CONF_DIR.",
 )
 YARN_NODE_FAILURES = ConfigOption(
     "firesteel.yarn.node-failures",
