@@ -213,14 +213,14 @@ def test_a_location_is_the_file_its_directory_or_a_uri(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"execution.checkpointing.storage": "filesystem"}, "'filesystem' needs execution.checkpointing.dir"),
-        ({"execution.checkpointing.storage": "nowhere"}, "called 'nowhere'; known: filesystem, jobmanager"),
+        ({"execution.checkpointing.storage": "nowhere"}, "called 'nowhere'; known: filesystem, hdfs, jobmanager"),
         (
-            {"execution.checkpointing.dir": "hdfs://name/x"},
-            r"or of an object store \(s3://bucket/...\), not of hdfs://",
+            {"execution.checkpointing.dir": "ftp://name/x"},
+            r"or of an object store \(s3://bucket/...\), not of ftp://",
         ),
         ({"execution.checkpointing.dir": "relative/x"}, "the path has to be absolute"),
         ({"execution.checkpointing.dir": "file://host/x"}, "a file URI names no host"),
-        ({"execution.checkpointing.storage": "jobmanager", "execution.checkpointing.dir": "hdfs:///x"}, "hdfs://"),
+        ({"execution.checkpointing.storage": "jobmanager", "execution.checkpointing.dir": "ftp:///x"}, "ftp://"),
     ],
 )
 def test_wrong_settings_are_refused_at_once(settings: dict[str, str], message: str) -> None:

@@ -92,7 +92,7 @@ def test_the_config_dir_goes_before_the_environments(tmp_path: Path, capsys: pyt
         (["cancel", "7"], "'7' is not a job id"),
         (["savepoint", "x"], "'x' is not a job id"),
         (["savepoint"], "name the job"),
-        (["savepoint", "inspect", "hdfs://x/y"], "not of hdfs://"),
+        (["savepoint", "inspect", "ftp://x/y"], "not of ftp://"),
         (["stop", "x"], "'x' is not a job id"),
     ],
 )

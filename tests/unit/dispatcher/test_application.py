@@ -253,8 +253,8 @@ def test_the_command_line_of_a_standalone_job(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no program is named"):
         words("--pyModule", "nowhere")
     assert "firesteel.application.program=s3://bucket/p.py" in words("--python", "s3://bucket/p.py")
-    with pytest.raises(ConfigurationError, match="no file system for hdfs"):
-        words("--python", "hdfs://name/p.py")
+    with pytest.raises(ConfigurationError, match="no file system for ftp"):
+        words("--python", "ftp://name/p.py")
     with pytest.raises(ConfigurationError, match=r"end in one of \.py"):
         words("--python", "s3://bucket/folder")
 

@@ -56,7 +56,7 @@ def test_a_directory_lists_reads_replaces_and_removes(tmp_path: Path) -> None:
     assert place.listed() == {}
 
 
-@pytest.mark.parametrize("text", ["relative", "hdfs://there/x", "s3://", "s3://user@bucket/x"])
+@pytest.mark.parametrize("text", ["relative", "ftp://there/x", "s3://", "s3://user@bucket/x"])
 def test_what_is_no_place_is_named(text: str) -> None:
     with pytest.raises(ConfigurationError, match="archive"):
         open_place(text, "jobmanager.archive.fs.dir", Settings())

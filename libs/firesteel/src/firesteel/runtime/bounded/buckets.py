@@ -29,7 +29,7 @@ PARTS: Final = 16
 """A bucket with more is divided into so many files, and each of these again if it is still too large."""
 DEEPEST: Final = 4
 """Times that records are divided; if then they are too many still, they are those of one key or of few."""
-RUN_DIRECTORY: Final = "FIRESTEEL_RUN_DIRECTORY"
+RUN_DIRECTORY_VARIABLE: Final = "FIRESTEEL_RUN_DIRECTORY"
 """Variable that says where files of workers go (``firesteel.spark.workers``)."""
 _FRAME: Final = struct.Struct(">iq")
 KeysOf = Callable[[Sequence[Any]], Iterable[Any]]
@@ -99,7 +99,7 @@ class Bucket:
     def _lay_down(self) -> None:
         """Divide by key what is in memory, and write it to files without names, which go with this process."""
         if not self._files:
-            folder = os.environ.get(RUN_DIRECTORY) or None
+            folder = os.environ.get(RUN_DIRECTORY_VARIABLE) or None
             for _ in range(PARTS):
                 self._files.append(tempfile.TemporaryFile(dir=folder, prefix="bucket-"))  # noqa: SIM115 # see close
         assert self._keys is not None

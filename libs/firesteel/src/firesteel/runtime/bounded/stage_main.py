@@ -13,13 +13,11 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.protocol.stages import FAILURE
 from firesteel.runtime.bounded.bounded_task import BoundedTask
+from firesteel.runtime.bounded.buckets import RUN_DIRECTORY_VARIABLE
 from firesteel.runtime.bounded.commit import commit
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
 from firesteel.runtime.task.failures import describe_failure
-
-_RUN_DIRECTORY = "FIRESTEEL_RUN_DIRECTORY"
-"""Variable that says where files of workers go, which end with whoever runs them (``firesteel.spark.workers``)."""
 
 
 def stage_main(
@@ -71,7 +69,9 @@ def _prepare(task: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
     """The program's own modules are there."""
     extend_path(task["python_path"])
     for name in task["python_files"]:
-        folder = os.path.join(os.environ.get(_RUN_DIRECTORY) or tempfile.mkdtemp(prefix="firesteel-"), "python-files")
+        folder = os.path.join(
+            os.environ.get(RUN_DIRECTORY_VARIABLE) or tempfile.mkdtemp(prefix="firesteel-"), "python-files"
+        )
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, name)
         if not os.path.exists(path):
