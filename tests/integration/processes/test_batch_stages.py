@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,11 @@ FOLDER = Path(sys.argv[1])
 
 def notes(value):
     began = time.time()
-    time.sleep(0.4)
+    here = FOLDER / f"here-{os.getpid()}"
+    here.touch()
+    while (FOLDER / "hold").exists():
+        time.sleep(0.01)
+    here.unlink()
     name = f"{os.environ['SPARK_EXECUTOR_ID']} {began} {time.time()}"
     (FOLDER / name).touch()
     return value
@@ -252,7 +258,16 @@ def test_stages_take_the_cores_of_the_jobs_slots_and_streams_keep_theirs(cluster
     wait_until(lambda: running_tasks(cluster) == 2, "the stream runs")
     (endless,) = [j["jid"] for j in cluster.rest("GET", "/jobs/overview")[1]["jobs"] if j["state"] == "RUNNING"]
     try:
-        done = cluster.firesteel("run", "-p", "2", str(program), str(folder))
+        (folder / "hold").touch()
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(cluster.firesteel, "run", "-p", "2", str(program), str(folder))
+            try:
+                wait_until(lambda: len(list(folder.glob("here-*"))) == 2, "both cores are taken")
+                time.sleep(2)  # a third task would have had time to come
+                assert len(list(folder.glob("here-*"))) == 2
+            finally:
+                (folder / "hold").unlink()
+            done = running.result()
         assert done.returncode == 0, done.stdout + done.stderr
         assert "[0, 1, 1, 2, 2, 3]" in done.stdout
         tasks = [(executor, float(began), float(ended)) for executor, began, ended in
