@@ -312,7 +312,7 @@ def test_a_client_that_dies_takes_its_cluster_along_where_that_was_said(home: Ho
     ("words", "said"),
     [
         (["--python", "nothing.py"], "is not there"),
-        (["--python", "hdfs://name/program.py"], "no file system for hdfs"),
+        (["--python", "ftp://name/program.py"], "no file system for ftp"),
         (["--python", "conf"], "no __main__.py"),
         (["--python", "two_jobs.py", "--job-id", "x"], "not a job id"),
         ([], "no program is named"),
