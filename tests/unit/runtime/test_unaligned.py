@@ -125,7 +125,10 @@ def test_a_barrier_that_overtakes_does_not_wait_for_what_is_queued(monkeypatch: 
 
 
 @pytest.mark.parametrize("counters", [1, 2, 3, 5])
-def test_what_was_in_flight_counts_once_whatever_the_parallelism(counters: int, shelf: Shelf) -> None:
+def test_what_was_in_flight_counts_once_whatever_the_parallelism(
+    counters: int, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
     running = job(NOW)
     running.steps(40)
     until_complete(running, running.trigger())
@@ -158,7 +161,8 @@ def test_records_of_a_broadcast_stay_with_their_subtasks(shelf: Shelf) -> None:
     assert len(shelf.visible) == 2 * RECORDS
 
 
-def test_with_a_timeout_a_barrier_waits_that_long() -> None:
+def test_with_a_timeout_a_barrier_waits_that_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)  # one batch for each step, however busy the machine is
     running = job({"unaligned": True, "aligned_ms": 500})
     running.steps(40)
     number = running.trigger()
