@@ -89,6 +89,14 @@ def slot_lost(where: str, cause: str, execution: Execution | None) -> TaskFailur
     return external(f"Slot {where} was lost: {cause}", FleetError, execution)
 
 
+def slot_lost_since(failure: Mapping[str, Any], cause: str) -> Mapping[str, Any] | None:
+    """The loss of a slot, now that it is known how its TaskManager has ended; None: the failure is something else."""
+    if failure.get("error_class") != _SLOT_LOST or failure.get("kind") != "external":
+        return None
+    message = f"{cause} (first seen: {failure['message']})"
+    return {**failure, "message": message, "stacktrace": f"{_SLOT_LOST}: {message}\n"}
+
+
 def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFailure:
     """A TaskManager did not take tasks."""
     return external(f"The tasks of slot {where} could not be submitted: {cause}", RpcError, execution)

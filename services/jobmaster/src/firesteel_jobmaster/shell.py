@@ -167,7 +167,9 @@ class JobMaster:
             clock,
             spawn,
             spawn_call,
-            lambda: self._event("registering", self.core.resourcemanager_connected),
+            lambda: self._event(
+                "registering", lambda: self.core.resourcemanager_connected(self._resourcemanager.tells_ends)
+            ),
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
             self.followed,
         )
@@ -313,6 +315,13 @@ class JobMaster:
         self._event(
             "the loss of a slot",
             lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
+        )
+
+    @answers(JobMasterGateway.disconnect_taskmanager)
+    def disconnect_taskmanager(self, message: m.DisconnectTaskManager) -> None:
+        """See ``JobMasterGateway``."""
+        self._event(
+            "the end of a TaskManager", lambda: self.core.taskmanager_ended(message.taskmanager_id, message.cause)
         )
 
     @answers(JobMasterGateway.notify_no_resources)
