@@ -130,7 +130,7 @@ def test_the_end_of_a_workers_process_is_the_end_of_its_taskmanager() -> None:
 
 
 def ends_told(out: list[i.Instruction]) -> list[tuple[str, str, str]]:
-    return [(x.jobmaster_token, x.taskmanager_id, x.cause) for x in out if isinstance(x, i.DisconnectTaskManager)]
+    return [(x.jobmaster_token, x.taskmanager_id, x.cause) for x in out if isinstance(x, i.TellTaskManagerEnded)]
 
 
 def test_jobs_hear_how_a_worker_has_ended_at_which_they_have_slots() -> None:

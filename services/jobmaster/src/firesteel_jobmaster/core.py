@@ -1232,9 +1232,9 @@ class JobMasterCore:
 
     def _reason_is_due_in(self) -> float:
         """For how long a better explanation of the failure that ends the job may come; 0: there is none to come."""
-        if self._ending is not None and self._ending.root.taskmanager_id in self._unexplained:
-            if failures.slot_lost_since(self._ending.root.failure, "") is not None:
-                return END_SECONDS
+        root = None if self._ending is None else self._ending.root
+        if root is not None and root.taskmanager_id in self._unexplained and failures.is_slot_lost(root.failure):
+            return END_SECONDS
         return REASON_SECONDS if self._reason_is_open else 0.0
 
     def _close_reason(self) -> None:

@@ -317,8 +317,8 @@ class JobMaster:
             lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
         )
 
-    @answers(JobMasterGateway.disconnect_taskmanager)
-    def disconnect_taskmanager(self, message: m.DisconnectTaskManager) -> None:
+    @answers(JobMasterGateway.taskmanager_ended)
+    def taskmanager_ended(self, message: m.TaskManagerEnded) -> None:
         """See ``JobMasterGateway``."""
         self._event(
             "the end of a TaskManager", lambda: self.core.taskmanager_ended(message.taskmanager_id, message.cause)

@@ -19,7 +19,7 @@ from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import (
     CancelLaunch,
-    DisconnectTaskManager,
+    TellTaskManagerEnded,
     Instruction,
     NotifyWaiting,
     StartFleet,
@@ -473,7 +473,7 @@ class ResourceManagerCore:
         if taskmanager is not None:
             jobs |= _jobs_at(taskmanager)
         known = [job for job_id in sorted(jobs) if (job := self.registry.jobs.get(job_id)) is not None]
-        told = [DisconnectTaskManager(job.address, job.token, worker_id, cause) for job in known]
+        told = [TellTaskManagerEnded(job.address, job.token, worker_id, cause) for job in known]
         gone = self.taskmanager_gone(worker_id, cause, now)
         return [*told, *(gone or self._settle(now))]
 

@@ -70,7 +70,7 @@ class FailSlot:
 
 
 @dataclass(frozen=True)
-class DisconnectTaskManager:
+class TellTaskManagerEnded:
     """Tell a JobMaster how a TaskManager has ended at which it has, or had, slots."""
 
     jobmaster_address: str
@@ -140,7 +140,7 @@ Instruction = (
     | FreeSlot
     | AskForReport
     | FailSlot
-    | DisconnectTaskManager
+    | TellTaskManagerEnded
     | NotifyNoResources
     | NotifyWaiting
     | StartFleet

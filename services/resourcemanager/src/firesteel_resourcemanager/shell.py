@@ -276,12 +276,10 @@ class ResourceManagerService(Service):
                 failed = m.FailSlot(instruction.taskmanager_id, instruction.allocation_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("lost slot", lambda: jobmaster.fail_slot(failed), waits=_RETRIES)
-            case i.DisconnectTaskManager():
-                ended = m.DisconnectTaskManager(instruction.taskmanager_id, instruction.cause)
+            case i.TellTaskManagerEnded():
+                ended = m.TaskManagerEnded(instruction.taskmanager_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
-                await until_it_works(
-                    "end of a TaskManager", lambda: jobmaster.disconnect_taskmanager(ended), waits=_RETRIES
-                )
+                await until_it_works("end of a TaskManager", lambda: jobmaster.taskmanager_ended(ended), waits=_RETRIES)
             case i.NotifyNoResources():
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
@@ -303,7 +301,7 @@ class ResourceManagerService(Service):
                 await self._stop_worker(instruction.worker_id)
 
     def _jobmaster(
-        self, instruction: i.FailSlot | i.DisconnectTaskManager | i.NotifyNoResources | i.NotifyWaiting
+        self, instruction: i.FailSlot | i.TellTaskManagerEnded | i.NotifyNoResources | i.NotifyWaiting
     ) -> JobMasterGateway:
         return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 

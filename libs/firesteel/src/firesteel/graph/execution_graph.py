@@ -591,9 +591,7 @@ class ExecutionGraph:
         """What the job fails with, if it fails now."""
         return self.failures[-1].root if self.failures else None
 
-    def explain(
-        self, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-    ) -> None:
+    def explain(self, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]) -> None:
         """What is kept of failures at a TaskManager gets other words.
 
         Args:

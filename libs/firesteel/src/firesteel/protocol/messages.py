@@ -423,7 +423,7 @@ class FailSlot(Message):
 
 
 @dataclass(frozen=True)
-class DisconnectTaskManager(Message):
+class TaskManagerEnded(Message):
     """A TaskManager that the ResourceManager had started has ended; ``cause`` is what the cluster manager says."""
 
     taskmanager_id: str

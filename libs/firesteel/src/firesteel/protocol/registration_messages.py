@@ -39,7 +39,7 @@ class JobMasterRegistered(Message):
     Attributes:
         token: the ResourceManager's.
         tells_ends: whether the ResourceManager learns how TaskManagers that it has started end, and says so
-            (``DisconnectTaskManager``).
+            (``TaskManagerEnded``).
     """
 
     token: str
