@@ -129,7 +129,7 @@ def test_a_container_over_its_memory_says_in_the_jobs_exception_what_to_set(clie
     session = client.session(**{"restart-strategy.type": "none", "taskmanager.memory.jvm-overhead.min": "128m"})
     path = client.folder / "greedy.py"
     path.write_text(
-        "import pathlib, subprocess, sys, tempfile, time\n"
+        "import pathlib, subprocess, sys\n"
         "from firesteel.datastream import StreamExecutionEnvironment\n"
         "reads = 'import mmap, os, sys, time; shared = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, '\\\n"
         "    'prot=mmap.PROT_READ); shared[::4096]; time.sleep(600)'\n"

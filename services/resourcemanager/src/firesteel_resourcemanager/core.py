@@ -19,10 +19,10 @@ from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import (
     CancelLaunch,
-    TellTaskManagerEnded,
     Instruction,
     NotifyWaiting,
     StartFleet,
+    TellTaskManagerEnded,
 )
 from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
