@@ -116,8 +116,8 @@ def test_a_full_queue_is_named(client: YarnClient) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (job,) = re.findall(r"JobID ([0-9a-f]{32})", done.stdout + done.stderr)
     wait_for(
-        lambda: re.search(r"1 containers of 1400 MiB .* are waited for", resourcemanager_log(client, second)),
-        "it is said what is waited for",
+        lambda: "no container of 1400 MiB" in str(second.rest(f"/jobs/{job}").get("firesteel-waiting-for")),
+        lambda: f"it is said what is waited for: {second.rest(f'/jobs/{job}')}",
     )
     stopped = client.firesteel("yarn-session", "--stop", "-id", first.id)
     assert stopped.returncode == 0, stopped.stderr
