@@ -57,6 +57,7 @@ class YarnClient:
 
     Attributes:
         folder: for files of the test.
+        command: ``firesteel``.
     """
 
     def __init__(self, yarn: Hadoop) -> None:
@@ -75,6 +76,7 @@ class YarnClient:
             "heartbeat.timeout": "30 s",
         }
         self.applications: list[str] = []
+        self.command = [str(BIN / "firesteel")]
 
     def environment(self) -> dict[str, str]:
         """Of the command."""
@@ -84,7 +86,7 @@ class YarnClient:
     def firesteel(self, *words: str, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run it, with settings behind the verb."""
         verb, *rest = words
-        command = [str(BIN / "firesteel"), verb, *self.definitions(more), *rest]
+        command = [*self.command, verb, *self.definitions(more), *rest]
         done = subprocess.run(
             command, capture_output=True, text=True, env=self.environment(), cwd=self.folder, timeout=2 * PATIENCE,
             stdin=subprocess.DEVNULL,
