@@ -131,10 +131,8 @@ def environment_of_a_user(folder: Path) -> Path:
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3.*/site-packages")
-    wanted, seen = (
-        [f"firesteel{more}" for more in ("", "-dispatcher", "-resourcemanager", "-jobmaster", "-taskmanager")],
-        set(),
-    )
+    services = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
+    wanted, seen = ["firesteel", *(f"firesteel-{service}" for service in services)], set[str]()
     while wanted:
         name = canonicalize_name(wanted.pop())
         if name in seen:
