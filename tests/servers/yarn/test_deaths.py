@@ -104,7 +104,7 @@ def test_a_service_that_does_not_get_up_ends_the_last_attempt_with_its_reason(cl
 def test_a_full_queue_is_named(client: YarnClient) -> None:
     """The job waits for its TaskManager, and gets it when there is room."""
     first = client.session(**{"jobmanager.memory.process.size": "5900m"})
-    second = client.session(**{"jobmanager.memory.process.size": "5000m"})
+    second = client.session(**{"jobmanager.memory.process.size": "4800m"})
     path = client.folder / "one.py"
     path.write_text(
         "from firesteel.datastream import StreamExecutionEnvironment\n"
