@@ -7,7 +7,7 @@ import secrets
 import time
 from typing import Any
 
-from tests.servers.nodes.release import Release, until
+from tests.servers.nodes.deployed import Deployed, until
 from tests.servers.nodes.store import BUCKET, Store
 
 KEYS = 16
@@ -50,7 +50,7 @@ class Counting:
         job: its id.
     """
 
-    def __init__(self, release: Release, store: Store, parallelism: int = 2) -> None:
+    def __init__(self, release: Deployed, store: Store, parallelism: int = 2) -> None:
         self.release, self._store = release, store
         self._out = f"counting-{secrets.token_hex(4)}"
         file = release.folder / "counting.py"

@@ -10,7 +10,7 @@ from minio import Minio
 from minio.error import S3Error
 
 from tests.servers.nodes.cluster import KubernetesCluster
-from tests.servers.nodes.release import until
+from tests.servers.nodes.deployed import until
 
 MINIO = "docker.io/firesteel-test/minio:1"
 BUCKET = "firesteel"

@@ -17,7 +17,8 @@ from tests.servers.kubernetes.server import API_SERVER, ETCD
 from tests.servers.nodes.cluster import KubernetesCluster
 from tests.servers.nodes.conftest import IMAGE, TAGS
 from tests.servers.nodes.counting import Counting
-from tests.servers.nodes.release import COMPONENTS, Release, until
+from tests.servers.nodes.deployed import until
+from tests.servers.nodes.release import COMPONENTS, Release
 from tests.servers.nodes.store import BUCKET, Store
 
 pytestmark = [
