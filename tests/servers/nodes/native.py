@@ -88,6 +88,8 @@ class Native(Deployed):
             # Less CPU than a real node has.
             "kubernetes.jobmanager.cpu.amount": "0.05",
             "kubernetes.jobmanager.cpu.limit-factor": "40",
+            # A node that is lost has TaskManagers, and not the store or the JobManager.
+            "kubernetes.jobmanager.node-selector": "kubernetes.io/hostname:node-1",
             "kubernetes.taskmanager.cpu.amount": "0.05",
             "kubernetes.taskmanager.cpu.limit-factor": "40",
             "high-availability.type": "kubernetes",

@@ -25,6 +25,7 @@ kind: Pod
 metadata: {name: minio, namespace: storage, labels: {app: minio}}
 spec:
   nodeSelector: {kubernetes.io/hostname: node-1}
+  tolerations: [{operator: Exists}] # a machine that is busy may have no Ready node for a while
   containers:
     - name: minio
       image: docker.io/firesteel-test/minio:1

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.conftest import tell
 from tests.servers.helm.chart import ROOT
 from tests.servers.nodes.cluster import KubernetesCluster
-from tests.servers.nodes.counting import KEYS, Counting
+from tests.servers.nodes.counting import KEYS, Counting, counting
 from tests.servers.nodes.deployed import until
 from tests.servers.nodes.native import Native, make_namespace
 from tests.servers.nodes.store import BUCKET, Store
@@ -94,14 +94,8 @@ def session(
 @pytest.fixture
 def job(session: Native, store: Store) -> Iterator[Counting]:
     """It runs in two slots; what it has written is right in the end."""
-    try:
-        found = Counting(session, store)
+    with counting(session, store) as found:
         yield found
-    except BaseException:
-        print(session.state())
-        raise
-    found.goes_on()
-    print(f"{found.stop()} records, each once")
 
 
 def test_taskmanagers_come_with_jobs_and_go_with_them(
@@ -193,9 +187,6 @@ def test_the_jobmanagers_pod_is_deleted(session: Native, job: Counting, request:
 def test_the_node_of_a_taskmanager_is_lost(session: Native, job: Counting) -> None:
     """Its pod stays where nobody sees it; another one takes its place on the other node."""
     second = session.cluster.nodes[1]
-    (jobmanager,) = session.pods("jobmanager")
-    if jobmanager["spec"]["nodeName"] == second.name:
-        pytest.fail("the JobManager is on the node that is to be lost: the fixture has to keep it off")
     there = {one["metadata"]["name"] for one in session.pods("taskmanager") if one["spec"]["nodeName"] == second.name}
     assert there, "Kubernetes spreads pods over its nodes"
     with second.cut_off():

@@ -79,8 +79,8 @@ def _remove(settings: Settings) -> int:
             cluster.api.close()
     except (ConfigurationError, KubernetesClusterError) as error:
         print(
-            f"firesteel-jobmanager: the cluster is shut down, and its Deployment will start it again, since it can't be "
-            f"removed: {error}",
+            f"firesteel-jobmanager: the cluster is shut down, but its Deployment will start it again, since it can't "
+            f"be removed: {error}",
             file=sys.stderr, flush=True,
         )  # fmt: skip
         return EXIT_FAILED
