@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,13 @@ class Deployed:
         assert len(found) > 1, f"no service runs in {pod}"  # the shell has these words, too
         return min(map(int, found))
 
-    @property
+    @cached_property
     def rest_host(self) -> str:
         """Address and port of the REST API's Service, which the host reaches."""
         spec = self.get("service", self._rest_service)["spec"]
         return f"{spec['clusterIP']}:{spec['ports'][0]['port']}"
 
-    @property
+    @cached_property
     def token_file(self) -> Path:
         """A file with the token of the REST API."""
         file = self.folder / f"{self.name}-token"

@@ -48,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
     monkeypatch.setattr(jobmanager, "Supervisor", Services)
     monkeypatch.setattr(jobmanager, "setup_logging", lambda: None)
     monkeypatch.setattr(made, "close", lambda: None, raising=False)
-    monkeypatch.setattr(jobmanager, "KubernetesCluster", lambda settings: KubernetesCluster(settings, made))
+    monkeypatch.setattr(jobmanager, "KubernetesCluster", lambda settings: KubernetesCluster(settings, made))  # type: ignore[arg-type]
     KubernetesCluster(Settings(SETTINGS), made).create_session()  # type: ignore[arg-type]
     (tmp_path / "jobmanager.json").write_text('{"over": true}')
     (tmp_path / "config.yaml").write_text(json.dumps({**SETTINGS, "firesteel.cluster.directory": str(tmp_path)}))
