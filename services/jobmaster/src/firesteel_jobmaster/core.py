@@ -419,7 +419,7 @@ class JobMasterCore:
         return self._take()
 
     def notify_waiting(self, message: m.NotifyWaiting) -> list[do.Instruction]:
-        """What keeps the TaskManagers that are started for the job."""
+        """Why the job waits for slots."""
         if message.reason and message.reason != self.graph.waiting_reason:
             logger.warning("the job waits for slots: %s", message.reason)
         self.graph.waiting_reason = message.reason
