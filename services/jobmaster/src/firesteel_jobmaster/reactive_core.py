@@ -167,7 +167,8 @@ class ReactiveCore(JobMasterCore):
             present = (
                 f"{len(self.pool)} of them came within {self._reactive.wait:g} s (submission.resource-wait-timeout)"
             )
-            self._fail(failures.no_resources(self._missing_slots(present, self.graph.waiting_reason), recoverable=False))
+            text = self._missing_slots(present, self.graph.waiting_reason)
+            self._fail(failures.no_resources(text, recoverable=False))
         elif name not in (SLOTS_TIMER, RESCALE_TIMER):
             return super().timer_fired(name)
         return self._take()
