@@ -340,6 +340,14 @@ def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
     assert "was lost: it was preempted" in seen(d.core)["failure"]["message"]
 
 
+def test_a_slot_that_cannot_come_because_of_the_job_itself_fails_it_at_once() -> None:
+    d = Driver(two_by_two())
+    d.start()
+    d.did(d.core.fail_slot("tm", "unknown", "pip: no such package", in_vain=True))
+    assert d.core.state.name == "FAILED"
+    assert "pip: no such package" in seen(d.core)["failure"]["message"]
+
+
 def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_last() -> None:
     d = Driver(two_by_two())
     d.start()

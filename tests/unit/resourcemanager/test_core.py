@@ -10,7 +10,7 @@ from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.registry import FIRST_SETBACK, FormerJobMasterError, UnknownJobError
 from firesteel_resourcemanager.slot_life import ENDED_GRACE, GOODBYE_GRACE, LEFTOVER_GRACE
 from firesteel_resourcemanager.slot_table import SlotState
-from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
+from tests.unit.resourcemanager.cores import add_job, add_taskmanager, deeds, free, grant, make, report, requests
 
 
 def test_slots_come_all_at_once_and_are_launched_when_granted() -> None:
@@ -39,7 +39,7 @@ def test_the_first_that_waits_holds_back_smaller_ones_but_not_for_ever() -> None
     grant(core, add_job(core, "runs for ever", 1))
     assert add_job(core, "big", 2, now=1.0) == []
     assert add_job(core, "small", 1, now=2.0) == []
-    assert core.tick(150.9) == []
+    assert deeds(core.tick(150.9)) == []
     (request,) = requests(core.tick(151.0))  # half of slot.request.timeout: "small" has as much time left itself
     assert request.job_id == "small"
 
@@ -66,7 +66,7 @@ def test_a_job_that_was_too_big_is_served_when_the_taskmanager_grows() -> None:
 def test_without_taskmanagers_a_job_waits_and_is_told_in_the_end() -> None:
     core = make()
     assert add_job(core, "j", 1) == []
-    assert core.tick(299.0) == []
+    assert deeds(core.tick(299.0)) == []
     (notice,) = core.tick(300.0)
     assert isinstance(notice, i.NotifyNoResources)
     assert "No TaskManager" in notice.message
@@ -78,7 +78,7 @@ def test_time_as_a_standby_does_not_count() -> None:
     core.start(1000.0)
     core.fleet_started(None, 1000.0)
     assert add_job(core, "j", 1, now=1000.0) == [], "TaskManagers are about to register"
-    assert core.tick(1299.0) == []
+    assert deeds(core.tick(1299.0)) == []
     (told,) = core.tick(1300.0)
     assert isinstance(told, i.NotifyNoResources)
 
@@ -396,3 +396,46 @@ def test_one_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(
 def test_requirements_of_an_unknown_job_are_refused() -> None:
     with pytest.raises(UnknownJobError):
         make().declare_requirements("nobody", 1, 0.0)
+
+
+# -- jobs that take whatever there is
+
+
+def test_a_job_that_takes_whatever_there_is_gets_it_as_it_comes() -> None:
+    core = make()
+    out = core.register_jobmaster("j", "j", "http://j", "t", 0.0) + core.declare_requirements("j", 1, 0.0, most=4)
+    assert requests(out) == []
+    assert len(grant(core, add_taskmanager(core, 2))) == 2
+    assert len(grant(core, add_taskmanager(core, 3, "b"))) == 2, "it has no use for a fifth"
+    core.validate()
+    assert requests(core.taskmanager_gone("tm", "gone", 1.0)) == [], "the job will say what it wants now"
+    assert [request.taskmanager_id for request in requests(core.declare_requirements("j", 1, 1.1, most=4))] == ["b"]
+
+
+def test_what_others_wait_for_is_not_for_it() -> None:
+    core = make()
+    core.register_jobmaster("j", "j", "http://j", "t", 0.0)
+    core.declare_requirements("j", 1, 0.0, most=9)
+    grant(core, add_taskmanager(core, 1))
+    assert requests(add_job(core, "k", 2)) == [], "there is none"
+    assert requests(add_taskmanager(core, 1, "b")) == [], "k may still get two, and waits"
+    assert [request.job_id for request in requests(core.tick(200.0))] == ["j"], "it has waited for long enough"
+    core = make()
+    core.register_jobmaster("j", "j", "http://j", "t", 0.0)
+    core.declare_requirements("j", 1, 0.0, most=9)
+    grant(core, add_taskmanager(core, 3))
+    assert requests(add_job(core, "k", 2)) == [], "j has all"
+    out = add_taskmanager(core, 2, "b")
+    assert [request.job_id for request in requests(out)] == ["k", "k"]
+
+
+def test_slots_that_it_holds_beyond_what_it_needs_stay_its_own() -> None:
+    core = make()
+    add_taskmanager(core, 3)
+    core.register_jobmaster("j", "j", "http://j", "t", 0.0)
+    held = grant(core, core.declare_requirements("j", 1, 0.0, most=9))
+    assert len(held) == 3
+    assert core.declare_requirements("j", 1, 1.0, most=9) == []
+    (freed,) = core.declare_requirements("j", 1, 2.0, [held[0]], 9)
+    assert isinstance(freed, i.FreeSlot)
+    assert freed.allocation_id == held[0]

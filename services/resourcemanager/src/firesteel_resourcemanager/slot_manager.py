@@ -6,6 +6,8 @@ so that a stream of small jobs can't starve a big one; it does so only while it 
 many slots as it needs), and for half of ``slot.request.timeout``: a streaming job may hold its slots for ever, and what
 is held back has to get its own slots before its own time is up. A job that another JobMaster goes on with comes before
 all others: the slots that are being freed for it are not for those who wait.
+
+What is left when all have what they want goes to jobs that take whatever there is (reactive mode).
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from firesteel_resourcemanager.workers import Workers
 
 HOLDING_BACK = 0.5
 """The part of ``slot.request.timeout`` for which a job that waits holds back those behind it."""
+
+
+TELL_AFTER = 5.0
+"""Seconds for which a job waits before it hears that there are too few slots: they may be on their way."""
 
 
 class SlotManager:
@@ -64,7 +70,40 @@ class SlotManager:
             out += self._no_executors(job)
             if now < job.waiting_since + HOLDING_BACK * registry.settings.slot_request_timeout:
                 break
+        else:
+            out += self._rest(now, kept)
         return out
+
+    def _rest(self, now: float, kept: int) -> list[Instruction]:
+        """Give away what nobody waits for, but as many slots as are ``kept``."""
+        registry, out = self._registry, list[Instruction]()
+        if registry.fleet is not FleetState.READY:
+            return out
+        for job in registry.jobs.values():
+            if not job.declared or not registry.room(job) or registry.missing(job) or now < job.not_before:
+                continue
+            free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
+            out += [self._request(slot, job) for slot in free[: max(0, min(registry.room(job), len(free) - kept))]]
+        return out
+
+    def why_waiting(self, job: Job, now: float) -> str:
+        """What a job that waits for slots waits for, in words for people; empty: for nothing that is worth a word."""
+        registry = self._registry
+        missing = registry.missing(job) if job.declared else 0
+        if not missing:
+            return ""
+        if self._workers.is_active and (trouble := self._workers.trouble(now)):
+            return trouble
+        if now < job.waiting_since + TELL_AFTER or self._workers.potential():
+            return ""
+        total = registry.table.total()
+        if job.wanted > total:
+            return (
+                f"{job.wanted} slots are needed, and the cluster has {total}. Start more TaskManagers, raise "
+                "taskmanager.numberOfTaskSlots, or lower the parallelism."
+            )
+        free = registry.table.total_free()
+        return f"Slots that are missing: {missing}; {free} of {total} are free." if missing > free else ""
 
     def no_slots(self, job: Job, cause: str) -> FailSlot:
         """The job waits in vain, though there are slots; it holds none yet that could be named."""

@@ -49,6 +49,9 @@ TASKMANAGERS = "firesteel-taskmanagers"
 WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, how uneven
 the records are that subtasks read, and rates of all together."""
+REACTIVE = "firesteel-reactive"
+"""Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), rescales that are ``completed`` and
+``inProgress``, ``config`` (as REST shows it)."""
 ROWS_AT_ONCE = 200
 """Subtasks that are looked at in one slice, and packed into one text."""
 _LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}
@@ -67,7 +70,7 @@ _TIMED_STATES = (
     ExecutionState.RUNNING,
 )
 WAITING = "firesteel-waiting-for"
-"""Key of an archive: why the TaskManagers do not come that the job waits for."""
+"""Key of an archive: why the slots do not come that the job waits for."""
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
