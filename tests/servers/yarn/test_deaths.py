@@ -95,7 +95,8 @@ def staged(client: YarnClient) -> list[str]:
 
 
 def test_a_service_that_does_not_get_up_ends_the_last_attempt_with_its_reason(client: YarnClient) -> None:
-    done = client.firesteel("yarn-session", "-d", more={"high-availability.type": "zookeeper"})
+    more = {"high-availability.type": "zookeeper", "high-availability.storageDir": str(client.folder / "payloads")}
+    done = client.firesteel("yarn-session", "-d", more=more)
     assert done.returncode == 1
     assert "refuses its configuration" in done.stderr
     assert "high-availability.zookeeper.quorum" in done.stderr, done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.config import Settings, options
 from firesteel.core.errors import ConfigurationError
-from firesteel.yarn.client import attempts_of, check_sizes, cluster_settings, container_sizes
+from firesteel.yarn.client import attempts_of, check_sizes, cluster_settings, container_sizes, rest_address
 from firesteel.yarn.launch import Launch, Shipped
 from firesteel.yarn.packages import packages_here
 from firesteel.yarn.staging import is_left_over
@@ -64,6 +64,19 @@ def test_further_attempts_need_something_that_outlives_the_first() -> None:
     assert attempts_of(Settings({})) == 1
     assert attempts_of(Settings({"high-availability.type": "zookeeper"})) == 2
     assert attempts_of(Settings({"yarn.application-attempts": "5"})) == 5
+
+
+@pytest.mark.parametrize(
+    ("tracking", "rest"),
+    [
+        ("http://node:8081/", "http://node:8081"),
+        ("N/A", ""),
+        ("", ""),
+        (f"http://yarn:8088/cluster/app/{ID}", ""),  # of YARN itself: no attempt is registered
+    ],
+)
+def test_the_page_of_yarn_is_no_rest_api(tracking: str, rest: str) -> None:
+    assert rest_address(tracking, ID) == rest
 
 
 def test_a_description_of_containers_is_read_as_it_was_written(tmp_path: Path) -> None:

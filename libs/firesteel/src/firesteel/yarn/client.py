@@ -144,13 +144,12 @@ class Yarn:
         made = self._id(application)
         with yarn_errors(f"YARN does not tell of {application}"):
             found = self._client.getApplicationReport(made)
-            url = str(found.getOriginalTrackingUrl() or "")
             return Report(
                 id=application,
                 state=str(found.getYarnApplicationState()),
                 final=str(found.getFinalApplicationStatus()),
                 kind=str(found.getApplicationType()),
-                rest=url.rstrip("/") if url.startswith("http") else "",
+                rest=rest_address(str(found.getOriginalTrackingUrl() or ""), application),
                 tracking=str(found.getTrackingUrl() or ""),
                 diagnostics=str(found.getDiagnostics() or "").strip(),
                 user=str(found.getUser()),
@@ -422,6 +421,18 @@ def connected(settings: Settings) -> Iterator[Yarn]:
     conf = hadoop_configuration(settings)
     with hadoop_jvm(settings) as gateway:
         yield Yarn(gateway, settings, conf)
+
+
+def rest_address(tracking: str, application: str) -> str:
+    """Where the REST API of an application's cluster is; empty: nobody has said so.
+
+    Args:
+        tracking: URL that the ApplicationMaster has named. Between two attempts, and after the last, YARN names its own
+            page about the application instead.
+        application: its id.
+    """
+    url = tracking.rstrip("/")
+    return url if url.startswith("http") and not url.endswith(f"/cluster/app/{application}") else ""
 
 
 # -- what follows from settings
