@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.core.errors import ProtocolError
+from firesteel.core.errors import ProtocolError, TaskManagerStoppedError, class_name
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.core import END_SECONDS, MISSED_SLOTS
@@ -329,6 +329,22 @@ def test_a_job_that_fails_does_not_wait_for_ever_nor_where_nobody_learns_how_tas
     d = Driver(two_by_two())
     lost_right(d, False)
     assert d.core.state.name == "FAILED"
+
+
+def test_a_taskmanager_that_is_told_to_stop_is_waited_for_as_well() -> None:
+    d = Driver(two_by_two())
+    d.running()
+    d.did(d.core.resourcemanager_connected(True))
+    first, *others = d.ids()
+    stopped = {"error_class": class_name(TaskManagerStoppedError)}
+    d.report(first, "FAILED", {**failure("external", "TaskManager tm was stopped"), **stopped})
+    for id_ in others:
+        d.report(id_, "CANCELED")
+    assert d.core.state.name == "FAILING"
+    d.did(d.core.taskmanager_ended("tm", "container c is over its memory"))
+    assert d.core.state.name == "FAILED"
+    told = seen(d.core)["failure"]["message"]
+    assert told == "container c is over its memory (first seen: TaskManager tm was stopped)"
 
 
 def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:

@@ -142,11 +142,12 @@ def test_jobs_hear_how_a_worker_has_ended_at_which_they_have_slots() -> None:
     assert ends_told(core.worker_ended("w0", "over its memory", 1.0)) == []
 
 
-def test_jobs_hear_it_also_when_the_taskmanager_was_missed_long_before() -> None:
+@pytest.mark.parametrize("orderly", [False, True])
+def test_jobs_hear_it_also_when_the_taskmanager_was_missed_long_before_or_was_told_to_stop(orderly: bool) -> None:
     core = active()
     add_job(core, "j", 1)
     grant(core, add_taskmanager(core, 2, "w0"))
-    assert ends_told(core.taskmanager_gone("w0", "it does not answer heartbeats", 1.0)) == []
+    assert ends_told(core.taskmanager_gone("w0", "it does not answer heartbeats", 1.0, orderly)) == []
     assert ends_told(core.worker_ended("w0", "over its memory", 6.0)) == [("token-j", "w0", "over its memory")]
 
 

@@ -1059,6 +1059,8 @@ class JobMasterCore:
             slot.endpoint if slot else "",
             slot.taskmanager_id if slot else "",
         )
+        if self._tells_ends and slot is not None and failures.is_stopped(plain):
+            self._unexplained.add(slot.taskmanager_id)
         rank = failures.rank(plain, self._killing())
         if self.state in (JobStatus.FAILING, JobStatus.CANCELLING):
             self._fail_further(record, rank, reported)

@@ -14,6 +14,7 @@ from firesteel.core.errors import (
     NoResourceAvailableError,
     ProgramError,
     RpcError,
+    TaskManagerStoppedError,
     TaskMemoryExceededError,
     class_name,
 )
@@ -24,6 +25,7 @@ _WORD = re.compile(r"[\w-]+")
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = class_name(FleetError)
+_STOPPED = class_name(TaskManagerStoppedError)
 _CHECKPOINTS = class_name(CheckpointError)
 _TOO_LARGE = class_name(TaskMemoryExceededError)
 """A slot that was killed for its memory says so before it is lost."""
@@ -90,8 +92,13 @@ def slot_lost(where: str, cause: str, execution: Execution | None) -> TaskFailur
 
 
 def is_slot_lost(failure: Mapping[str, Any]) -> bool:
-    """Whether it is what ``slot_lost`` gives."""
-    return failure.get("kind") == "external" and failure.get("error_class") == _SLOT_LOST
+    """Whether it is what ``slot_lost`` gives, or what tasks say of a TaskManager that stops."""
+    return failure.get("kind") == "external" and failure.get("error_class") in (_SLOT_LOST, _STOPPED)
+
+
+def is_stopped(failure: Mapping[str, Any]) -> bool:
+    """Whether a task failed as its TaskManager was told to stop."""
+    return failure.get("error_class") == _STOPPED
 
 
 def slot_lost_since(failure: Mapping[str, Any], cause: str) -> Mapping[str, Any] | None:
@@ -99,7 +106,7 @@ def slot_lost_since(failure: Mapping[str, Any], cause: str) -> Mapping[str, Any]
     if not is_slot_lost(failure):
         return None
     message = f"{cause} (first seen: {failure['message']})"
-    return {**failure, "message": message, "stacktrace": f"{_SLOT_LOST}: {message}\n"}
+    return {**failure, "message": message, "stacktrace": f"{failure['error_class']}: {message}\n"}
 
 
 def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFailure:

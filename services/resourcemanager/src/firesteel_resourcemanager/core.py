@@ -163,11 +163,11 @@ class ResourceManagerCore:
         return out + self.workers.stop(taskmanager_id, cause, now) + self._settle(now)
 
     def _forget(self, taskmanager: TaskManager, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
+        self.workers.lost(taskmanager.id, _jobs_at(taskmanager))
         if orderly:
             logger.info("TaskManager %s has left: %s", taskmanager.id, cause)
         else:
             logger.warning("TaskManager %s is lost: %s", taskmanager.id, cause)
-            self.workers.lost(taskmanager.id, _jobs_at(taskmanager))
         out: list[Instruction] = []
         for slot in taskmanager.slots.values():
             if slot.state is not SlotState.FREE:

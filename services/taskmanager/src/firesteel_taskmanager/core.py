@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from firesteel.core.errors import FleetError, TaskMemoryExceededError
+from firesteel.core.errors import FleetError, TaskManagerStoppedError, TaskMemoryExceededError
 from firesteel.core.process import ProcessId
 from firesteel.core.refusals import RefusalLog
 from firesteel.protocol.messages import RequestSlot, SlotOffer, SlotStatus
@@ -362,7 +362,8 @@ class TaskManagerCore:
         out: list[Instruction] = []
         for slot in self.slots:
             if slot.state is SlotState.ACTIVE:
-                out += self._endings.fail(slot, "external", f"TaskManager {self._id} was stopped", now_ms)
+                cause = f"TaskManager {self._id} was stopped"
+                out += self._endings.fail(slot, "external", cause, now_ms, TaskManagerStoppedError)
             out += self._endings.release(slot, "the TaskManager stops", now)
         return out
 

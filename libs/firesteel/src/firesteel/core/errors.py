@@ -276,6 +276,10 @@ class FleetError(FiresteelError):
     """Spark, Java or a slot process could not be started, or was lost."""
 
 
+class TaskManagerStoppedError(FleetError):
+    """A TaskManager was told to stop while tasks ran there; whoever has told it so may know why."""
+
+
 class JavaNotFoundError(FleetError):
     """No Java of version 17 or later was found."""
 
