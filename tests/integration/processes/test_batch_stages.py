@@ -173,10 +173,14 @@ class Counting:
             return dict(answer) if status == 200 else {}
         return {}
 
+    def story(self) -> str:
+        """Where it stands, and what its JobMaster and the ResourceManager said last."""
+        return "\n".join(["the job ends", json.dumps(self.now()), self.cluster.logs()[-20_000:]])
+
     def finishes(self) -> None:
         """With each word once, and as often as it was there."""
         self.hold.unlink()
-        wait_until(lambda: self.now().get("state") in ("FINISHED", "FAILED", "CANCELED"), "the job ends", 120)
+        wait_until(lambda: self.now().get("state") in ("FINISHED", "FAILED", "CANCELED"), self.story, 120)
         exceptions = self.cluster.rest("GET", f"/jobs/{self.job}/exceptions")[1]
         assert self.now()["state"] == "FINISHED", json.dumps(exceptions)
         assert self.visible() == sorted(f"w{i} {3 * COUNT // WORDS}" for i in range(WORDS))

@@ -27,6 +27,7 @@ from firesteel.protocol.stages import (
     StageTaskInput,
     TaskProgress,
 )
+from firesteel_jobmaster import batch_core
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare, Recover, Recovered, Work
@@ -347,10 +348,26 @@ def test_a_jobmaster_that_follows_gives_the_results_that_were_stored() -> None:
     assert after.core.state.name == "FINISHED"
 
 
-def test_results_that_were_too_many_to_be_stored_are_lost_by_name() -> None:
+def test_results_of_some_megabytes_outlive_their_jobmaster() -> None:
+    assert KEPT_RESULTS >= 64 << 20
     d = Batch(collecting())
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(KEPT_RESULTS + 1))))))
+    pieces = [(1, bytes((number,)) * (1 << 20)) for number in range(5)]
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results(*pieces))))
+    after = followed(d)
+    for number, (_, data) in enumerate(pieces):
+        found, instructions = after.core.give(OP, number)
+        after.did(instructions)
+        assert found is not None
+        assert base64.b64decode(found.data) == data
+    assert after.core.state.name == "FINISHED"
+
+
+def test_results_that_were_too_many_to_be_stored_are_lost_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_core, "KEPT_RESULTS", 100)
+    d = Batch(collecting())
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(101))))))
     after = followed(d)
     assert after.core.state.name == "FAILED"
     assert "write them to a sink" in after.core.graph.root_failure.failure["message"]  # type: ignore[union-attr]

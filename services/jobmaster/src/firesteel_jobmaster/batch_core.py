@@ -43,8 +43,9 @@ logger = logging.getLogger(__name__)
 COMMIT_TIMER = "commit-again"
 COMMIT_PAUSE = 1.0
 """Seconds until a commit is run again that Spark could not run; nothing limits how often."""
-KEPT_RESULTS = 4 << 20
-"""Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows."""
+KEPT_RESULTS = 64 << 20
+"""Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows. It costs
+the JobMaster about a second of its time, once."""
 MOST_DRIVERS, STEADY_SECONDS = 5, 600.0
 """Drivers in a row that may be lost below a run that has not lasted so long: it may be what ends them."""
 SPILLED = "numBytesSpilled"
@@ -204,9 +205,14 @@ class BatchCore(JobMasterCore):
             for job_vertex in self.graph.vertices.values():
                 stage = look.progress.get(job_vertex.vertex.id)
                 executions = job_vertex.executions()
-                for task in () if stage is None else stage.subtasks:
+                if stage is None:
+                    continue
+                job_vertex.tasks = min(stage.tasks, len(executions))
+                for task in stage.subtasks:
                     if 0 <= task.subtask < len(executions):
                         self._task_seen(executions[task.subtask], task)
+                for execution in executions[job_vertex.tasks :]:
+                    self._may_finish(execution, "what there is to read needs no more tasks")
         return self._take()
 
     def _task_seen(self, execution: Execution, task: TaskProgress) -> None:
@@ -221,10 +227,14 @@ class BatchCore(JobMasterCore):
             }
         )
         self._runs_now(execution, "its task runs in Spark")
+        if task.status == "SUCCESS":
+            self._may_finish(execution, "its task has ended in Spark")
+
+    def _may_finish(self, execution: Execution, why: str) -> None:
         vertex = execution.vertex
-        if task.status != "SUCCESS" or vertex.needs_commit or vertex.collects is not None:
+        if vertex.needs_commit or vertex.collects is not None:
             return
-        if execution.report(ExecutionState.FINISHED, "its task has ended in Spark"):
+        if execution.report(ExecutionState.FINISHED, why):
             self.checkpoints.task_reported(execution)
 
     def _runs_now(self, execution: Execution, why: str) -> None:
@@ -294,6 +304,8 @@ class BatchCore(JobMasterCore):
                     },
                     final=True,
                 )
+            for execution in self.graph.executions():
+                self._runs_now(execution, "there was nothing for it to do")
             states = prepared_states(self.graph.job_graph, reports)
             if self._held or any(state.operators for state in states.values()):
                 self._store(states)

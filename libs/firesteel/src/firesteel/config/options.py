@@ -172,6 +172,12 @@ EXCHANGE_TRANSPORT = ConfigOption(
     "taskmanager.bind-host is not loopback. TCP: always TCP, on loopback as well, for TaskManagers that share an "
     "address but no file system.",
 )
+BATCH_COMBINE = ConfigOption(
+    "firesteel.batch.combine",
+    BOOL,
+    True,
+    "In batch mode, aggregates and reduce functions that are `combinable` are applied before records are sent, too.",
+)
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
 )

@@ -269,10 +269,15 @@ class ExecutionVertex:
 
 
 class ExecutionJobVertex:
-    """A vertex with all its subtasks."""
+    """A vertex with all its subtasks.
+
+    Attributes:
+        tasks: how many of them have something to do, where that is known later only (batch mode); None = all.
+    """
 
     def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int, tally: Tally) -> None:
         self.vertex = vertex
+        self.tasks: int | None = None
         self.subtasks = [ExecutionVertex(vertex, i, clock, first_attempt, tally) for i in range(vertex.parallelism)]
 
     def executions(self) -> list[Execution]:

@@ -61,6 +61,7 @@ class JobVertex:
         collects: id of the collect operator in it, if there is one.
         enumerates: id of the vertex whose splits it hands out: it runs a user's enumerator, takes and gives no records,
             and ends when that vertex has.
+        adapts: nobody has set its parallelism, so in batch mode it may have fewer subtasks than ``parallelism``.
     """
 
     id: str
@@ -74,6 +75,7 @@ class JobVertex:
     needs_commit: bool = False
     collects: str | None = None
     enumerates: str | None = None
+    adapts: bool = False
 
 
 @dataclass(frozen=True)
