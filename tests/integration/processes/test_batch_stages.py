@@ -180,7 +180,7 @@ class Counting:
     def finishes(self) -> None:
         """With each word once, and as often as it was there."""
         self.hold.unlink()
-        wait_until(lambda: self.now().get("state") in ("FINISHED", "FAILED", "CANCELED"), self.story, 120)
+        wait_until(lambda: self.now().get("state") in ("FINISHED", "FAILED", "CANCELED"), self.story, 300)
         exceptions = self.cluster.rest("GET", f"/jobs/{self.job}/exceptions")[1]
         assert self.now()["state"] == "FINISHED", json.dumps(exceptions)
         assert self.visible() == sorted(f"w{i} {3 * COUNT // WORDS}" for i in range(WORDS))
@@ -231,13 +231,13 @@ def command_of(process: ProcessId) -> str:
 
 CASES = [(place, victim) for place in ("map", "reduce", "commit") for victim in
          ("worker", "executor", "taskmanager", "driver", "jobmaster", "resourcemanager", "dispatcher")]  # fmt: skip
-CHEAP = {("map", "executor")}
 
 
+@pytest.mark.long
 @pytest.mark.leaks_ok(reason="services that are started anew belong to the file's cluster, which is checked at its end")
 @pytest.mark.parametrize(
     ("place", "victim"),
-    [pytest.param(*case, marks=() if case in CHEAP else pytest.mark.long) for case in CASES],
+    CASES,
 )
 def test_whoever_dies_wherever_the_job_stands_its_results_are_there_once(
     cluster: Cluster, place: str, victim: str

@@ -289,6 +289,7 @@ Vertex = TypedDict(
         "metrics": IoMetrics,
         "firesteel-worst": NotRequired[Worst],
         "firesteel-tasks": NotRequired[int],
+        "firesteel-spark": NotRequired[str],
     },
 )
 

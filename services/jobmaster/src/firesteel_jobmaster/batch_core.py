@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -202,12 +203,13 @@ class BatchCore(JobMasterCore):
     def stages_seen(self, run_id: str, look: RunLook) -> list[do.Instruction]:
         """So far has the run come."""
         if run_id == self._run and self.is_active and self._commit is None:
+            self.graph.spark_pages = look.pages
             for job_vertex in self.graph.vertices.values():
                 stage = look.progress.get(job_vertex.vertex.id)
                 executions = job_vertex.executions()
                 if stage is None:
                     continue
-                job_vertex.tasks = min(stage.tasks, len(executions))
+                job_vertex.tasks, job_vertex.spark_stage = min(stage.tasks, len(executions)), stage.number
                 for task in stage.subtasks:
                     if 0 <= task.subtask < len(executions):
                         self._task_seen(executions[task.subtask], task)
@@ -292,6 +294,8 @@ class BatchCore(JobMasterCore):
         self._drop_run()
         if self._commit is None:
             reports = self._read(results)
+            for vertex_id, tasks in Counter(report["vertex"] for report in reports).items():
+                self.graph.vertices[VertexId(vertex_id)].tasks = tasks
             for report in reports:
                 execution = self.graph.vertices[VertexId(report["vertex"])].executions()[report["subtask"]]
                 self._runs_now(execution, "its stage has ended")

@@ -245,6 +245,13 @@ SPARK_SPARE_CORES = ConfigOption(
     "any core that no slot uses, and a slot may have to wait.",
     at_least=0,
 )
+SPARK_UI = ConfigOption(
+    "firesteel.spark.ui.enabled",
+    BOOL,
+    False,
+    "Spark's own pages about the stages of jobs in batch mode, at any free port of 127.0.0.1 on the host of the Spark "
+    "driver. They ask for no token: all users of that host see them. The REST interface says where they are.",
+)
 DRIVER_ORPHAN_TIMEOUT = ConfigOption(
     "firesteel.driver.orphan-timeout",
     DURATION,

@@ -48,6 +48,8 @@ TASKMANAGERS = "firesteel-taskmanagers"
 """How many of the job's tasks run at each TaskManager."""
 TASKS = "firesteel-tasks"
 """Of a vertex in batch mode: how many of its subtasks have something to do; it was chosen by the size of the input."""
+SPARK = "firesteel-spark"
+"""Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, how uneven
 the records are that subtasks read, and rates of all together."""
@@ -107,7 +109,7 @@ def archive_in_slices(
     now = graph.clock.epoch_ms()
     vertices, at = [], Counter[str]()
     for vertex in graph.vertices.values():
-        vertices.append((yield from _vertex(vertex, now, at, wanted is None or vertex.vertex.id in wanted)))
+        vertices.append((yield from _vertex(graph, vertex, now, at, wanted is None or vertex.vertex.id in wanted)))
     job = graph.job_graph
     stamps = job_timestamps(graph)
     end = stamps[graph.state.name] if graph.is_terminal else -1
@@ -304,8 +306,15 @@ class _Sums:
                 self.loads.add_read(execution.metrics)
 
 
+def _link(graph: ExecutionGraph, job_vertex: ExecutionJobVertex) -> dict[str, str]:
+    """To Spark's own page about a vertex, as long as it is there."""
+    if not graph.spark_pages or job_vertex.spark_stage is None or graph.is_terminal:
+        return {}
+    return {SPARK: f"{graph.spark_pages}/stages/stage/?id={job_vertex.spark_stage}&attempt=0"}
+
+
 def _vertex(
-    job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
+    graph: ExecutionGraph, job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
 ) -> Generator[None, None, dict[str, Any]]:
     vertex, sums, packed = job_vertex.vertex, _Sums(keeps_read=job_vertex.tasks is not None), list[str]()
     for first in range(0, vertex.parallelism, ROWS_AT_ONCE):
@@ -332,6 +341,7 @@ def _vertex(
         "metrics": _shown(sums.totals, sums.complete),
         WORST: sums.loads.shown(),
         **({} if job_vertex.tasks is None else {TASKS: job_vertex.tasks}),
+        **_link(graph, job_vertex),
         "subtasks": packed,
     }
 

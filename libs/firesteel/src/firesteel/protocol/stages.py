@@ -154,11 +154,13 @@ class RunLook:
         state: ``unknown``, ``running``, ``done`` or ``failed``.
         message: why it failed.
         progress: by id of the stage.
+        pages: where Spark's own pages are; empty = there are none.
     """
 
     state: str
     message: str = ""
     progress: Mapping[str, StageProgress] = field(default_factory=dict)
+    pages: str = ""
 
 
 def failure_in(message: str) -> dict[str, Any] | None:

@@ -102,7 +102,7 @@ class StageJobs:
                     stages.place(run_id, _lines(places))
                 state, _, message = str(stages.state(run_id)).partition(": ")
                 lines = str(stages.progress(context.spark._jsc, run_id, "\n".join(known)))
-                return RunLook(state, message, _progress(lines))
+                return RunLook(state, message, _progress(lines), _pages(str(stages.pages(context.spark._jsc))))
 
         try:
             return self._call(look)
@@ -209,6 +209,11 @@ def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None) -> by
 def _lines(places: Places) -> str:
     """As ``Stages.place`` reads it."""
     return "".join(f"{executor}\t{cores}\t{slots}\n" for executor, (cores, slots) in places.items())
+
+
+def _pages(url: str) -> str:
+    """Spark names the driver's host, but listens at 127.0.0.1 (``jvm.child_environment``)."""
+    return f"http://127.0.0.1:{url.rsplit(':', 1)[1]}" if ":" in url else ""
 
 
 def _progress(lines: str) -> dict[str, StageProgress]:

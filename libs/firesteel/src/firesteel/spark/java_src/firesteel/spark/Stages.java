@@ -375,6 +375,12 @@ public final class Stages {
     return found;
   }
 
+  /** Where Spark's own pages are; empty: there are none. */
+  public static String pages(JavaSparkContext spark) {
+    Option<String> found = spark.sc().uiWebUrl();
+    return found.isDefined() ? found.get() : "";
+  }
+
   private static void tasks(StringBuilder lines, AppStatusStore store, SparkStageInfo stage) {
     Map<Integer, TaskData> last = new TreeMap<>();
     for (TaskData task :
