@@ -26,6 +26,7 @@ from firesteel.runtime.exchange.partitioners import HashOutput, Output, Routed, 
 from firesteel.runtime.operators.keyed import REDUCE_STATE
 from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import FixedTimeWindows
 
 MOST_KEYS: Final = 100_000
@@ -87,8 +88,10 @@ class _Reducing(Combiner):
         self._takes_first = bool(getattr(spec.function, "takes_first", False))
         edge = OutputSpec(0, 0, PartitionerKind.FORWARD)
         self._plan = make(ChainSpec([replace(spec, extra={**spec.extra, "side_outputs": {}})], [[]], [edge]))
-        (self._operator,) = self._plan.operators
-        assert isinstance(self._operator, TimedTransform)
+        (operator,) = self._plan.operators
+        assert isinstance(operator, TimedTransform)
+        assert isinstance(operator.keyed, HeapKeyedState)
+        self._operator, self._state = operator, operator.keyed
         self._results = _Captured(spec.name)
         self._plan.outlet_of(edge).outputs.append(self._results)
         own = replace(context, stamp=self._plan.stage_of[0].stamp)
@@ -104,13 +107,13 @@ class _Reducing(Combiner):
         """See ``Combiner``."""
         self._executor.feed(batch)
         self._work_off()
-        self.held = len(self._operator.keyed.table(REDUCE_STATE))
+        self.held = len(self._state.table(REDUCE_STATE))
 
     def give(self, output: Output) -> Routed:
         """Records as any, without a time of their own."""
         self._executor.advance(Watermark(MAX_WATERMARK))
         self._work_off()
-        self._operator.keyed.forget()  # type: ignore[attr-defined] # it is on the heap
+        self._state.forget()
         self._operator.heap_timers.watermark = self._plan.stages[0].stamp.watermark = MIN_WATERMARK
         batches, self._results.batches = self._results.batches, []
         self.held = 0
