@@ -215,7 +215,7 @@ def test_a_job_hears_in_a_moment_that_the_cluster_has_too_few_slots() -> None:
     assert reasons(core.tick(4.9)) == []
     (told,) = reasons(core.tick(5.0))
     assert told[0] == address
-    assert told[1].startswith("The cluster has 1 slots in all, and 2 are needed. Start more TaskManagers, ")
+    assert told[1].startswith("2 slots are needed, and the cluster has 1. Start more TaskManagers, ")
     assert reasons(core.tick(6.0)) == [], "once"
     assert reasons(add_taskmanager(core, 1, "second", now=7.0)) == [(address, "")]
 
@@ -225,7 +225,7 @@ def test_a_job_hears_that_others_hold_the_slots() -> None:
     add_taskmanager(core, 3)
     add_job(core, "first", 2)
     add_job(core, "j", 2)
-    assert reasons(core.tick(5.0)) == [(core.job("j").address, "2 more slots are needed, and 1 of 3 are free.")]
+    assert reasons(core.tick(5.0)) == [(core.job("j").address, "Slots that are missing: 2; 1 of 3 are free.")]
     assert reasons(core.jobmaster_gone("first", "it ended", 6.0)) == []
     core.validate()
 

@@ -25,6 +25,7 @@ from firesteel import __version__
 from firesteel.client.cli.refused import Refused
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
+from firesteel.config.scheduling import is_reactive
 from firesteel.config.settings import Settings
 from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 NAME: Final = "standalone-job"
 EXIT_FAILED: Final = 1
 EXIT_WRONG: Final = 2
+EXIT_GIVEN_UP: Final = 75
+"""Services do not stay up: nothing is said about the program, which another start goes on with (EX_TEMPFAIL)."""
 EXIT_TERMINATED: Final = 143
 _PYTHON: Final = {
     "python_files": options.PYTHON_FILES,
@@ -169,6 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         definitions = definitions_of(parsed)
         settings = load_settings(config_file=None if folder is None else folder / CONFIG_FILE, definitions=definitions)
         settings.check()
+        is_reactive(settings)
         application = ApplicationSettings.from_settings(settings)
         assert application is not None
         path = Path(application.program)
@@ -260,7 +264,7 @@ def _run(
     if reason == STOPPED:
         logger.info("stopped by a signal; the next start goes on with the application")
         return EXIT_TERMINATED
-    code = EXIT_WRONG if reason.endswith(REFUSED) else EXIT_FAILED
+    code = EXIT_WRONG if reason.endswith(REFUSED) else EXIT_GIVEN_UP
     return _refuse(f"gives up: {reason}; see the logs of the services", code)
 
 

@@ -80,12 +80,15 @@ class ResourceManagerLink(LeaderLink):
             self.start()
             self._spawn(self.keep(), "link to the ResourceManager")
 
-    def declare(self, count: int, returned: tuple[str, ...]) -> None:
-        """Say how many slots the job wants, and which it has given back; the last word counts."""
+    def declare(self, count: int, returned: tuple[str, ...], most: int = 0) -> None:
+        """Say how many slots the job wants, and which it has given back; the last word counts.
+
+        It takes up to ``most`` if nobody else wants them.
+        """
         me = self._registration
         wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
         if self._declarations is not None and not self.is_closed:
-            self._declarations.add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token))
+            self._declarations.add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token, most))
 
     def disconnect(self) -> None:
         """Say goodbye; a ResourceManager that does not hear it finds out by missing heartbeats."""

@@ -304,16 +304,19 @@ class ResourceManagerCore:
         return out + self._settle(now)
 
     def declare_requirements(
-        self, job_id: str, count: int, now: float, returned: Collection[str] = ()
+        self, job_id: str, count: int, now: float, returned: Collection[str] = (), most: int = 0
     ) -> list[Instruction]:
-        """So many slots are wanted by a job now, those included that it has; it is done with the returned ones."""
+        """So many slots are wanted by a job now, those included that it has; it is done with the returned ones.
+
+        Of what nobody else wants it takes all, up to ``most`` in all.
+        """
         job = self.job(job_id)
         held = self.registry.held(job)
         if count != job.wanted or not job.declared:
             job.told, job.refusals = None, 0
             if count > len(held):
                 job.waiting_since = now
-        job.wanted, job.declared, job.told_executors = count, True, False
+        job.wanted, job.most, job.declared, job.told_executors = count, max(count, most), True, False
         job.setbacks, job.not_before = 0, 0.0
         if count == 0:
             out = self._life.release_all(held, "the job gave it back")

@@ -20,6 +20,7 @@ from firesteel.config.reporter_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
 from firesteel.config.s3_options import *  # noqa: F403
+from firesteel.config.scheduler_options import *  # noqa: F403
 from firesteel.config.yarn_options import *  # noqa: F403
 from firesteel.config.zookeeper_options import *  # noqa: F403
 

@@ -369,25 +369,29 @@ class ExecutionGraph:
         salt: str | None = None,
         first_attempt: int = 0,
     ) -> None:
-        self.job_graph, self.clock, self.job_attempt = job_graph, clock, job_attempt
+        self.clock, self.job_attempt = clock, job_attempt
         self.salt = salt if salt is not None else new_salt()
         name = f"Job {job_graph.name} ({job_graph.job_id})"
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
-        self.tally = Tally()
-        self.vertices = {
-            VertexId(v.id): ExecutionJobVertex(v, clock, first_attempt, self.tally) for v in job_graph.vertices
-        }
-        self._next_attempt = first_attempt + 1
         self.failures: list[FailureEntry] = []
         self.failures_dropped = False
+        """Whether there were more than are kept."""
         self.spark_pages = ""
         """Where Spark's own pages about the job's stages are."""
         self.waiting_reason = ""
         """Why the TaskManagers do not come that the job waits for, as far as is known."""
-        """Whether there were more than are kept."""
         self._restarting_ms = 0
         self.restarts = 0
         """Of the job or parts of it, since its submission."""
+        self._spread(job_graph, first_attempt)
+
+    def _spread(self, job_graph: JobGraph, first_attempt: int) -> None:
+        self.job_graph = job_graph
+        self.tally = Tally()
+        self.vertices = {
+            VertexId(v.id): ExecutionJobVertex(v, self.clock, first_attempt, self.tally) for v in job_graph.vertices
+        }
+        self._next_attempt = first_attempt + 1
         self.regions = self._find_regions()
         self.shared_slots = self._share_slots()
         self._by_id = {e.id: e for v in self.vertices.values() for e in v.executions()}
@@ -400,6 +404,14 @@ class ExecutionGraph:
             for subtask in region:
                 self.tally.count(subtask.current, self._region_tallies[number])
                 self._region_tallies[number].unplaced += 1
+
+    def rescale(self, job_graph: JobGraph) -> None:
+        """The same job with other parallelisms: new attempts of all subtasks, none of which has a slot.
+
+        Every attempt before must have ended; they are forgotten.
+        """
+        assert self.all_terminal() or self.tally.states[ExecutionState.CREATED] == self.tally.total, self.tally.states
+        self._spread(job_graph, self._next_attempt)
 
     def _share_slots(self) -> list[SharedSlot]:
         groups: dict[str, list[SharedSlot]] = {}

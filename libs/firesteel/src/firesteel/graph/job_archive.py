@@ -53,6 +53,9 @@ SPARK = "firesteel-spark"
 WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, how uneven
 the records are that subtasks read, and rates of all together."""
+REACTIVE = "firesteel-reactive"
+"""Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), rescales that are ``completed`` and
+``inProgress``, ``config`` (as REST shows it)."""
 ROWS_AT_ONCE = 200
 """Subtasks that are looked at in one slice, and packed into one text."""
 _LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}

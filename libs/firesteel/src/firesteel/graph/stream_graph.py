@@ -171,6 +171,7 @@ class StreamNode:
         id: of its transformation.
         operator: its ``id`` is empty until the JobGraph is made.
         max_parallelism: decided.
+        non_parallel: its parallelism is 1 and can't be changed.
         adapts: the program does not say how many subtasks it has.
     """
 
@@ -185,6 +186,7 @@ class StreamNode:
     uid_hash: str | None = None
     description: str = ""
     internal: bool = False
+    non_parallel: bool = False
     adapts: bool = False
     in_edges: list[StreamEdge] = field(default_factory=list)
     out_edges: list[StreamEdge] = field(default_factory=list)
@@ -308,6 +310,7 @@ class StreamGraph:
             uid_hash=t.uid_hash,
             description=t.description or display_name(t),
             internal=t.internal,
+            non_parallel=t.non_parallel,
             adapts=not (t.own_parallelism or t.non_parallel),
         )
         self.nodes[node.id] = node

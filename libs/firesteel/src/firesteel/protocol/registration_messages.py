@@ -53,6 +53,7 @@ class DeclareRequirements(Message):
 
     Attributes:
         returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
+        most: beyond what it wants the job takes all slots that nobody else wants, up to so many in all; 0 = none.
         sender: token of the JobMaster; empty: that which is registered. So in all messages.
     """
 
@@ -60,6 +61,7 @@ class DeclareRequirements(Message):
     requirements: tuple[Requirement, ...]
     returned: tuple[str, ...] = ()
     sender: str = field(default="", repr=False)
+    most: int = 0
 
 
 @dataclass(frozen=True)
