@@ -232,6 +232,7 @@ def spark_job(given: argparse.Namespace) -> Job:
         "spark.master": f"local[{given.parallelism}]",
         "spark.driver.memory": given.memory,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(_PARTS),
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",
