@@ -129,6 +129,36 @@ def test_the_end_of_a_workers_process_is_the_end_of_its_taskmanager() -> None:
     core.validate()
 
 
+def ends_told(out: list[i.Instruction]) -> list[tuple[str, str, str]]:
+    return [(x.jobmaster_token, x.taskmanager_id, x.cause) for x in out if isinstance(x, i.TellTaskManagerEnded)]
+
+
+def test_jobs_hear_how_a_worker_has_ended_at_which_they_have_slots() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    grant(core, add_taskmanager(core, 2, "w0"))
+    add_job(core, "elsewhere", 0)
+    assert ends_told(core.worker_ended("w0", "over its memory", 1.0)) == [("token-j", "w0", "over its memory")]
+    assert ends_told(core.worker_ended("w0", "over its memory", 1.0)) == []
+
+
+def test_jobs_hear_it_also_when_the_taskmanager_was_missed_long_before() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    grant(core, add_taskmanager(core, 2, "w0"))
+    assert ends_told(core.taskmanager_gone("w0", "it does not answer heartbeats", 1.0)) == []
+    assert ends_told(core.worker_ended("w0", "over its memory", 6.0)) == [("token-j", "w0", "over its memory")]
+
+
+def test_nobody_hears_of_a_worker_that_was_not_used_or_of_a_job_that_has_gone() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    add_taskmanager(core, 2, "w0")
+    core.jobmaster_gone("j", "it has ended", 0.5)
+    core.tick(1000.0)
+    assert ends_told(core.worker_ended("w0", "exit code 0", 1001.0)) == []
+
+
 def test_a_worker_that_does_not_register_in_time_is_replaced() -> None:
     core = active()
     add_job(core, "j", 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -333,6 +333,13 @@ class FailureEntry:
         return False
 
 
+def _explained(
+    record: FailureRecord, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+) -> FailureRecord:
+    found = better(record.failure) if record.taskmanager_id == taskmanager_id else None
+    return record if found is None else replace(record, failure=found)
+
+
 @dataclass
 class SharedSlot:
     """What a slot will hold: the ``index``-th subtasks of all vertices of a slot-sharing group."""
@@ -604,6 +611,17 @@ class ExecutionGraph:
     def root_failure(self) -> FailureRecord | None:
         """What the job fails with, if it fails now."""
         return self.failures[-1].root if self.failures else None
+
+    def explain(self, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]) -> None:
+        """What is kept of failures at a TaskManager gets other words.
+
+        Args:
+            taskmanager_id: where they happened.
+            better: failure -> what it is called from now on; None: it stays.
+        """
+        for entry in self.failures:
+            entry.root = _explained(entry.root, taskmanager_id, better)
+            entry.concurrent = [_explained(one, taskmanager_id, better) for one in entry.concurrent]
 
     def record_failure(self, record: FailureRecord, rank: int, kept: int = KEPT_FAILURES) -> FailureEntry:
         """Keep a failure that begins an entry of its own."""
