@@ -174,6 +174,8 @@ def own_job(given: argparse.Namespace) -> Job:
     def add(one: Any, other: Any) -> Any:
         return one[0], one[1] + other[1]
 
+    add.combinable = True  # type: ignore[attr-defined] # as reduceByKey takes for granted
+
     def build(what: str, total: int, keys: int, text: str, out: str) -> None:
         bids: Any
         windows = TumblingEventTimeWindows.of(Time.milliseconds(WINDOW_MS))
@@ -230,6 +232,7 @@ def spark_job(given: argparse.Namespace) -> Job:
         "spark.master": f"local[{given.parallelism}]",
         "spark.driver.memory": given.memory,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(_PARTS),
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",

@@ -269,10 +269,17 @@ class ExecutionVertex:
 
 
 class ExecutionJobVertex:
-    """A vertex with all its subtasks."""
+    """A vertex with all its subtasks.
+
+    Attributes:
+        tasks: how many of them have something to do, where that is known later only (batch mode); None = all.
+        spark_stage: number of its stage in Spark.
+    """
 
     def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int, tally: Tally) -> None:
         self.vertex = vertex
+        self.tasks: int | None = None
+        self.spark_stage: int | None = None
         self.subtasks = [ExecutionVertex(vertex, i, clock, first_attempt, tally) for i in range(vertex.parallelism)]
 
     def executions(self) -> list[Execution]:
@@ -376,6 +383,8 @@ class ExecutionGraph:
         self.failures: list[FailureEntry] = []
         self.failures_dropped = False
         """Whether there were more than are kept."""
+        self.spark_pages = ""
+        """Where Spark's own pages about the job's stages are."""
         self.waiting_reason = ""
         """Why the TaskManagers do not come that the job waits for, as far as is known."""
         self._restarting_ms = 0
