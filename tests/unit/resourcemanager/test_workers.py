@@ -151,6 +151,15 @@ def test_jobs_hear_it_also_when_the_taskmanager_was_missed_long_before_or_was_to
     assert ends_told(core.worker_ended("w0", "over its memory", 6.0)) == [("token-j", "w0", "over its memory")]
 
 
+def test_jobs_hear_it_also_when_the_taskmanager_has_freed_their_slots_before_it_left() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    (allocation,) = grant(core, add_taskmanager(core, 2, "w0"))
+    free(core, allocation)
+    core.taskmanager_gone("w0", "it stopped", 1.0, orderly=True)
+    assert ends_told(core.worker_ended("w0", "over its memory", 6.0)) == [("token-j", "w0", "over its memory")]
+
+
 def test_nobody_hears_of_a_worker_that_was_not_used_or_of_a_job_that_has_gone() -> None:
     core = active()
     add_job(core, "j", 1)

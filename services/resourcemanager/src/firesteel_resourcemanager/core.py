@@ -534,5 +534,6 @@ class ResourceManagerCore:
 
 
 def _jobs_at(taskmanager: TaskManager) -> frozenset[str]:
-    """Jobs that have slots at a TaskManager, those on their way back included."""
-    return frozenset(slot.job_id for slot in taskmanager.slots.values() if slot.state is not SlotState.FREE)
+    """Jobs that have slots at a TaskManager, or were given some last."""
+    held = (slot.job_id for slot in taskmanager.slots.values() if slot.state is not SlotState.FREE)
+    return frozenset((*taskmanager.last_jobs, *held))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -80,6 +80,9 @@ class Slot:
         return waits or (self.launched and self.pid is None)
 
 
+LAST_JOBS: Final = 64
+
+
 @dataclass
 class TaskManager:
     """A registered TaskManager."""
@@ -94,6 +97,8 @@ class TaskManager:
 
     held: int = 0
     """How many of its slots are not free."""
+    last_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_JOBS))
+    """Those that were given slots last; one that stops frees them before it leaves."""
 
     @property
     def is_idle(self) -> bool:
@@ -227,6 +232,7 @@ class SlotTable:
         slot.allocation_id, slot.job_id, slot.epoch = allocation_id, job_id, epoch
         self._by_allocation[allocation_id] = slot
         self._of_jobs.setdefault(job_id, {})[allocation_id] = slot
+        self.owner(slot).last_jobs.append(job_id)
         self._count(slot, counted=False)
 
     def clear(self, slot: Slot) -> None:
