@@ -77,6 +77,12 @@ def test_how_a_container_has_ended_is_told(provider: YarnProvider, code: int, sa
     assert re.search(said, found[1]), found[1]
 
 
+def test_lists_of_processes_are_left_out(provider: YarnProvider) -> None:
+    dump = "1 of 2 GB used. Dump of the process-tree for c : |- PID"
+    assert provider._cause("c", "n:1", -104, dump).endswith("YARN says: 1 of 2 GB used. ")
+    assert provider._cause("c", "n:1", -104, "/jars/x.jar:" * 999).endswith("(192 MiB).")
+
+
 class Master:
     """What ``Master.java`` is to the provider: news in lines, and what it was asked for."""
 

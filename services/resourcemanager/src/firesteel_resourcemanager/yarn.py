@@ -29,6 +29,7 @@ _PREFIX: Final = "worker-"
 _REGISTERED_SECONDS: Final = 120.0
 _POLL: Final = 0.05
 _PRIORITY: Final = 1
+_LONGEST_TEXT: Final = 1000
 _WAITING_SECONDS: Final = 20.0
 _IN_ORDER: Final = frozenset({0, -100, -105, -107})
 """Exit codes of containers that tell nothing against their node: done, released, stopped."""
@@ -239,7 +240,7 @@ class YarnProvider(HostedProvider):
             return (
                 f"container {container} on {node} has used more memory than it has ({where}): raise it, or, if it is "
                 "no slot that needs more (a slot over its share is named by its own error), "
-                f"taskmanager.memory.jvm-overhead.min ({overhead} MiB). YARN says: {diagnostics}"
+                f"taskmanager.memory.jvm-overhead.min ({overhead} MiB)." + _without_dump(diagnostics)
             )
         told = _TELLING.get(code, "")
         return f"container {container} on {node} has ended with {code}" + "".join(
@@ -255,6 +256,12 @@ class YarnProvider(HostedProvider):
             )  # fmt: skip
         if more or less:
             self._master.exclude(more, less)
+
+
+def _without_dump(diagnostics: str) -> str:
+    """What YARN says; of long texts it keeps the end, and that is only a list of processes."""
+    text = diagnostics.partition("Dump of the process-tree")[0]
+    return f" YARN says: {text}" if 0 < len(text) < _LONGEST_TEXT else ""
 
 
 def too_large(megabytes: int, cores: int, most_megabytes: int, most_cores: int) -> str:
