@@ -394,8 +394,10 @@ class KubernetesProvider(HostedProvider):
 
 
 def _lost(worker: _Worker, pod: JsonObject, now: float) -> str:
-    """Why a pod that is being deleted counts as ended, although Kubernetes keeps it until its node has said so; empty: it
-    may still end in order."""
+    """Why a pod that is being deleted counts as ended, although Kubernetes keeps it until its node has said so.
+
+    Empty: it may still end in order.
+    """
     metadata = pod["metadata"]
     if "deletionTimestamp" not in metadata:
         return ""
