@@ -396,3 +396,46 @@ def test_one_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(
 def test_requirements_of_an_unknown_job_are_refused() -> None:
     with pytest.raises(UnknownJobError):
         make().declare_requirements("nobody", 1, 0.0)
+
+
+# -- jobs that take whatever there is
+
+
+def test_a_job_that_takes_whatever_there_is_gets_it_as_it_comes() -> None:
+    core = make()
+    out = core.register_jobmaster("j", "j", "http://j", "t", 0.0) + core.declare_requirements("j", 1, 0.0, most=4)
+    assert requests(out) == []
+    assert len(grant(core, add_taskmanager(core, 2))) == 2
+    assert len(grant(core, add_taskmanager(core, 3, "b"))) == 2, "it has no use for a fifth"
+    core.validate()
+    assert requests(core.taskmanager_gone("tm", "gone", 1.0)) == [], "the job will say what it wants now"
+    assert [request.taskmanager_id for request in requests(core.declare_requirements("j", 1, 1.1, most=4))] == ["b"]
+
+
+def test_what_others_wait_for_is_not_for_it() -> None:
+    core = make()
+    core.register_jobmaster("j", "j", "http://j", "t", 0.0)
+    core.declare_requirements("j", 1, 0.0, most=9)
+    grant(core, add_taskmanager(core, 1))
+    assert requests(add_job(core, "k", 2)) == [], "there is none"
+    assert requests(add_taskmanager(core, 1, "b")) == [], "k may still get two, and waits"
+    assert [request.job_id for request in requests(core.tick(200.0))] == ["j"], "it has waited for long enough"
+    core = make()
+    core.register_jobmaster("j", "j", "http://j", "t", 0.0)
+    core.declare_requirements("j", 1, 0.0, most=9)
+    grant(core, add_taskmanager(core, 3))
+    assert requests(add_job(core, "k", 2)) == [], "j has all"
+    out = add_taskmanager(core, 2, "b")
+    assert [request.job_id for request in requests(out)] == ["k", "k"]
+
+
+def test_slots_that_it_holds_beyond_what_it_needs_stay_its_own() -> None:
+    core = make()
+    add_taskmanager(core, 3)
+    core.register_jobmaster("j", "j", "http://j", "t", 0.0)
+    held = grant(core, core.declare_requirements("j", 1, 0.0, most=9))
+    assert len(held) == 3
+    assert core.declare_requirements("j", 1, 1.0, most=9) == []
+    (freed,) = core.declare_requirements("j", 1, 2.0, [held[0]], 9)
+    assert isinstance(freed, i.FreeSlot)
+    assert freed.allocation_id == held[0]

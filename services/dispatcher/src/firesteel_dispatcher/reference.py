@@ -70,8 +70,8 @@ _DIFFERENCES: Final = (
     ),
     (
         "rescaling",
-        "not adaptive: both bounds of `resource-requirements` are the parallelism, and a PUT that would "
-        "change it is answered with 409",
+        "not adaptive but in reactive mode: both bounds of `resource-requirements` are the parallelism (reactive: 1 "
+        "and the largest one), a PUT that would change it is answered with 409, and no rescale is kept",
     ),
     (
         "requests to operator coordinators",

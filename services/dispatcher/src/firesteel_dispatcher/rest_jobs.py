@@ -264,9 +264,9 @@ async def set_requirements(service: DispatcherService, call: Call) -> Any:
 
 
 async def rescale_details(service: DispatcherService, call: Call) -> Any:
-    """There are no rescales."""
+    """There is no history of rescales."""
     service.core.job(call.job_id)
-    return error_response(404, f"Job {call.job_id} was not rescaled: its scheduler is not adaptive.")
+    return error_response(404, f"No rescale of job {call.job_id} is kept: there is no history of them.")
 
 
 async def rescaling(service: DispatcherService, call: Call) -> Any:

@@ -25,6 +25,7 @@ from firesteel import __version__
 from firesteel.client.cli.refused import Refused
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
+from firesteel.config.scheduling import is_reactive
 from firesteel.config.settings import Settings
 from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError
@@ -171,6 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         definitions = definitions_of(parsed)
         settings = load_settings(config_file=None if folder is None else folder / CONFIG_FILE, definitions=definitions)
         settings.check()
+        is_reactive(settings)
         application = ApplicationSettings.from_settings(settings)
         assert application is not None
         path = Path(application.program)

@@ -19,10 +19,14 @@ class ConnectResourceManager:
 
 @dataclass(frozen=True)
 class DeclareSlots:
-    """Tell the ResourceManager that the job wants so many slots in all, and which ones it has given back."""
+    """Tell the ResourceManager that the job wants so many slots in all, and which ones it has given back.
+
+    It takes up to ``most`` if nobody else wants them.
+    """
 
     count: int
     returned: tuple[str, ...] = ()
+    most: int = 0
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,9 @@ class ResourceManagerLink(LeaderLink):
         followed: Callable[[str], None],
     ) -> None:
         async def register(gateway: ResourceManagerGateway) -> tuple[str, float]:
-            return (await gateway.register_jobmaster(registration)).token, 0.0
+            answer = await gateway.register_jobmaster(registration)
+            self.tells_ends = answer.tells_ends
+            return answer.token, 0.0
 
         super().__init__(
             leaders, lambda: rpc, register, settings.registration, clock, lambda: True,
@@ -69,6 +71,8 @@ class ResourceManagerLink(LeaderLink):
         self._declarations: Lane[m.DeclareRequirements] | None = None
         """Those under the registration of now."""
         self._started = self._left = False
+        self.tells_ends = False
+        """Whether the ResourceManager says how TaskManagers have ended."""
         self._persistent = True
         self.last_heard = clock.monotonic()
         """When the ResourceManager was last reached."""
@@ -80,12 +84,15 @@ class ResourceManagerLink(LeaderLink):
             self.start()
             self._spawn(self.keep(), "link to the ResourceManager")
 
-    def declare(self, count: int, returned: tuple[str, ...]) -> None:
-        """Say how many slots the job wants, and which it has given back; the last word counts."""
+    def declare(self, count: int, returned: tuple[str, ...], most: int = 0) -> None:
+        """Say how many slots the job wants, and which it has given back; the last word counts.
+
+        It takes up to ``most`` if nobody else wants them.
+        """
         me = self._registration
         wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
         if self._declarations is not None and not self.is_closed:
-            self._declarations.add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token))
+            self._declarations.add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token, most))
 
     def disconnect(self) -> None:
         """Say goodbye; a ResourceManager that does not hear it finds out by missing heartbeats."""

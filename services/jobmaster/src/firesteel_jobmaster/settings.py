@@ -12,6 +12,7 @@ from firesteel.config import Settings, options
 from firesteel.config.option import ConfigOption
 from firesteel.service.registration import RegistrationSettings
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.reactive import ReactiveSettings
 from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, restart_strategy
 
 READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
@@ -82,6 +83,7 @@ class JobMasterSettings:
         new_checkpoint_storage: makes the job's, of its id; raises ``ConfigurationError``.
         savepoints: options that directories of savepoints look at.
         for_slots: what the cluster says about options that slots read; a job's own settings come on top.
+        reactive: of reactive mode; None: a job has the parallelism that its program says.
     """
 
     heartbeat_interval: float = 10.0
@@ -104,6 +106,7 @@ class JobMasterSettings:
     )
     savepoints: Settings = field(default_factory=Settings)
     for_slots: Mapping[str, str] = field(default_factory=dict)
+    reactive: ReactiveSettings | None = None
 
     @classmethod
     def read(cls, settings: Settings, job: Mapping[str, str] | None = None) -> JobMasterSettings:
@@ -140,4 +143,5 @@ class JobMasterSettings:
             new_checkpoint_storage=new_storage,
             savepoints=all_of_them,
             for_slots=settings.slice(READ_IN_SLOTS).to_plain(),
+            reactive=ReactiveSettings.read(settings),
         )

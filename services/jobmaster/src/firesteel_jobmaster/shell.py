@@ -44,6 +44,7 @@ from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import LONGEST_WAIT_MS, collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
+from firesteel_jobmaster.reactive_core import ReactiveCore
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.stage_run_link import StageRunLink
@@ -120,8 +121,7 @@ class JobMaster:
             call_seconds(settings.checkpoints.timeout),
         )
         takeover = start.takeover, start.takeover_cause
-        make = BatchCore if is_batch(job_graph) else JobMasterCore
-        self.core = core or make(
+        self.core = core or _core_of(job_graph, settings)(
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
@@ -167,7 +167,9 @@ class JobMaster:
             clock,
             spawn,
             spawn_call,
-            lambda: self._event("registering", self.core.resourcemanager_connected),
+            lambda: self._event(
+                "registering", lambda: self.core.resourcemanager_connected(self._resourcemanager.tells_ends)
+            ),
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
             self.followed,
         )
@@ -312,7 +314,16 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         self._event(
             "the loss of a slot",
-            lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
+            lambda: self.core.fail_slot(
+                message.taskmanager_id, message.allocation_id, message.cause, in_vain=message.in_vain
+            ),
+        )
+
+    @answers(JobMasterGateway.taskmanager_ended)
+    def taskmanager_ended(self, message: m.TaskManagerEnded) -> None:
+        """See ``JobMasterGateway``."""
+        self._event(
+            "the end of a TaskManager", lambda: self.core.taskmanager_ended(message.taskmanager_id, message.cause)
         )
 
     @answers(JobMasterGateway.notify_no_resources)
@@ -493,8 +504,8 @@ class JobMaster:
         match instruction:
             case do.ConnectResourceManager():
                 self._resourcemanager.connect()
-            case do.DeclareSlots(count, returned):
-                self._resourcemanager.declare(count, returned)
+            case do.DeclareSlots(count, returned, most):
+                self._resourcemanager.declare(count, returned, most)
             case do.DisconnectResourceManager():
                 self._taskmanagers.close()
                 self._resourcemanager.disconnect()
@@ -709,6 +720,12 @@ class JobMaster:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
+
+
+def _core_of(job_graph: JobGraph, settings: JobMasterSettings) -> type[JobMasterCore]:
+    if is_batch(job_graph):
+        return BatchCore
+    return JobMasterCore if settings.reactive is None else ReactiveCore
 
 
 def _python(job_graph: JobGraph, blob_address: str) -> dict[str, Any]:

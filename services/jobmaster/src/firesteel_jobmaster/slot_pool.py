@@ -18,6 +18,8 @@ class SlotPool:
 
     def __init__(self, needed: int) -> None:
         self.needed = needed
+        self.most = 0
+        """So many are taken, if that is more."""
         self.returned: deque[str] = deque(maxlen=KEPT_RETURNED)
         """Slots that were given back or lost while the job went on."""
         self._slots: dict[str, Slot] = {}
@@ -64,11 +66,15 @@ class SlotPool:
         held = self._slots.get(slot.allocation_id)
         if held is not None:
             return held.taskmanager_id == slot.taskmanager_id and held.pid == slot.pid
-        if self._closed or self.is_full:
+        if self._closed or len(self._slots) >= max(self.needed, self.most):
             return False
         self._slots[slot.allocation_id] = self._unused[slot.allocation_id] = slot
         self._at.setdefault(slot.taskmanager_id, {})[slot.allocation_id] = slot
         return True
+
+    def clear(self) -> None:
+        """Nothing has its place in any slot."""
+        self._unused, self._idle_since = dict(self._slots), {}
 
     def remove(self, allocation_id: str) -> None:
         """The slot is lost, or given back."""

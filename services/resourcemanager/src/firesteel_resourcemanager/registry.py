@@ -66,6 +66,8 @@ class Job:
     python: Mapping[str, Any] = field(default_factory=dict)
     """What its slots need of Python; only TaskManagers read it."""
     wanted: int = 0
+    most: int = 0
+    """So many slots it takes if nobody else wants them; at least ``wanted``."""
     declared: bool = False
     """Whether it has said what it wants."""
     waiting_since: float = 0.0
@@ -173,6 +175,10 @@ class Registry:
     def missing(self, job: Job) -> int:
         """How many slots a job wants and does not have."""
         return max(0, job.wanted - self.table.counting(job.id))
+
+    def room(self, job: Job) -> int:
+        """How many slots a job would take beside those that it has."""
+        return max(0, job.most - self.table.counting(job.id))
 
     def set_back(self, job: Job, now: float) -> None:
         """A job has lost a slot that it wanted: a moment without another one, longer each time until it declares."""

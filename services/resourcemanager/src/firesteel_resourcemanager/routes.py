@@ -60,9 +60,13 @@ class _Calls:
             if requirement.count < 0:
                 raise RpcFault(RpcCode.BAD_REQUEST, f"{requirement.count} slots can't be wanted")
             count += requirement.count
+        if message.most < 0:
+            raise RpcFault(RpcCode.BAD_REQUEST, f"{message.most} slots can't be wanted")
         self._core.check_sender(message.job_id, message.sender)
         now = self._service.now
-        self._service.perform(self._core.declare_requirements(message.job_id, count, now, message.returned))
+        self._service.perform(
+            self._core.declare_requirements(message.job_id, count, now, message.returned, message.most)
+        )
 
     @answers(ResourceManagerGateway.executor_lost)
     def executor_lost(self, lost: m.ExecutorLost) -> None:

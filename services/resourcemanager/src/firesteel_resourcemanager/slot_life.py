@@ -164,7 +164,7 @@ class SlotLife:
         A job turns away by itself what it is offered and does not need.
         """
         held = self._registry.held(job)
-        surplus = max(0, len(held) - job.wanted) if job.declared else 0
+        surplus = max(0, len(held) - job.most) if job.declared else 0
         unknown = sorted((s for s in held if not s.launched), key=lambda s: s.state is SlotState.ALLOCATED)
         return self.release_all(unknown[:surplus], "it is not needed")
 
@@ -181,7 +181,7 @@ class SlotLife:
     def lost(self, slot: Slot, now: float) -> None:
         """The TaskManager freed a slot, perhaps although its job wants it."""
         job = self._registry.jobs.get(slot.job_id)
-        if slot.state is SlotState.ALLOCATED and job is not None and self._table.counting(job.id) <= job.wanted:
+        if slot.state is SlotState.ALLOCATED and job is not None and self._table.counting(job.id) <= job.most:
             self._registry.set_back(job, now)
 
     def tick(self, now: float) -> list[Instruction]:

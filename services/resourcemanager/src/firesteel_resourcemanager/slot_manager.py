@@ -6,6 +6,8 @@ so that a stream of small jobs can't starve a big one; it does so only while it 
 many slots as it needs), and for half of ``slot.request.timeout``: a streaming job may hold its slots for ever, and what
 is held back has to get its own slots before its own time is up. A job that another JobMaster goes on with comes before
 all others: the slots that are being freed for it are not for those who wait.
+
+What is left when all have what they want goes to jobs that take whatever there is (reactive mode).
 """
 
 from __future__ import annotations
@@ -68,6 +70,20 @@ class SlotManager:
             out += self._no_executors(job)
             if now < job.waiting_since + HOLDING_BACK * registry.settings.slot_request_timeout:
                 break
+        else:
+            out += self._rest(now, kept)
+        return out
+
+    def _rest(self, now: float, kept: int) -> list[Instruction]:
+        """Give away what nobody waits for, but as many slots as are ``kept``."""
+        registry, out = self._registry, list[Instruction]()
+        if registry.fleet is not FleetState.READY:
+            return out
+        for job in registry.jobs.values():
+            if not job.declared or not registry.room(job) or registry.missing(job) or now < job.not_before:
+                continue
+            free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
+            out += [self._request(slot, job) for slot in free[: max(0, min(registry.room(job), len(free) - kept))]]
         return out
 
     def why_waiting(self, job: Job, now: float) -> str:
@@ -83,11 +99,11 @@ class SlotManager:
         total = registry.table.total()
         if job.wanted > total:
             return (
-                f"The cluster has {total} slots in all, and {job.wanted} are needed. Start more TaskManagers, raise "
+                f"{job.wanted} slots are needed, and the cluster has {total}. Start more TaskManagers, raise "
                 "taskmanager.numberOfTaskSlots, or lower the parallelism."
             )
         free = registry.table.total_free()
-        return f"{missing} more slots are needed, and {free} of {total} are free." if missing > free else ""
+        return f"Slots that are missing: {missing}; {free} of {total} are free." if missing > free else ""
 
     def no_slots(self, job: Job, cause: str) -> FailSlot:
         """The job waits in vain, though there are slots; it holds none yet that could be named."""

@@ -61,6 +61,8 @@ class JobVertex:
         collects: id of the collect operator in it, if there is one.
         enumerates: id of the vertex whose splits it hands out: it runs a user's enumerator, takes and gives no records,
             and ends when that vertex has.
+        fixed_parallelism: one of its operators can't have another parallelism: reactive mode leaves it as it is.
+        adapts: nobody has set its parallelism, so in batch mode it may have fewer subtasks than ``parallelism``.
     """
 
     id: str
@@ -74,6 +76,8 @@ class JobVertex:
     needs_commit: bool = False
     collects: str | None = None
     enumerates: str | None = None
+    fixed_parallelism: bool = False
+    adapts: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,16 @@ class RegisterJobMaster(Message):
 
 @dataclass(frozen=True)
 class JobMasterRegistered(Message):
-    """``token`` is the ResourceManager's."""
+    """The JobMaster is known.
+
+    Attributes:
+        token: the ResourceManager's.
+        tells_ends: whether the ResourceManager learns how TaskManagers that it has started end, and says so
+            (``TaskManagerEnded``).
+    """
 
     token: str
+    tells_ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class DeclareRequirements(Message):
 
     Attributes:
         returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
+        most: beyond what it wants the job takes all slots that nobody else wants, up to so many in all; 0 = none.
         sender: token of the JobMaster; empty: that which is registered. So in all messages.
     """
 
@@ -60,6 +68,7 @@ class DeclareRequirements(Message):
     requirements: tuple[Requirement, ...]
     returned: tuple[str, ...] = ()
     sender: str = field(default="", repr=False)
+    most: int = 0
 
 
 @dataclass(frozen=True)

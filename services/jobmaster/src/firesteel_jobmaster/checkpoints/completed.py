@@ -193,6 +193,10 @@ class CompletedCheckpoints:
             self._work(Collect(metadata.checkpoint_id, self._since_ms))
         return [one.metadata.checkpoint_id for one in gone]
 
+    def rescaled(self, job: JobGraph) -> None:
+        """The job has other parallelisms now."""
+        self._job, self._point = job, None
+
     def latest(self) -> RestorePoint | None:
         """What the job goes on from; None = from its beginning.
 

@@ -131,6 +131,11 @@ class CheckpointCoordinator:
         return not self._recovery.is_under_way and not any(p.is_unsettled for p in self._pending.values())
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the job is being stopped with a savepoint."""
+        return self._stopping is not None or self.requests.stops_next
+
+    @property
     def pending(self) -> tuple[Pending, ...]:
         """Those under way."""
         return tuple(self._pending.values())
