@@ -78,10 +78,11 @@ class Deployed:
         return min(map(int, found))
 
     def take_memory(self, pod: str) -> None:
-        """More than its container may have; the kernel chooses its service then."""
-        held = "held = [b'x' * (1 << 20) for _ in range(4000)]"
-        script = f"open('/proc/{self.process_of(pod)}/oom_score_adj', 'w').write('1000')\n{held}"
-        self.kubectl("exec", pod, "-c", self._container, "--", "python3", "-c", script, check=False)
+        """More than its container may have. Who takes it has a lower score than all others there, so the kernel ends
+        these: slots, the executor, the service."""
+        held = "held = [b'x' * (1 << 20) for _ in range(20000)]"
+        script = f"with open('/proc/self/oom_score_adj', 'w') as file: file.write('0')\n{held}"
+        self.kubectl("exec", pod, "-c", self._container, "--", "python3", "-I", "-S", "-c", script, check=False)
 
     @cached_property
     def rest_host(self) -> str:
