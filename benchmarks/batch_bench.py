@@ -231,6 +231,7 @@ def spark_job(given: argparse.Namespace) -> Job:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as f
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else it is the first python3 of the PATH
     builder: Any = SparkSession.builder
     for name, value in {
         "spark.master": f"local[{given.parallelism}]",
