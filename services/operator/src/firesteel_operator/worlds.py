@@ -348,13 +348,14 @@ class SessionJobs(World):
         except (RpcError, KubernetesClusterError, OSError) as error:
             return Seen(blocked=f"FiresteelDeployment {spec.session} takes no requests: {error}")
         ended = job is not None and job.state in TERMINAL
+        is_removed = status.step == REMOVING or bool(thing["metadata"].get("deletionTimestamp"))
         last = None
         if status.find and (job is None or ended):
             last = LastCheckpoint("" if job is None else job.checkpoint)
             if job is None:
                 last = LastCheckpoint(error=f"{spec.session} does not know the job any more")
         return Seen(
-            exists=job is not None and not (ended and status.step == REMOVING), incarnation=status.incarnation,
+            exists=job is not None and not (ended and is_removed), incarnation=status.incarnation,
             is_ready=True, job=job, operation=operation, last=last,
         )  # fmt: skip
 
