@@ -364,6 +364,31 @@ def test_an_upgrade_that_does_not_run_is_rolled_back(crashes: bool) -> None:
     assert lifecycle(world.status) == "STABLE"
 
 
+def test_one_that_never_ran_is_replaced_by_the_mended_one() -> None:
+    world = deployed(spec("savepoint", ha=False))
+    world.wanted = spec("savepoint", image="misspelled", ha=False)
+    for _ in range(4):
+        world.look()
+    world.status = replace(world.status, job="", step="", state=o.UPGRADING)
+    world.seen = Seen(True, 2, trouble="ErrImagePull")
+    world.look()
+    assert world.status.error == "ErrImagePull"
+    world.wanted = spec("savepoint", image="mended", ha=False)
+    world.settle()
+    assert world.made[-1].spec["image"] == "mended"
+    assert world.made[-1].restore == "s3://b/s/0", "what the misspelled one was to begin with"
+
+
+def test_a_job_that_has_ended_is_not_run_again_when_its_session_forgets_it() -> None:
+    world = deployed(spec("stateless"))
+    world.state = "FINISHED"
+    world.look()
+    world.seen = GONE
+    world.settle()
+    assert len(world.made) == 1
+    assert world.status.job == "FINISHED"
+
+
 def test_without_the_option_nothing_is_rolled_back() -> None:
     world = deployed(spec())
     world.wanted = spec(image="broken")
@@ -423,6 +448,10 @@ def test_a_deleted_object_goes_last() -> None:
         ({"firesteelConfiguration": {"kubernetes.cluster-id": "x"}}, "is set by the operator"),
         ({"firesteelConfiguration": {"rest": {"port": "many"}}}, "rest.port"),
         ({"firesteelConfiguration": {ROLLBACK: "maybe"}}, "has to be true or false"),
+        (
+            {"job": {"program": "p", "upgradeMode": "savepoint"}, "firesteelConfiguration": {**PLACES, ROLLBACK: True}},
+            "true needs high-availability.type",
+        ),
     ],
 )
 def test_what_can_not_be_done_is_told(plain: dict[str, Any], said: str) -> None:

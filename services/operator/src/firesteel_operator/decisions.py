@@ -344,10 +344,8 @@ def _look(d: _Draft, seen: Seen) -> None:
         cluster = "READY" if seen.is_ready else "ERROR" if seen.trouble else "DEPLOYING"
     if seen.job is not None:
         d.note(job=seen.job.state, job_name=seen.job.name)
-    elif not seen.exists:
-        d.note(job="")
-    elif d.status.job and not seen.is_ready:
-        d.note(job="RECONCILING")
+    elif d.status.job not in TERMINAL:  # a job that has ended stays so
+        d.note(job="RECONCILING" if seen.exists and d.status.job else "")
     d.note(cluster=cluster)
     if seen.trouble:
         d.note(error=seen.trouble)
@@ -401,7 +399,7 @@ def _removing(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
     if s.state == ROLLING_BACK and s.stable is not None:
         _next(d, uid, s.stable, now, ROLLING_BACK)
     elif wanted is not None and wanted.suspended:
-        d.note(step="", suspended=True, state=DEPLOYED, job="")
+        d.note(step="", suspended=True, state=DEPLOYED, job="", operation=None)
         d.say("Suspended", f"the job goes on from {d.status.restore or 'nothing'} when it is resumed")
     else:
         _next(d, uid, spec.plain, now, UPGRADING)
@@ -462,7 +460,7 @@ def _idle(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
             d.say("SpecChanged", "the job is suspended" if not changed else f"upgrade by {_mode(spec).value}")
             _upgrade(d, uid, spec, seen, now)
         return
-    if not seen.exists and seen.job is None:
+    if not seen.exists and seen.job is None and d.status.job not in TERMINAL:
         _recover(d, spec)
     elif _should_roll_back(d.status, running, seen, now):
         _roll_back(d, spec, seen)
@@ -510,6 +508,8 @@ def _upgrade(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
         if mode is UpgradeMode.SAVEPOINT:
             d.say("UpgradeByLastState", "the job does not run: it goes on from its last checkpoint", is_warning=True)
         d.note(step=REMOVING, find=True)
+    elif seen.trouble and not s.job and s.state in (UPGRADING, ROLLING_BACK):
+        d.note(step=REMOVING, find=False)  # it has never run: nothing was done since what it would have begun with
     else:
         state = "is not known" if seen.job is None else f"is {seen.job.state}"
         d.note(state=s.state, error=f"no savepoint can be taken: the job {state}. It is waited for")

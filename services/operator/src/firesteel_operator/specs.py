@@ -174,6 +174,12 @@ class Spec:
                 "JobManager is gone"
             )
 
+        if self.rollback and not self.session and not self.is_available and self.job.mode is not UpgradeMode.STATELESS:
+            raise SpecError(
+                f"{ROLLBACK}: true needs {options.HA_TYPE.key}: kubernetes: that is where the last checkpoint of an "
+                "upgrade that failed is known"
+            )
+
     @property
     def is_available(self) -> bool:
         """Whether the last checkpoint is known to Kubernetes."""

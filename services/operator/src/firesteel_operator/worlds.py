@@ -8,10 +8,10 @@ import logging
 import tempfile
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import aiohttp
 
@@ -42,6 +42,7 @@ from firesteel_operator.decisions import (
 from firesteel_operator.specs import GROUP, VERSION, Spec, SpecError, UpgradeMode
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 OWNER: Final = f"{GROUP}/owner"
 INCARNATION: Final = f"{GROUP}/incarnation"
 _REST_SECONDS: Final = 10.0
@@ -106,7 +107,7 @@ class RestOfCluster:
             place = "" if last is None else str(last.get("external_path") or "")
             return JobSeen(str(job["state"]), str(job["name"]), place, int(job["start-time"]) / 1000)
 
-        return self._ask(ask)
+        return _ask(self._url, self._token, ask)
 
     def operation(self, job_id: str, operation_id: str) -> OperationSeen | None:
         """See ``Rest``."""
@@ -123,20 +124,20 @@ class RestOfCluster:
                 return OperationSeen(failure=str(failure["stack-trace"])[:1000])
             return OperationSeen(location=str(done["location"]))
 
-        return self._ask(ask)
+        return _ask(self._url, self._token, ask)
 
     def stop(self, job_id: str, operation_id: str) -> None:
         """See ``Rest``."""
-        self._ask(lambda client: client.stop(job_id, operation_id, None))
+        _ask(self._url, self._token, lambda client: client.stop(job_id, operation_id, None))
 
     def savepoint(self, job_id: str, operation_id: str) -> None:
         """See ``Rest``."""
-        self._ask(lambda client: client.trigger_savepoint(job_id, operation_id, None))
+        _ask(self._url, self._token, lambda client: client.trigger_savepoint(job_id, operation_id, None))
 
     def cancel(self, job_id: str) -> None:
         """See ``Rest``."""
         with suppress(JobNotFoundError):
-            self._ask(lambda client: client.cancel(job_id))
+            _ask(self._url, self._token, lambda client: client.cancel(job_id))
 
     def run(self, name: str, program: bytes, order: Mapping[str, Any]) -> None:
         """See ``Rest``."""
@@ -159,15 +160,16 @@ class RestOfCluster:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ActionError(f"{self._url} does not answer: {error!r}") from error
 
-    def _ask(self, ask: Callable[[RestClient], Any]) -> Any:
-        async def run() -> Any:
-            client = RestClient(self._url, self._token)
-            try:
-                return await ask(client)
-            finally:
-                await client.close()
 
-        return asyncio.run(run())
+def _ask(url: str, token: str, ask: Callable[[RestClient], Awaitable[T]]) -> T:
+    async def run() -> T:
+        client = RestClient(url, token)
+        try:
+            return await ask(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
 
 
 async def _checked(request: Any) -> Any:
@@ -317,8 +319,8 @@ class Clusters(World):
                 return LastCheckpoint(error="its JobMaster's lease is not over yet")
             store = services.completed_checkpoints(status.job_id, leadership)
             kept = store.all()
-            if not kept and store.damaged():
-                return LastCheckpoint(error=f"what is known of it is damaged: {store.damaged()[0]}")
+            if store.damaged:  # it may be the last one
+                return LastCheckpoint(error=f"what is known of it is damaged: {store.damaged[0]}")
             return LastCheckpoint(kept[-1].location if kept else "")
         except (AwayError, FiresteelError, OSError) as error:
             return LastCheckpoint(error=str(error))
