@@ -153,7 +153,9 @@ class Session:
         results[first].failed += broke_off and not failed
         if self.second_look and not broke_off and failed and may_be_repeated(failed):
             print(f"\n-- {self.name}: {', '.join(case.node for case in failed)} once more, alone", flush=True)
-            again, broke_off = pytest_run(["-m", self.marks, *(case.node for case in failed)], "junit-again.xml")
+            again, broke_off = pytest_run(
+                ["-m", self.marks, *(case.node for case in failed)], "junit-again.xml", output
+            )
             if not broke_off and {case.node for case in again if not case.failed} >= {case.node for case in failed}:
                 for case in failed:
                     result = results[tier_of(case, self.tiers) or first]
@@ -258,7 +260,8 @@ SERVERS = Session(
     ["-n", str(CORES), *_BY_FILE],
     preparations={"servers": "tests.servers.prepare"},
 )
-"""They wait most of their time, for heartbeats and time-outs: they run beside all others."""
+"""They wait most of their time, for heartbeats and time-outs, as those of INTEGRATION do: they run beside each other,
+and the other tiers beside them."""
 LONG = Session("long", {"long": ["tests"]}, "long")
 SESSIONS = (PURE, INTEGRATION, SERVERS, LONG)
 EXTRA = ("servers", "long")
@@ -289,9 +292,9 @@ def preparation(module: str) -> Iterator[Callable[[], object]]:
 @contextmanager
 def beside(session: Session) -> Iterator[Callable[[], dict[str, Result]]]:
     """Makes ready what a session needs and then runs it while others run; gives a function that waits for its end, and
-    shows what it has said."""
+    shows what it has said and says meanwhile."""
     path = BUILD / f"{session.name}.out"
-
+    path.unlink(missing_ok=True)
     stopped = threading.Event()
 
     def run() -> dict[str, Result]:
@@ -301,9 +304,18 @@ def beside(session: Session) -> Iterator[Callable[[], dict[str, Result]]]:
             return {} if stopped.is_set() else session(output=output)
 
     def result() -> dict[str, Result]:
-        results = running.result()
-        print(f"\n== {', '.join(session.tiers)} ==\n{path.read_text(errors='replace')}", flush=True)
-        return {name: told(name, one) for name, one in results.items()}
+        print(f"\n== {', '.join(session.tiers)} ==", flush=True)
+        shown = 0
+        while True:
+            ended = running.done()
+            if path.exists():
+                with path.open(errors="replace") as said:
+                    said.seek(shown)
+                    print(said.read(), end="", flush=True)
+                    shown = said.tell()
+            if ended:
+                return {name: told(name, one) for name, one in running.result().items()}
+            time.sleep(0.2)
 
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(1))
@@ -423,19 +435,17 @@ def one(name: str, options: list[str]) -> int:
 
 
 def every(options: list[str]) -> int:
-    """Runs all tiers: those that read the code, then tests without processes, then those with; servers beside them."""
+    """Runs all tiers: those that read the code, then tests without processes; beside them those with, and servers."""
     unknown = set(options) - {f"--{extra}" for extra in EXTRA}
     if unknown:
         sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers, --long and --slowest")
     started = time.monotonic()
     SUMMARY.unlink(missing_ok=True)
     with ExitStack() as stack:
+        integration = stack.enter_context(beside(INTEGRATION))
         servers = stack.enter_context(beside(SERVERS)) if "--servers" in options else dict
-        prepared = [stack.enter_context(preparation(module)) for module in INTEGRATION.preparations.values()]
         results = read_code(list(READERS)) | run_session(PURE)
-        for wait in prepared:
-            wait()
-        results |= run_session(INTEGRATION)
+        results |= integration()
         results |= servers()
     if "--long" in options:
         results |= run_session(LONG)

@@ -291,7 +291,7 @@ def test_the_slowest_tests_are_told(
     assert told.index("0.3 s  tests/one/test_some.py::test_1") < told.index("0.0 s  tests/one/test_some.py::test_2")
 
 
-def test_what_runs_beside_others_is_told_at_its_end(
+def test_what_runs_beside_others_is_told_behind_them_and_then_as_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     make_suite(tmp_path, monkeypatch, one="def test_1():\n    print('seen')\n    assert False\n")

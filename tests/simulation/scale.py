@@ -1,4 +1,5 @@
-"""What a large job costs its services: ``python -m tests.simulation.scale [SUBTASKS ...]``.
+"""What a large job, and a session of many, cost their services: ``python -m tests.simulation.scale [SUBTASKS ...]`` and
+``python -m tests.simulation.scale jobs [JOBS ...]``.
 
 All services are the real ones, each in a process of its own, and all their messages travel as bytes; only network,
 fleet and slots are models. Of each phase of a job's life it counts calls and bytes, and measures processor time and
@@ -153,11 +154,14 @@ class ScaleSlot(SlotProcess):
     def _received(self, message: dict[str, Any]) -> None:
         if not self.alive:
             return
-        of_job: ScaleJob = self.cluster.scale  # type: ignore[attr-defined]
+        if message["type"] == "deploy":
+            self.job_id = message["deployment"]["job_id"]
+        of_job: ScaleJob | None = self.cluster.scale.get(self.job_id)  # type: ignore[attr-defined]
+        if of_job is None:
+            super()._received(message)
+            return
         match message["type"]:
             case "deploy":
-                self.job_id = message["deployment"]["job_id"]
-                of_job.deployed += 1
                 for plain in message["deployment"]["tasks"]:
                     id_ = plain["execution_id"]
                     of_job.running[id_] = self
@@ -185,7 +189,7 @@ class ScaleJob:
     def __init__(self, sources: int, hash_edge: bool) -> None:
         self._sources, self._hash_edge = sources, hash_edge
         self.running: dict[str, ScaleSlot] = {}
-        self.deployed = self.completed = 0
+        self.completed = 0
         self._at: Counter[int] = Counter()
 
     def triggered(self, checkpoint_id: int, execution_ids: Sequence[str]) -> None:
@@ -209,76 +213,56 @@ class ScaleJob:
         self.running[execution_id].say({**said, "metrics": metrics}, state.to_bytes())
 
 
-class Scale:
-    """One job of so many subtasks, from its submission to its end.
+class _Run:
+    """What two kinds of runs share: a cluster, and how its phases are measured.
 
     Args:
-        subtasks: half of them sources.
-        partitioner: between them; ``HASH``: all are one pipelined region; ``FORWARD``: each pair is one.
+        slots: of the cluster.
     """
 
-    def __init__(self, subtasks: int, partitioner: str = "HASH") -> None:
-        self.parallelism, self._partitioner = subtasks // 2, partitioner
+    def __init__(self, slots: int) -> None:
         self.phases: dict[str, Cost] = {}
         self.world = ScaleWorld(1)
         self.cluster: Any = None
+        self._slots = slots
 
     def run(self) -> dict[str, Cost]:
         """Costs by phase."""
-        world, parallelism = self.world, self.parallelism
+        world = self.world
         gc.collect()
         gc.disable()  # a collection would look through all processes of the world
         logging.disable(logging.CRITICAL)
         try:
             with tempfile.TemporaryDirectory() as directory, simulated(world, lambda: self.cluster), _measured(world):
-                taskmanagers = -(-parallelism // SLOTS)
+                taskmanagers = -(-self._slots // SLOTS)
                 self.cluster = cluster = Cluster.__new__(Cluster)
-                self.cluster.scale = self.job = ScaleJob(parallelism, self._partitioner == "HASH")
+                self.cluster.scale = {}
                 cluster.__init__(world, Path(directory), taskmanagers, SLOTS)  # type: ignore[misc]
                 cluster.faults_go_on = False
                 cluster.disk.weather.lies = 0.0
-                self._live(taskmanagers)
+                self._until("", lambda: self._attached() == taskmanagers)
+                self._live()
         finally:
             logging.disable(logging.NOTSET)
             gc.enable()
         return self.phases
 
-    def _live(self, taskmanagers: int) -> None:
-        cluster, job, total = self.cluster, self.job, 2 * self.parallelism
-        self._until("", lambda: self._attached() == taskmanagers)
-        job_id = self._submit()
-        self._until("deploy", lambda: self._all_run(total))
-        self._wait("heartbeat", 10.0)
-        self._for_job(job_id, lambda jobmaster: jobmaster.trigger_checkpoint(m.TriggerJobCheckpoint("one")))
-        self._until("checkpoint", lambda: job.completed == total)
-        seen: list[Any] = []
-
-        async def look() -> None:
-            seen.append(await cluster.dispatcher.service.details.of(job_id, _SINK))
-
-        cluster.dispatcher.run(look)
-        self._until("look", lambda: bool(seen))
-        assert [len(vertex["subtasks"]) for vertex in seen[0]["vertices"]] == [0, self.parallelism]
-        failed = next(iter(job.running))
-        error = {"kind": "user", "error_class": "ValueError", "message": "no", "traceback": "", "recoverable": True}
-        job.running.pop(failed).ends(failed, "FAILED", error)
-        again = f"{failed.rpartition('_')[0]}_1"
-        self._until("failure", lambda: again in job.running and self._all_run(total))
-        cluster.cancel(job_id)
-        self._until("cancel", lambda: cluster.job_state(job_id) == "CANCELED" and not cluster.slot_processes)
+    def _live(self) -> None:
+        """The phases."""
+        raise NotImplementedError
 
     def _attached(self) -> int:
         drivers = self.cluster.drivers.values()
         return sum(len(driver.attached) for driver in drivers)
 
-    def _all_run(self, total: int) -> bool:
-        if len(self.job.running) < total:
+    def _all_run(self, job_id: str, total: int) -> bool:
+        if len(self.cluster.scale[job_id].running) < total:
             return False
-        [jobmaster] = self.cluster.jobmasters(self.cluster.submitted[0])
+        [jobmaster] = self.cluster.jobmasters(job_id)
         return all(execution.state.value == "RUNNING" for execution in jobmaster.core.graph.executions())
 
-    def _submit(self) -> str:
-        cluster, parallelism = self.cluster, self.parallelism
+    def _submit(self, parallelism: int, partitioner: str) -> str:
+        cluster = self.cluster
         job_id = f"{self.world.rng.getrandbits(128):032x}"
         source = SourceInfo(_SOURCE, "trickle", {"splits": []}, bounded=False)
         made = tuple(
@@ -294,25 +278,28 @@ class Scale:
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.delay": "0 s",
         }
-        edges = (JobEdge(0, _SOURCE, _SINK, _SINK, 0, self._partitioner),)
+        edges = (JobEdge(0, _SOURCE, _SINK, _SINK, 0, partitioner),)
+        cluster.scale[job_id] = ScaleJob(parallelism, partitioner == "HASH")
         cluster.submitted.append(job_id)
         cluster._send(JobGraph(job_id, "scale", made, edges, config, {_CHAIN: _CHAIN_BYTES}))
         return job_id
 
-    def _for_job(self, job_id: str, do: Callable[[Any], object]) -> None:
-        [process] = self.cluster.job_processes.of_job(job_id)
-        [jobmaster] = self.cluster.jobmasters(job_id)
+    def _ask(self, question: Callable[[], Any]) -> None:
+        """Something is asked of the Dispatcher: the phase "look"."""
+        seen: list[Any] = []
 
-        async def call() -> None:
-            do(jobmaster)
+        async def look() -> None:
+            seen.append(await question())
 
-        process.run(call)
+        self.cluster.dispatcher.run(look)
+        self._until("look", lambda: bool(seen))
+        self.seen = seen[0]
 
     def _until(self, phase: str, reached: Callable[[], bool]) -> None:
         self.world.cost = cost = Cost()
         began = self.world.now
         while not self._look(reached):
-            for _ in range(1 + 20 * self.parallelism // SLOTS):
+            for _ in range(1 + 20 * self._slots // SLOTS):
                 self.world.step()
             assert not self.world.broken, self.world.broken[:3]
             assert self.world.now < began + PATIENCE, f"{phase} does not come to its end"
@@ -327,6 +314,65 @@ class Scale:
     def _wait(self, phase: str, seconds: float) -> None:
         end = self.world.now + seconds
         self._until(phase, lambda: self.world.now >= end)
+
+
+class Scale(_Run):
+    """One job of so many subtasks, from its submission to its end.
+
+    Args:
+        subtasks: half of them sources.
+        partitioner: between them; ``HASH``: all are one pipelined region; ``FORWARD``: each pair is one.
+    """
+
+    def __init__(self, subtasks: int, partitioner: str = "HASH") -> None:
+        super().__init__(subtasks // 2)
+        self.parallelism, self._partitioner = subtasks // 2, partitioner
+
+    def _live(self) -> None:
+        cluster, total = self.cluster, 2 * self.parallelism
+        job_id = self._submit(self.parallelism, self._partitioner)
+        job = cluster.scale[job_id]
+        self._until("deploy", lambda: self._all_run(job_id, total))
+        self._wait("heartbeat", 10.0)
+        self._for_job(job_id, lambda jobmaster: jobmaster.trigger_checkpoint(m.TriggerJobCheckpoint("one")))
+        self._until("checkpoint", lambda: job.completed == total)
+        self._ask(lambda: cluster.dispatcher.service.details.of(job_id, _SINK))
+        assert [len(vertex["subtasks"]) for vertex in self.seen["vertices"]] == [0, self.parallelism]
+        failed = next(iter(job.running))
+        error = {"kind": "user", "error_class": "ValueError", "message": "no", "traceback": "", "recoverable": True}
+        job.running.pop(failed).ends(failed, "FAILED", error)
+        again = f"{failed.rpartition('_')[0]}_1"
+        self._until("failure", lambda: again in job.running and self._all_run(job_id, total))
+        cluster.cancel(job_id)
+        self._until("cancel", lambda: cluster.job_state(job_id) == "CANCELED" and not cluster.slot_processes)
+
+    def _for_job(self, job_id: str, do: Callable[[Any], object]) -> None:
+        [process] = self.cluster.job_processes.of_job(job_id)
+        [jobmaster] = self.cluster.jobmasters(job_id)
+
+        async def call() -> None:
+            do(jobmaster)
+
+        process.run(call)
+
+
+class Session(_Run):
+    """So many jobs of one slot each, beside each other, and one that comes and goes."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs + 1)
+        self._jobs = jobs
+
+    def _live(self) -> None:
+        cluster = self.cluster
+        jobs = [self._submit(1, "HASH") for _ in range(self._jobs)]
+        self._until("start", lambda: all(self._all_run(job_id, 2) for job_id in jobs))
+        self._wait("heartbeat", 10.0)
+        self._ask(cluster.dispatcher.service.details.overviews)
+        another = self._submit(1, "HASH")
+        self._until("one more", lambda: self._all_run(another, 2))
+        cluster.cancel(another)
+        self._until("one less", lambda: cluster.job_state(another) == "CANCELED")
 
 
 @contextmanager
@@ -373,31 +419,49 @@ def _measured(world: ScaleWorld) -> Iterator[None]:
 
 
 def main(sizes: Sequence[int]) -> None:
-    """Print a table."""
-    print("| subtasks | edge | phase | calls | KB | seconds: | | | blocked ms: | | | |")
-    print(
-        "| | | | | | JobMaster | ResourceManager | TaskManagers | JobMaster | ResourceManager | Dispatcher | others |"
-    )
-    print("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    """Print a table of large jobs."""
+    print("| subtasks | edge " + _COLUMNS)
+    print("|---:|---" + _LINES)
     for subtasks in sizes:
         for edge in ("HASH", "FORWARD"):
-            for phase, cost in Scale(subtasks, edge).run().items():
-                spent = cost.seconds
-                job, manager = spent["job"], spent[RESOURCEMANAGER]
-                of_taskmanagers = sum(value for name, value in spent.items() if name.startswith("tm"))
-                longest = dict(cost.longest)
-                of_services = [longest.pop(kind, (0.0, ""))[0] for kind in ("job", RESOURCEMANAGER, "dispatcher")]
-                others = max((seconds for seconds, _ in longest.values()), default=0.0)
-                blocked = " | ".join(f"{1000 * seconds:.0f}" for seconds in (*of_services, others))
-                print(
-                    f"| {subtasks} | {edge} | {phase} | {cost.calls.total()} | {cost.sent.total() / 1000:.0f} | "
-                    f"{job:.3f} | {manager:.3f} | {of_taskmanagers:.3f} | {blocked} |",
-                    flush=True,
-                )
-                for kind, (seconds, what) in cost.longest.items():
-                    if seconds > LONGEST:
-                        print(f"  {subtasks} {edge} {phase}: {kind} {1000 * seconds:.0f} ms in {what}", file=sys.stderr)
+            _print(f"{subtasks} | {edge}", Scale(subtasks, edge).run())
+
+
+def main_of_sessions(sizes: Sequence[int]) -> None:
+    """Print a table of sessions of many jobs."""
+    print("| jobs " + _COLUMNS)
+    print("|---:" + _LINES)
+    for jobs in sizes:
+        _print(str(jobs), Session(jobs).run())
+
+
+_SERVICES = ("job", RESOURCEMANAGER, "dispatcher")
+_COLUMNS = (
+    "| phase | calls | KB | s of JobMasters | ResourceManager | Dispatcher | TaskManagers | others "
+    "| ms blocked: JobMaster | ResourceManager | Dispatcher | others |"
+)
+_LINES = "|---|" + "---:|" * 11
+
+
+def _print(of: str, phases: Mapping[str, Cost]) -> None:
+    for phase, cost in phases.items():
+        spent = dict(cost.seconds)
+        services = [spent.pop(kind, 0.0) for kind in _SERVICES]
+        taskmanagers = sum(spent.pop(name) for name in list(spent) if name.startswith("tm"))
+        seconds = " | ".join(f"{value:.3f}" for value in (*services, taskmanagers, sum(spent.values())))
+        longest = dict(cost.longest)
+        of_services = [longest.pop(kind, (0.0, ""))[0] for kind in _SERVICES]
+        others = max((value for value, _ in longest.values()), default=0.0)
+        blocked = " | ".join(f"{1000 * value:.0f}" for value in (*of_services, others))
+        calls, kilobytes = cost.calls.total(), cost.sent.total() / 1000
+        print(f"| {of} | {phase} | {calls} | {kilobytes:.0f} | {seconds} | {blocked} |", flush=True)
+        for kind, (value, what) in cost.longest.items():
+            if value > LONGEST:
+                print(f"  {of} {phase}: {kind} {1000 * value:.0f} ms in {what}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main([int(argument) for argument in sys.argv[1:]] or [100, 1000, 10_000])
+    if sys.argv[1:2] == ["jobs"]:
+        main_of_sessions([int(argument) for argument in sys.argv[2:]] or [10, 100, 400])
+    else:
+        main([int(argument) for argument in sys.argv[1:]] or [100, 1000, 10_000])

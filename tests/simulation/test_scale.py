@@ -1,4 +1,4 @@
-"""What a job costs its services grows with the number of its subtasks, and no faster."""
+"""What jobs cost their services grows with the number of their subtasks, that of a session with its jobs; no faster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.simulation.scale import LONGEST, SLOTS, Cost, Scale
+from tests.simulation.scale import LONGEST, SLOTS, Cost, Scale, Session
 
 FEW, MANY = 64, 256
 _MOST = 1.5
@@ -34,6 +34,16 @@ def test_calls_and_bytes_grow_in_proportion(edge: str) -> None:
     assert many["cancel"].calls["cancel_tasks"] == taskmanagers
 
 
+def test_a_session_costs_what_its_jobs_do_and_another_job_costs_the_same_beside_many() -> None:
+    few, many = Session(6).run(), Session(36).run()
+    assert set(few) == set(many) == {"start", "heartbeat", "look", "one more", "one less"}
+    for phase in ("start", "heartbeat", "look"):
+        assert many[phase].calls.total() <= _MOST * 6 * few[phase].calls.total(), (phase, many[phase].calls)
+        assert many[phase].sent.total() <= _MOST * 6 * few[phase].sent.total(), (phase, many[phase].sent)
+    for phase in ("one more", "one less"):
+        assert _own(many[phase].calls) <= _own(few[phase].calls) + 2, (phase, few[phase].calls, many[phase].calls)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("edge", ["HASH", "FORWARD"])
@@ -50,7 +60,10 @@ def _in_proportion(few: Mapping[str, Cost], many: Mapping[str, Cost], times: int
     for phase in _PHASES:
         most = _MOST * times
         assert _own(many[phase].calls) <= most * _own(few[phase].calls), (phase, few[phase].calls, many[phase].calls)
-        assert _own(many[phase].sent) <= most * _own(few[phase].sent), (phase, few[phase].sent, many[phase].sent)
+        placed = [run[phase].sent["share_placement"] for run in (few, many)]  # of all subtasks, to each TaskManager
+        assert placed[1] <= most * times * placed[0], (phase, placed)
+        before, after = (_own(run[phase].sent) - shared for run, shared in zip((few, many), placed, strict=True))
+        assert after <= most * before, (phase, few[phase].sent, many[phase].sent)
 
 
 def _own(counted: Counter[str]) -> int:

@@ -134,9 +134,39 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $found "metrics.reporters" "prom" -}}
 {{- $_ := set $found "metrics.reporter.prom.factory.class" "prometheus" -}}
 {{- end -}}
+{{- if include "firesteel.native" . -}}
+{{- $_ := set $found "firesteel.resourcemanager.driver" "kubernetes" -}}
+{{- $_ := set $found "kubernetes.cluster-id" ($v.highAvailability.clusterId | default $full) -}}
+{{- $_ := set $found "kubernetes.namespace" $.Release.Namespace -}}
+{{- $_ := set $found "kubernetes.container.image.ref" (include "firesteel.image" .) -}}
+{{- $_ := set $found "kubernetes.container.image.pull-policy" $v.image.pullPolicy -}}
+{{- $_ := set $found "kubernetes.pod-template-file.taskmanager" "/etc/firesteel/conf/taskmanager-pod.yaml" -}}
+{{- with $v.taskManager.cpu.request -}}
+{{- $_ := set $found "kubernetes.taskmanager.cpu.amount" (include "firesteel.cores" (dict "value" . "what" "taskManager.cpu.request")) -}}
+{{- with $v.taskManager.cpu.limit -}}
+{{- $limit := include "firesteel.cores" (dict "value" . "what" "taskManager.cpu.limit") | float64 -}}
+{{- $request := include "firesteel.cores" (dict "value" $v.taskManager.cpu.request "what" "taskManager.cpu.request") | float64 -}}
+{{- $_ := set $found "kubernetes.taskmanager.cpu.limit-factor" (toString (divf $limit $request)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $given := dict -}}
 {{- include "firesteel.flatten" (dict "map" $v.config "prefix" "" "into" $given) -}}
 {{- toYaml (merge $given $found) -}}
+{{- end -}}
+
+{{/* The ResourceManager makes TaskManagers when jobs need them. */}}
+{{- define "firesteel.native" -}}
+{{- if eq .Values.taskManager.kind "Native" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Cores of a quantity of processors (2, 0.5, 500m). */}}
+{{- define "firesteel.cores" -}}
+{{- $text := toString .value -}}
+{{- if not (regexMatch "^([0-9]+(\\.[0-9]+)?|[0-9]+m)$" $text) -}}
+{{- fail (printf "%s: %q is no number of processors such as 2, 0.5 or 500m" .what $text) -}}
+{{- end -}}
+{{- if hasSuffix "m" $text -}}{{- divf (float64 (trimSuffix "m" $text)) 1000 -}}{{- else -}}{{- $text -}}{{- end -}}
 {{- end -}}
 
 {{- define "firesteel.leadersAnnounce" -}}
@@ -160,6 +190,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if and $v.rest.service.nodePort (not (has $v.rest.service.type (list "NodePort" "LoadBalancer"))) -}}
 {{- fail "rest.service.nodePort needs rest.service.type: NodePort or LoadBalancer" -}}
+{{- end -}}
+{{- if include "firesteel.native" . -}}
+{{- range $name, $unset := dict "resources" (empty $v.taskManager.resources) "args" (empty $v.taskManager.args) "stateVolume.sizeLimit" (empty $v.taskManager.stateVolume.sizeLimit) "stateVolume.medium" (empty $v.taskManager.stateVolume.medium) -}}
+{{- if not $unset -}}
+{{- fail (printf "taskManager.%s is not for taskManager.kind: Native, whose pods the ResourceManager makes: `config` says it" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.taskManager.cpu.limit (not $v.taskManager.cpu.request) -}}
+{{- fail "taskManager.cpu.limit with taskManager.kind: Native needs taskManager.cpu.request: the limit is a multiple of it" -}}
+{{- end -}}
 {{- end -}}
 {{- if and $v.ingress.enabled (not $v.ingress.hosts) -}}
 {{- fail "ingress.enabled needs ingress.hosts: the REST API answers only to names that it knows" -}}

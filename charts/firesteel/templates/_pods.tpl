@@ -38,13 +38,16 @@ metadata:
     {{- with $v.labels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
     checksum/config: {{ include "firesteel.config" $root | sha256sum }}
+    {{- if and (include "firesteel.native" $root) (ne .component "taskmanager") }}
+    checksum/taskmanager: {{ include "firesteel.nativePod" $root | sha256sum }}
+    {{- end }}
     {{- if .checksum }}
     checksum/more: {{ .checksum }}
     {{- end }}
     {{- with $v.annotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "firesteel.serviceAccountName" . }}
-  automountServiceAccountToken: {{ eq $root.Values.highAvailability.type "kubernetes" }}
+  automountServiceAccountToken: {{ or (eq $root.Values.highAvailability.type "kubernetes") (and (ne .component "taskmanager") (not (empty (include "firesteel.native" $root)))) }}
   enableServiceLinks: false
   shareProcessNamespace: true # the pod's first process takes care of those whose parents have ended
   terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
@@ -184,6 +187,35 @@ httpGet: {path: /{{ .path }}, port: rpc}
 {{- $spec := mergeOverwrite (deepCopy $theirSpec) $ours.spec (dict "containers" (prepend $others $main) "volumes" $volumes) -}}
 {{- $metadata := mergeOverwrite (deepCopy ($theirs.metadata | default dict)) $ours.metadata -}}
 {{- toYaml (dict "metadata" $metadata "spec" $spec) -}}
+{{- end -}}
+
+{{/* TaskManagers that the ResourceManager makes: what it does not say of a pod by itself, as a pod template for it. */}}
+{{- define "firesteel.nativePod" -}}
+{{- $pod := include "firesteel.pod" (dict "root" . "component" "taskmanager" "values" .Values.taskManager "stateVolume" "state"
+  "ports" (list (dict "name" "rpc" "containerPort" 6122)) "args" (list "taskmanager")
+  "resources" (include "firesteel.resources" (dict "given" (dict "requests" dict)))) | fromYaml -}}
+{{- $main := omit (first $pod.spec.containers) "image" "imagePullPolicy" "args" "ports" "resources" -}}
+{{- $_ := set $main "name" "firesteel-main-container" -}}
+{{- $env := list -}}
+{{- range $main.env -}}
+{{- if not (has .name (list "FIRESTEEL_CONF_DIR" "FIRESTEEL_GIVEN_SECRETS" "POD_IP" "FIRESTEEL_OPTION_TASKMANAGER_HOST")) -}}
+{{- $env = append $env . -}}
+{{- end -}}
+{{- end -}}
+{{- $mounts := list -}}
+{{- range $main.volumeMounts -}}
+{{- if not (has .name (list "config" "secrets" "run" "temporary" "home" "state")) -}}{{- $mounts = append $mounts . -}}{{- end -}}
+{{- end -}}
+{{- $volumes := list -}}
+{{- range $pod.spec.volumes -}}
+{{- if not (has .name (list "config" "secrets" "run" "temporary" "home")) -}}{{- $volumes = append $volumes . -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $main "env" $env -}}
+{{- $_ := set $main "volumeMounts" $mounts -}}
+{{- $_ := set $pod.spec "containers" (prepend (rest $pod.spec.containers) $main) -}}
+{{- $_ := set $pod.spec "volumes" $volumes -}}
+{{- $_ := unset $pod.metadata.annotations "checksum/config" -}}
+{{- toYaml (dict "apiVersion" "v1" "kind" "Pod" "metadata" $pod.metadata "spec" $pod.spec) -}}
 {{- end -}}
 
 {{/* A claim of a StatefulSet. */}}

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from firesteel.common import Time, Types
 from firesteel.datastream import ProcessWindowFunction, SourceFunction
 from firesteel.datastream.window import TimeWindow, TumblingEventTimeWindows
@@ -15,6 +17,7 @@ from tests.integration.embedded.programs import ANYWHERE, new_environment
 
 
 @ANYWHERE
+@pytest.mark.parametrize("place", ["embedded", pytest.param("processes", marks=pytest.mark.long)], indirect=True)
 def test_the_second_job_computes_nothing(tmp_path: Path) -> None:
     calls = str(tmp_path / "calls")
     Path(calls).touch()

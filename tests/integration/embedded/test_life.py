@@ -46,7 +46,10 @@ env.execute('division')
 """
 
 
-@pytest.mark.parametrize("how", ["kill -9", "ctrl-c", "terminate", "exception", "end"])
+@pytest.mark.parametrize(
+    "how",
+    ["kill -9", "ctrl-c", "end", *(pytest.param(one, marks=pytest.mark.long) for one in ("terminate", "exception"))],
+)
 def test_a_client_that_ends_leaves_nothing(how: str, tmp_path: Path) -> None:
     last = {"exception": FAILING, "end": "job = env.execute_async(); sys.stdin.readline()"}.get(how, "env.execute()")
     (tmp_path / "script.py").write_text(HEAD + ENDLESS + last)

@@ -44,6 +44,7 @@ env.execute("trapped")
 """
 
 
+@pytest.mark.long  # recovery/ kills all of them at each step, in every run
 def test_a_job_goes_on_whatever_of_it_dies() -> None:
     options = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 10}
     with running_cluster(options={**options, "restart-strategy.fixed-delay.delay": "100 ms"}) as cluster:

@@ -1,17 +1,23 @@
-"""Where secrets of a running cluster could leak: environments, command lines, logs, files."""
+"""Where secrets of a running cluster could leak: environments, command lines, logs, files, calls."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from firesteel.core.secret import derive, rest_token, spark_secret
+from firesteel.core.secret import derive, job_secret, rest_token, spark_secret
 from tests.files import files_below
-from tests.integration.processes.cluster import Cluster, running_cluster
+from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
+from tests.integration.processes.wire import Listener
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.timeout(400)
 CANARY = "a password among the options"
@@ -29,23 +35,41 @@ def look(_):
 
 
 env = StreamExecutionEnvironment.get_execution_environment()
-with env.from_collection([1]).map(look).execute_and_collect("look") as results:
+with env.from_collection([1]).key_by(lambda one: one).map(look).execute_and_collect("look") as results:
     for result in results:
         print("slot:", result)
 """
 
 
+@dataclass(frozen=True)
+class Looked:
+    """A cluster whose services got their secrets by variables.
+
+    Attributes:
+        seen: what a job saw in its slot.
+        listener: who heard all calls to the TaskManager; only root can be one.
+    """
+
+    cluster: Cluster
+    seen: dict[str, object]
+    listener: Listener | None
+
+
 @pytest.fixture(scope="module")
-def looked() -> Iterator[tuple[Cluster, dict[str, object]]]:
-    """A cluster whose services got their secrets by variables, and what a job saw in its slot."""
+def looked() -> Iterator[Looked]:
+    """A cluster that has run a job in two slots."""
     variables = {"FIRESTEEL_OPTION_SECURITY_SSL_INTERNAL_KEY_PASSWORD": CANARY, "GREETING": "hello"}
-    with running_cluster(variables=variables, secret_in_environment=True) as cluster:
+    (port,) = free_ports(1)
+    options = {"taskmanager.rpc.port": port, "firesteel.exchange.transport": "TCP"}
+    with ExitStack() as stack:
+        listener = stack.enter_context(Listener([port])) if os.geteuid() == 0 else None
+        cluster = stack.enter_context(running_cluster(options=options, variables=variables, secret_in_environment=True))
         program = cluster.folder / "look.py"
         program.write_text(PROGRAM)
-        done = cluster.firesteel("run", str(program))
+        done = cluster.firesteel("run", "-p", "2", str(program))
         assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
         line = next(line for line in done.stdout.splitlines() if line.startswith("slot: "))
-        yield cluster, json.loads(line.removeprefix("slot: "))
+        yield Looked(cluster, json.loads(line.removeprefix("slot: ")), listener)
 
 
 def secrets_of(cluster: Cluster) -> dict[str, str]:
@@ -58,8 +82,8 @@ def secrets_of(cluster: Cluster) -> dict[str, str]:
     return {**found, "cluster": cluster.secret, "token": rest_token(cluster.secret)}
 
 
-def test_user_code_finds_none_in_its_environment(looked: tuple[Cluster, dict[str, object]]) -> None:
-    cluster, seen = looked
+def test_user_code_finds_none_in_its_environment(looked: Looked) -> None:
+    cluster, seen = looked.cluster, looked.seen
     assert "hello" in str(seen["now"]), "the rest of the environment is there"
     for name, secret in {**secrets_of(cluster), "option": CANARY}.items():
         for when, text in seen.items():
@@ -67,8 +91,8 @@ def test_user_code_finds_none_in_its_environment(looked: tuple[Cluster, dict[str
     assert "PYTHON_WORKER_FACTORY_SECRET" not in str(seen["now"])
 
 
-def test_no_process_shows_one(looked: tuple[Cluster, dict[str, object]]) -> None:
-    cluster, _ = looked
+def test_no_process_shows_one(looked: Looked) -> None:
+    cluster = looked.cluster
     processes = cluster.processes()
     assert len(processes) >= 7, "four services, a template of JobMasters, two JVMs"
     for process in processes:
@@ -78,8 +102,8 @@ def test_no_process_shows_one(looked: tuple[Cluster, dict[str, object]]) -> None
                 assert secret not in shown, f"{name} is in the {kind} of {process.pid}: {shown[:200]}"
 
 
-def test_no_log_holds_one(looked: tuple[Cluster, dict[str, object]]) -> None:
-    cluster, _ = looked
+def test_no_log_holds_one(looked: Looked) -> None:
+    cluster = looked.cluster
     logs = [file for file in files_below(cluster.folder) if ".log" in file.name or file.suffix == ".out"]
     assert len(logs) >= 8
     for file in logs:
@@ -88,11 +112,40 @@ def test_no_log_holds_one(looked: tuple[Cluster, dict[str, object]]) -> None:
             assert secret not in text, f"{name} is in {file}"
 
 
-def test_files_with_secrets_are_private(looked: tuple[Cluster, dict[str, object]]) -> None:
-    cluster, _ = looked
+def test_files_with_secrets_are_private(looked: Looked) -> None:
+    cluster = looked.cluster
     known = [secret.encode() for secret in secrets_of(cluster).values()]
     for folder in (cluster.cluster_directory, cluster.run_root):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         for file in files_below(folder):
             if file.is_file() and any(secret in file.read_bytes() for secret in known):
                 assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+@pytest.mark.may_skip(reason="only root may listen to the loopback device")
+def test_whoever_listens_to_calls_learns_neither_the_secret_of_spark_nor_that_of_a_job(looked: Looked) -> None:
+    cluster, listener = looked.cluster, looked.listener
+    if listener is None:
+        pytest.skip("only root may listen to the loopback device")
+    driver = json.loads((cluster.cluster_directory / "driver.json").read_text())
+    # The order to start an executor and the tasks of both slots have come by.
+    wait_until(lambda: len(salts(listener)["job"]) == 1, "the salt of the job")
+    found, heard = salts(listener), listener.heard()
+    assert found["spark"] == {driver["spark_salt"]}
+    secrets = {
+        "the cluster's": cluster.secret,
+        "that of calls": derive(cluster.secret, "rpc"),
+        "Spark's": spark_secret(cluster.secret, driver["spark_salt"]),
+        "the job's": job_secret(cluster.secret, found["job"].pop()),
+        "that of the driver's gateway": driver["gateway_secret"],
+    }
+    for whose, secret in secrets.items():
+        assert secret.encode() not in heard, whose
+
+
+def salts(listener: Listener) -> dict[str, set[str]]:
+    """Salts in what was heard."""
+    heard = listener.heard()
+    found = {"spark": re.findall(rb'"spark_salt":"([0-9a-f]{64})"', heard)}
+    found["job"] = re.findall(rb'"salt":"([0-9a-f]{64})"', heard)
+    return {kind: {salt.decode() for salt in several} for kind, several in found.items()}

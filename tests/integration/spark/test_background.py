@@ -178,6 +178,7 @@ raise SystemExit(archive_maker.main(["embedded", "--eager", "--java-home", {str(
     assert archive.has_failed()
 
 
+@pytest.mark.long  # each run of all tiers makes an archive so
 @pytest.mark.timeout(600)
 def test_after_the_first_run_of_a_program_there_is_an_archive_and_no_process(
     java: Java, archive: Archive, cache: Path, monkeypatch: pytest.MonkeyPatch

@@ -215,6 +215,7 @@ def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
         fleet.stop()
 
 
+@pytest.mark.long  # processes/test_coordinators.py and the simulation
 def test_slots_go_on_when_the_driver_stood_still_for_longer_than_the_timeout(
     managers: TaskManagers, directory: Path
 ) -> None:

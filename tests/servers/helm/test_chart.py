@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ import yaml
 
 from firesteel.config import Settings
 from firesteel.config.options import ALL_OPTIONS
+from firesteel.kubernetes.pods import PodMaker, PodPlan
 from tests.servers.helm.chart import CASES, CHART, ROOT, golden, names, objects, rendered, template
 from tests.servers.helm.schema import problems
 from tools import helm_values
 
 pytestmark = pytest.mark.may_skip(reason="a machine without npm, which Helm comes with")
+_RULES = re.compile(r"(rules:\n(?:  - .*\n)+)")
 OPERATORS = "monitoring.coreos.com/v1"
 """Of the Prometheus operator: no part of Kubernetes."""
 
@@ -84,7 +87,8 @@ def test_pods_may_do_little(programs: Path, name: str) -> None:
     found = list(pods(objects(rendered(programs, name))))
     for who, spec in found:
         assert spec["securityContext"]["runAsNonRoot"], who
-        asks = who.endswith("-operator") or (name == "available" and not who.endswith("test"))
+        may_ask = name == "available" or (name == "native" and not who.endswith("taskmanager"))
+        asks = who.endswith("-operator") or (may_ask and not who.endswith("test"))
         assert spec["automountServiceAccountToken"] is asks, who
         (main, *_) = spec["containers"]
         context = main["securityContext"]
@@ -140,6 +144,57 @@ def test_the_least_rights(programs: Path) -> None:
     }
     tokens = {who for who, spec in pods(found) if spec["automountServiceAccountToken"]}
     assert {who.rpartition("-")[2] for who in tokens} == {"dispatcher", "resourcemanager", "jobmaster", "taskmanager"}
+    roles = [one for one in objects(rendered(programs, "native")) if one["kind"] == "Role"]
+    assert [one["metadata"]["name"] for one in roles] == ["demo-firesteel-jobmanager"]
+    documented = yaml.safe_load(_RULES.findall((ROOT / "docs" / "kubernetes-native.md").read_text())[0])["rules"]
+    told = {what: set(rule["verbs"]) for rule in documented for what in rule["resources"]}
+    rules = {what: set(rule["verbs"]) for rule in roles[0]["rules"] for what in rule["resources"]}
+    # Nobody but a native session removes its own Deployment.
+    assert rules == {**told, "deployments": told["deployments"] - {"delete"}}
+
+
+def test_taskmanagers_on_demand_are_pods_of_the_chart(programs: Path, tmp_path: Path) -> None:
+    """What the ResourceManager makes of the template has what values say, and nothing twice."""
+    found = objects(rendered(programs, "native"))
+    assert not [one for one in found if one["kind"] in ("Deployment", "PodDisruptionBudget")]
+    (files,) = (one["data"] for one in found if "config.yaml" in one.get("data", {}))
+    template_file = tmp_path / "pod.yaml"
+    template_file.write_text(files["taskmanager-pod.yaml"])
+    given = {key: str(value) for key, value in yaml.safe_load(files["config.yaml"]).items()}
+    assert given["firesteel.resourcemanager.driver"] == "kubernetes"
+    given["kubernetes.pod-template-file.taskmanager"] = str(template_file)
+    plan = PodPlan("demo-firesteel-taskmanager-a", "taskmanager", {"app": "demo-firesteel"}, "firesteel-taskmanager",
+                   (), 1 << 30, 2.0, "demo-firesteel-taskmanager", ports={"rpc": 6122})  # fmt: skip
+    pod = PodMaker(Settings(given), "taskmanager").make(plan)
+    assert problems(pod) == []
+    (container,) = pod["spec"]["containers"]
+    paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert len(set(paths)) == len(paths)
+    assert {"/scratch", "/etc/firesteel/s3", "/tmp"} <= set(paths)
+    names_of = [volume["name"] for volume in pod["spec"]["volumes"]]
+    assert len(set(names_of)) == len(names_of)
+    assert {mount["name"] for mount in container["volumeMounts"]} <= set(names_of)
+    variables = [one["name"] for one in container["env"]]
+    assert len(set(variables)) == len(variables)
+    assert "TZ" in variables
+    assert container["image"] == "registry.example/firesteel:0.1.0"
+    assert container["resources"]["limits"]["cpu"] == "2000m"
+    assert container["resources"]["requests"]["cpu"] == "500m"
+    assert container["readinessProbe"]["httpGet"]["port"] == "rpc"
+    assert pod["spec"]["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert pod["spec"]["priorityClassName"] == "streams"
+    assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "taskmanager"
+
+
+def test_a_change_of_taskmanagers_on_demand_is_one_of_the_resourcemanager(programs: Path) -> None:
+    """They come from it: it has to see what is new of them."""
+    told = set()
+    for value in ("[]", '[{"key": "spot", "operator": "Exists"}]'):
+        text = template(programs, f'taskManager={{"kind": "Native", "tolerations": {value}}}').stdout
+        (one,) = (one for one in objects(text) if one["metadata"]["name"] == "demo-firesteel-resourcemanager"
+                  and one["kind"] == "StatefulSet")  # fmt: skip
+        told.add(json.dumps(one["spec"]["template"]["metadata"]["annotations"]))
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(
@@ -155,6 +210,12 @@ def test_the_least_rights(programs: Path) -> None:
         ('taskManager={"stateVolume": {"persistent": true}}', "taskManager.kind: StatefulSet"),
         ('monitoring={"prometheus": false, "podMonitor": {"enabled": true}}', "monitoring.prometheus"),
         ('jobMaster={"memory": "1Gi"}', "/jobMaster/memory"),
+        (
+            'taskManager={"kind": "Native", "args": ["-D", "a=b"]}',
+            "taskManager.args is not for taskManager.kind: Native",
+        ),
+        ('taskManager={"kind": "Native", "cpu": {"limit": 2}}', "needs taskManager.cpu.request"),
+        ('taskManager={"kind": "Native", "cpu": {"request": "1e3"}}', "is no number of processors"),
     ],
 )
 def test_bad_values_are_refused(programs: Path, values: str, said: str) -> None:

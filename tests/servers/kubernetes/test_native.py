@@ -30,7 +30,8 @@ CORE = "/api/v1/namespaces/default"
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update", "delete"]},
-    {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "delete"]},
+    {"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["get"]},
 ]
 """What docs/kubernetes-native.md says that the JobManager's account needs."""
 _names = (f"native-{number}" for number in itertools.count())

@@ -278,7 +278,7 @@ class _Control(ControlPlane):
             f"--kubelet-client-key={self._keys}/kubelet-client.key", "--kubelet-preferred-address-types=InternalIP",
             "--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5",
         ]  # fmt: skip
-        found[CONTROLLERS] += ["--node-monitor-period=1s", "--node-monitor-grace-period=10s"]
+        found[CONTROLLERS] += ["--node-monitor-period=1s", "--node-monitor-grace-period=20s"]
         return found
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from tests.servers.nodes.release import Release, until
+from tests.servers.nodes.deployed import Deployed, until
 from tests.servers.nodes.store import BUCKET, Store
 
 KEYS = 16
@@ -43,6 +45,22 @@ env.execute("counting")
 """
 
 
+@contextmanager
+def counting(release: Deployed, store: Store) -> Iterator[Counting]:
+    """The job, whose results are right at the end of the block."""
+    found: list[Counting] = []
+    try:
+        found.append(Counting(release, store))
+        yield found[0]
+        found[0].goes_on()
+        print(f"{found[0].stop()} records, each once")
+    except BaseException:
+        print(release.state())
+        for one in found:
+            one.cancel()
+        raise
+
+
 class Counting:
     """The job, which was submitted with a parallelism.
 
@@ -50,7 +68,7 @@ class Counting:
         job: its id.
     """
 
-    def __init__(self, release: Release, store: Store, parallelism: int = 2) -> None:
+    def __init__(self, release: Deployed, store: Store, parallelism: int = 2) -> None:
         self.release, self._store = release, store
         self._out = f"counting-{secrets.token_hex(4)}"
         file = release.folder / "counting.py"
@@ -104,6 +122,11 @@ class Counting:
     def why(self) -> str:
         """The job's exceptions."""
         return str(self.release.ask(f"/jobs/{self.job}/exceptions"))[:4000]
+
+    def cancel(self) -> None:
+        """Of one that has failed its test: others need its slots."""
+        with suppress(OSError, AssertionError):
+            self.release.rest("PATCH", f"/jobs/{self.job}")
 
     def stop(self) -> int:
         """Stop it with a savepoint, and check that each number is there once and was counted once by its state; returns

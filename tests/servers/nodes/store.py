@@ -10,7 +10,7 @@ from minio import Minio
 from minio.error import S3Error
 
 from tests.servers.nodes.cluster import KubernetesCluster
-from tests.servers.nodes.release import until
+from tests.servers.nodes.deployed import until
 
 MINIO = "docker.io/firesteel-test/minio:1"
 BUCKET = "firesteel"
@@ -25,6 +25,7 @@ kind: Pod
 metadata: {name: minio, namespace: storage, labels: {app: minio}}
 spec:
   nodeSelector: {kubernetes.io/hostname: node-1}
+  tolerations: [{operator: Exists}] # a machine that is busy may have no Ready node for a while
   containers:
     - name: minio
       image: docker.io/firesteel-test/minio:1

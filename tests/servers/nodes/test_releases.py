@@ -16,8 +16,9 @@ from tests.servers.conftest import tell
 from tests.servers.kubernetes.server import API_SERVER, ETCD
 from tests.servers.nodes.cluster import KubernetesCluster
 from tests.servers.nodes.conftest import IMAGE, TAGS
-from tests.servers.nodes.counting import Counting
-from tests.servers.nodes.release import COMPONENTS, Release, until
+from tests.servers.nodes.counting import Counting, counting
+from tests.servers.nodes.deployed import until
+from tests.servers.nodes.release import COMPONENTS, Release
 from tests.servers.nodes.store import BUCKET, Store
 
 pytestmark = [
@@ -78,14 +79,8 @@ def release(
 @pytest.fixture
 def job(release: Release, store: Store) -> Iterator[Counting]:
     """It runs; what it has written is right in the end."""
-    found = Counting(release, store)
-    try:
+    with counting(release, store) as found:
         yield found
-    except BaseException:
-        print(release.state())
-        raise
-    found.goes_on()
-    print(f"{found.stop()} records, each once")
 
 
 def test_the_cluster_works(release: Release) -> None:
@@ -210,34 +205,67 @@ def test_nothing_is_left(cluster: KubernetesCluster, store: Store, helm: Path, t
     until(lambda: not left(), "nothing of it is left")
 
 
-def test_leaders_die_where_others_stand_by(
-    cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.fixture(scope="module")
+def pairs(
+    cluster: KubernetesCluster, store: Store, helm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Release]:
     """High availability on Kubernetes: two pods of each kind, without a volume."""
     twice = {"cpu": SMALL, "replicas": 2}
     available = {"highAvailability": {"type": "kubernetes", "storageDir": f"s3://{BUCKET}/ha"}}
     coordinators = {"dispatcher": twice, "resourceManager": twice, "jobMaster": twice}
-    made = Release(cluster, helm, tmp_path, values(**available, **coordinators), name="pairs")
+    made = Release(cluster, helm, tmp_path_factory.mktemp("pairs"), values(**available, **coordinators), name="pairs")
     store.credentials(made.name)
     made.install()
     try:
         made.wait_slots(2)
-        job = Counting(made, store)
-        assert {made.rest("GET", "/overview")[0] for _ in range(20)} == {200}, "those that stand by hand on"
-        for component in COMPONENTS:
-            leader = made.leader(component)
-            began = time.monotonic()
-            made.kubectl("delete", "pod", leader, timeout=120)
-            tell(request, f"{component}, leader's pod deleted to records flowing: {job.flows_after(began):.1f} s")
-            made.wait_ready(component, 2)
-            job.goes_on()
-        job.stop()
-        account = f"system:serviceaccount:{made.name}:{made.full}-taskmanager"
-        for verb, what, answer in (("get", "leases", "yes"), ("update", "leases", "no"), ("get", "secrets", "no")):
-            asked = made.kubectl("auth", "can-i", verb, what, "--as", account, check=False)
-            assert asked.stdout.strip() == answer, (verb, what)
-    except BaseException:
-        print(made.state())
-        raise
+        yield made
     finally:
         made.helm("uninstall", made.name, "--wait", check=False)
+
+
+@pytest.fixture
+def job_of_pairs(pairs: Release, store: Store) -> Iterator[Counting]:
+    """As ``job``."""
+    with counting(pairs, store) as found:
+        yield found
+
+
+def test_leaders_die_where_others_stand_by(
+    pairs: Release, job_of_pairs: Counting, request: pytest.FixtureRequest
+) -> None:
+    assert {pairs.rest("GET", "/overview")[0] for _ in range(20)} == {200}, "those that stand by hand on"
+    for component in COMPONENTS:
+        leader = pairs.leader(component)
+        began = time.monotonic()
+        pairs.kubectl("delete", "pod", leader, timeout=120)
+        flows = job_of_pairs.flows_after(began)
+        tell(request, f"{component}, leader's pod deleted to records flowing: {flows:.1f} s")
+        pairs.wait_ready(component, 2)
+        job_of_pairs.goes_on()
+
+
+def test_leaders_lose_the_api_server_for_a_minute(
+    pairs: Release, job_of_pairs: Counting, request: pytest.FixtureRequest
+) -> None:
+    """They end before others could lead, and their containers start again; TaskManagers stay, with their slots."""
+    before = {one["metadata"]["uid"]: pairs.restarts(one["metadata"]["name"]) for one in pairs.pods("taskmanager")}
+    led = {component: pairs.leader(component) for component in COMPONENTS[:3]}
+    restarts = {component: pairs.restarts(pod) for component, pod in led.items()}
+    with pairs.cluster.control.stopped(API_SERVER, ETCD):
+        time.sleep(60)
+    began = time.monotonic()
+    tell(request, f"API server back after 60 s to records flowing: {job_of_pairs.flows_after(began):.1f} s")
+    for component in COMPONENTS:
+        pairs.wait_ready(component, 2)
+    job_of_pairs.goes_on()
+    for component, pod in led.items():
+        assert pairs.restarts(pod) > restarts[component], f"the {component} led without its lease"
+    after = {one["metadata"]["uid"]: pairs.restarts(one["metadata"]["name"]) for one in pairs.pods("taskmanager")}
+    assert after == before
+
+
+def test_accounts_may_do_what_they_need_and_no_more(pairs: Release) -> None:
+    account = f"system:serviceaccount:{pairs.name}:{pairs.full}-taskmanager"
+    for verb, what, answer in (("get", "leases", "yes"), ("update", "leases", "no"), ("get", "secrets", "no")):
+        asked = pairs.kubectl("auth", "can-i", verb, what, "--as", account, check=False)
+        assert asked.stdout.strip() == answer, (verb, what)

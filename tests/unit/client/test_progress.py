@@ -39,14 +39,23 @@ def test_records_slots_and_time_stand_in_the_line() -> None:
     assert progress.line("job", 3723.9) == "job: RUNNING  records in 12,000 out 800  slots 2/3  1:02:03"
 
 
+def test_what_a_job_waits_for_stands_in_the_line() -> None:
+    details = {"state": "CREATED", "vertices": [], "firesteel-waiting-for": "2 more slots are needed."}
+    assert Progress.of(details, graph()).line("job", 5).endswith("slots 0/3  0:00:05  waits: 2 more slots are needed.")
+
+
 def test_a_job_of_which_little_is_known_yet() -> None:
     assert Progress.of({"state": "CREATED", "vertices": []}, graph()) == Progress("CREATED", 0, 0, 0, 3)
 
 
 def test_plain_lines_come_with_changes_and_seldom_else() -> None:
     occasion = Occasion()
-    states = [("CREATED", 0.0), ("CREATED", 1.0), ("RUNNING", 2.0), ("RUNNING", 2.0 + PLAIN_SECONDS), ("RUNNING", 33.0)]
-    assert [occasion.is_due(state, at) for state, at in states] == [True, False, True, True, False]
+    states = [
+        ("CREATED", "", 0.0), ("CREATED", "", 1.0), ("CREATED", "slots", 1.5), ("CREATED", "slots", 1.6),
+        ("RUNNING", "", 2.0), ("RUNNING", "", 2.0 + PLAIN_SECONDS), ("RUNNING", "", 33.0),
+    ]  # fmt: skip
+    due = [occasion.is_due(Progress(state, 0, 0, 0, 3, reason), at) for state, reason, at in states]
+    assert due == [True, False, True, False, True, True, False]
 
 
 def job(name: str, state: str, start: int) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from firesteel.checkpoint.store import StoredCheckpoint
-from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
+from firesteel.core.errors import CheckpointStorageError, FencedError
 from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import Change, ChangedError, MemoryCells, Put, UnsureError
-from firesteel.ha.jobs import StoredEnd
+from firesteel.ha.jobs import JobsUnreadableError, StoredEnd
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.services import DISPATCHER, Leadership, of_job
 from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
@@ -208,7 +208,7 @@ def test_what_can_not_be_read_for_now_is_not_set_aside(tmp_path: Path) -> None:
     path = tmp_path / name
     path.rename(tmp_path / "moved")
     path.mkdir()  # reading gives an error that is not "missing"
-    with pytest.raises(ConfigurationError, match="Nothing was set aside"):
+    with pytest.raises(JobsUnreadableError, match="Nothing was set aside"):
         store.open()
     path.rmdir()
     (tmp_path / "moved").rename(path)

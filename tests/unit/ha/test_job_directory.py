@@ -21,7 +21,7 @@ from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, decode, encode
 from firesteel.ha.job_directory import DirectoryJobStore
-from firesteel.ha.jobs import Contents, StoredEnd, StoredJob
+from firesteel.ha.jobs import Contents, JobsUnreadableError, StoredEnd, StoredJob
 from tests.unit.ha.power_disk import PowerCut, PowerDisk
 
 BLOB = b"chain" * 100
@@ -191,7 +191,7 @@ def test_what_can_not_be_read_for_now_is_not_set_aside(
     with monkeypatch.context() as broken:
         for where in (io, builtins):
             broken.setattr(where, "open", failing)
-        with pytest.raises(ConfigurationError, match=f"can't read .*{unreadable} for now: Input/output error"):
+        with pytest.raises(JobsUnreadableError, match=f"can't read .*{unreadable} for now: Input/output error"):
             content(folder)
     assert names(content(folder)) == ([A], [B])
     assert not (folder / "set-aside").exists()

@@ -285,6 +285,14 @@ def test_lost_taskmanager() -> None:
     d.did(d.core.taskmanager_lost("right", "again"))
 
 
+def test_a_slot_that_cannot_come_because_of_the_job_itself_fails_it_at_once() -> None:
+    d = Driver(two_by_two())
+    d.start()
+    d.did(d.core.fail_slot("tm", "unknown", "pip: no such package", in_vain=True))
+    assert d.core.state.name == "FAILED"
+    assert "pip: no such package" in seen(d.core)["failure"]["message"]
+
+
 def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_last() -> None:
     d = Driver(two_by_two())
     d.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.kubernetes.api import ApiError
 from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
+from firesteel_dispatcher import standalone_job
 from tests.kubernetes_stand_in import StandIn
 
 CORE, APPS, BATCH = (f"{group}/namespaces/streams" for group in ("/api/v1", "/apis/apps/v1", "/apis/batch/v1"))
@@ -89,6 +91,10 @@ def test_an_application_is_a_job(tmp_path: Path) -> None:
     assert "livenessProbe" not in container, "one that waits for its turn would be killed"
     assert "jobmanager.rpc.address" not in json.loads(files(server)["config.yaml"])
     assert made.kind() == "Job"
+    (_, ends) = spec["podFailurePolicy"]["rules"]
+    goes_on = ends["onExitCodes"]["values"]
+    assert ends["onExitCodes"]["operator"] == "NotIn"
+    assert goes_on == [0, standalone_job.EXIT_GIVEN_UP, 128 + signal.SIGKILL, standalone_job.EXIT_TERMINATED]
 
 
 def test_where_the_rest_api_is(tmp_path: Path) -> None:

@@ -96,3 +96,8 @@ def report(core: ResourceManagerCore, *statuses: SlotStatus, name: str = "tm", n
     out = core.slot_report(name, statuses, core.table.revision, now, 0)
     core.validate()
     return out
+
+
+def deeds(out: list[i.Instruction]) -> list[i.Instruction]:
+    """All but what jobs hear of why they wait."""
+    return [instruction for instruction in out if not isinstance(instruction, i.NotifyWaiting)]

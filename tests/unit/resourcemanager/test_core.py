@@ -10,7 +10,7 @@ from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.registry import FIRST_SETBACK, FormerJobMasterError, UnknownJobError
 from firesteel_resourcemanager.slot_life import ENDED_GRACE, GOODBYE_GRACE, LEFTOVER_GRACE
 from firesteel_resourcemanager.slot_table import SlotState
-from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
+from tests.unit.resourcemanager.cores import add_job, add_taskmanager, deeds, free, grant, make, report, requests
 
 
 def test_slots_come_all_at_once_and_are_launched_when_granted() -> None:
@@ -39,7 +39,7 @@ def test_the_first_that_waits_holds_back_smaller_ones_but_not_for_ever() -> None
     grant(core, add_job(core, "runs for ever", 1))
     assert add_job(core, "big", 2, now=1.0) == []
     assert add_job(core, "small", 1, now=2.0) == []
-    assert core.tick(150.9) == []
+    assert deeds(core.tick(150.9)) == []
     (request,) = requests(core.tick(151.0))  # half of slot.request.timeout: "small" has as much time left itself
     assert request.job_id == "small"
 
@@ -66,7 +66,7 @@ def test_a_job_that_was_too_big_is_served_when_the_taskmanager_grows() -> None:
 def test_without_taskmanagers_a_job_waits_and_is_told_in_the_end() -> None:
     core = make()
     assert add_job(core, "j", 1) == []
-    assert core.tick(299.0) == []
+    assert deeds(core.tick(299.0)) == []
     (notice,) = core.tick(300.0)
     assert isinstance(notice, i.NotifyNoResources)
     assert "No TaskManager" in notice.message
@@ -78,7 +78,7 @@ def test_time_as_a_standby_does_not_count() -> None:
     core.start(1000.0)
     core.fleet_started(None, 1000.0)
     assert add_job(core, "j", 1, now=1000.0) == [], "TaskManagers are about to register"
-    assert core.tick(1299.0) == []
+    assert deeds(core.tick(1299.0)) == []
     (told,) = core.tick(1300.0)
     assert isinstance(told, i.NotifyNoResources)
 

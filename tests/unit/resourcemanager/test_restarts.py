@@ -10,7 +10,7 @@ from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.slot_life import LEARNT_PATIENCE, MOST_LAUNCHES
 from firesteel_resourcemanager.slot_table import SlotState
-from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
+from tests.unit.resourcemanager.cores import add_job, add_taskmanager, deeds, free, grant, make, report, requests
 
 
 def active(index: int, allocation: str, job: str = "j", pid: int = 7, epoch: int = 0) -> SlotStatus:
@@ -37,7 +37,7 @@ def test_slots_of_a_job_that_does_not_register_again_are_kept_for_the_job_timeou
     core = make(job_timeout=100.0)
     add_taskmanager(core, 2, "tm", active(0, "x"), now=10.0)
     assert add_job(core, "other", 2, now=11.0) == []
-    assert core.tick(109.9) == []
+    assert deeds(core.tick(109.9)) == []
     (out,) = core.tick(110.0)
     assert isinstance(out, i.FreeSlot)
     assert out.allocation_id == "x"
@@ -350,7 +350,7 @@ def test_a_misplaced_slot_is_launched_again_a_few_times() -> None:
         assert report(core, SlotStatus(0, "ALLOCATED", slot, "j", None), now=now) == [i.LaunchSlot("tm", slot, "5")]
     core.slot_ended(slot, SlotOutcome.MISPLACED, "on 4", now)
     core.tick(now + 10.0)
-    failed, freed = report(core, SlotStatus(0, "ALLOCATED", slot, "j", None), now=now + 10.0)
+    failed, freed = deeds(report(core, SlotStatus(0, "ALLOCATED", slot, "j", None), now=now + 10.0))
     assert isinstance(failed, i.FailSlot)
     assert f"{MOST_LAUNCHES} launches" in failed.cause
     assert isinstance(freed, i.FreeSlot)

@@ -12,7 +12,7 @@ from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import WorkerSettings
 from firesteel_resourcemanager.workers import STOP_AGAIN
-from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, requests
+from tests.unit.resourcemanager.cores import add_job, add_taskmanager, deeds, free, grant, make, requests
 
 TWO_SLOTS = WorkerSettings(slots=2, idle_timeout=30.0, registration_timeout=300.0)
 
@@ -180,7 +180,7 @@ def test_a_job_waits_for_taskmanagers_during_the_start_up_time_only() -> None:
     core = make(start_up_time=20.0, empty_start_up_time=20.0)
     add_taskmanager(core, 1)
     assert add_job(core, "j", 2) == []
-    assert core.tick(19.0) == []
+    assert deeds(core.tick(19.0)) == []
     (out,) = core.tick(20.0)
     assert isinstance(out, i.NotifyNoResources)
     (out,) = add_job(core, "k", 3, now=30.0)
@@ -204,6 +204,29 @@ def test_jobs_that_wait_hear_why_workers_do_not_run() -> None:
     core.workers_wait({waiting: "Unschedulable"}, 5.0)
     out = add_taskmanager(core, 2, waiting)
     assert reasons(out) == [(address, "")], "its slots are on their way"
+    core.validate()
+
+
+def test_a_job_hears_in_a_moment_that_the_cluster_has_too_few_slots() -> None:
+    core = make(start_up_time=300.0, empty_start_up_time=300.0)
+    add_taskmanager(core, 1)
+    add_job(core, "j", 2)
+    address = core.job("j").address
+    assert reasons(core.tick(4.9)) == []
+    (told,) = reasons(core.tick(5.0))
+    assert told[0] == address
+    assert told[1].startswith("The cluster has 1 slots in all, and 2 are needed. Start more TaskManagers, ")
+    assert reasons(core.tick(6.0)) == [], "once"
+    assert reasons(add_taskmanager(core, 1, "second", now=7.0)) == [(address, "")]
+
+
+def test_a_job_hears_that_others_hold_the_slots() -> None:
+    core = make()
+    add_taskmanager(core, 3)
+    add_job(core, "first", 2)
+    add_job(core, "j", 2)
+    assert reasons(core.tick(5.0)) == [(core.job("j").address, "2 more slots are needed, and 1 of 3 are free.")]
+    assert reasons(core.jobmaster_gone("first", "it ended", 6.0)) == []
     core.validate()
 
 

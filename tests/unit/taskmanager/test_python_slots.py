@@ -61,6 +61,7 @@ def test_an_environment_that_can_not_be_made_fails_the_slot() -> None:
     assert [type(one) for one in out] == [ReportSlotFailed, CancelLaunch, SlotFreed, ForgetJob]
     assert isinstance(out[0], ReportSlotFailed)
     assert out[0].cause == "pip: no such package\nlast line"
+    assert out[0].in_vain
     (slot,) = list(core.slots)[:1]
     assert slot.state is SlotState.FREE
     assert core.environment_failed("alloc", "again", 1.0) == []

@@ -1,12 +1,14 @@
 """``python -m firesteel_dispatcher.jobmanager``: the JobManager of a session cluster, as a container has it.
 
 It runs Dispatcher, ResourceManager and JobMaster host as processes of their own, and starts those again that die. A
-signal ends it: the next one goes on with the jobs.
+signal ends it: the next one goes on with the jobs. When the cluster is shut down over REST, all services have ended and
+the Deployment that the cluster has on Kubernetes goes, which would start them again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import signal
 import sys
@@ -14,15 +16,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from firesteel.config import Settings, options
 from firesteel.config.load import CONFIG_FILE, load_settings
-from firesteel.core.errors import ConfigurationError
+from firesteel.core.errors import ConfigurationError, RunDirectoryError
+from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
 from firesteel.service.logs import setup_logging
+from firesteel.service.process import cluster_directory
 from firesteel.service.supervisor import OVER, SERVICES, STOPPED, Supervisor, service_command
 
 logger = logging.getLogger(__name__)
+EXIT_OVER: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_WRONG: Final = 2
 EXIT_TERMINATED: Final = 143
+_STATUS: Final = "jobmanager.json"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,17 +43,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(argv)
     folder = parsed.config_dir.absolute()
     try:
-        load_settings(config_file=folder / CONFIG_FILE, definitions=parsed.definitions).check()
-    except ConfigurationError as error:
+        settings = load_settings(config_file=folder / CONFIG_FILE, definitions=parsed.definitions)
+        settings.check()
+        status_file = cluster_directory(settings, folder) / _STATUS
+        status_file.unlink(missing_ok=True)  # of the container before, in the same pod
+    except (ConfigurationError, RunDirectoryError, OSError) as error:
         print(f"firesteel-jobmanager: {error}", file=sys.stderr, flush=True)
         return EXIT_WRONG
     setup_logging()
-    commands = {name: service_command(name, folder, parsed.definitions) for name in SERVICES}
-    reason = Supervisor(commands, {}, lambda: False).run()
-    if reason in (OVER, STOPPED):
+    definitions = [*parsed.definitions, f"{options.APPLICATION_STATUS_FILE.key}={status_file}"]
+    commands = {name: service_command(name, folder, definitions) for name in SERVICES}
+    reason = Supervisor(commands, {}, lambda: _is_over(status_file)).run()
+    if reason == OVER:
+        return _remove(settings)
+    if reason == STOPPED:
         return EXIT_TERMINATED
     print(f"firesteel-jobmanager: gives up: {reason}", file=sys.stderr, flush=True)
     return EXIT_FAILED
+
+
+def _is_over(status_file: Path) -> bool:
+    try:
+        return bool(json.loads(status_file.read_text()).get("over"))
+    except (OSError, ValueError):
+        return False
+
+
+def _remove(settings: Settings) -> int:
+    """The cluster is shut down: what would start it again goes, and takes this pod along."""
+    try:
+        cluster = KubernetesCluster(settings)
+        try:
+            cluster.delete()
+        finally:
+            cluster.api.close()
+    except (ConfigurationError, KubernetesClusterError) as error:
+        print(
+            f"firesteel-jobmanager: the cluster is shut down, but its Deployment will start it again, since it can't "
+            f"be removed: {error}",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        return EXIT_FAILED
+    print(f"firesteel-jobmanager: the cluster is shut down; Deployment {cluster.name} is removed", flush=True)
+    return EXIT_OVER
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 NAME: Final = "standalone-job"
 EXIT_FAILED: Final = 1
 EXIT_WRONG: Final = 2
+EXIT_GIVEN_UP: Final = 75
+"""Services do not stay up: nothing is said about the program, which another start goes on with (EX_TEMPFAIL)."""
 EXIT_TERMINATED: Final = 143
 _PYTHON: Final = {
     "python_files": options.PYTHON_FILES,
@@ -262,7 +264,7 @@ def _run(
     if reason == STOPPED:
         logger.info("stopped by a signal; the next start goes on with the application")
         return EXIT_TERMINATED
-    code = EXIT_WRONG if reason.endswith(REFUSED) else EXIT_FAILED
+    code = EXIT_WRONG if reason.endswith(REFUSED) else EXIT_GIVEN_UP
     return _refuse(f"gives up: {reason}; see the logs of the services", code)
 
 

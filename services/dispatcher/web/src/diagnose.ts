@@ -31,8 +31,9 @@ export function readers(job: JobDetails): Map<string, string[]> {
 /** What somebody who asks "why is it slow" should look at first, the worst first. */
 export function diagnose(job: JobDetails): Finding[] {
   if (job.state === "FAILED") return [{ kind: "bad", text: "The job has failed: see Exceptions." }];
-  if (job.state !== "RUNNING") return [];
   const findings: Finding[] = [];
+  if (job["firesteel-waiting-for"]) findings.push({ kind: "warn", text: `The job waits for slots: ${job["firesteel-waiting-for"]}` });
+  if (job.state !== "RUNNING") return findings;
   const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
   const after = readers(job);
   const waiting = job.vertices.filter((vertex) => (vertex.tasks.RUNNING ?? 0) + (vertex.tasks.FINISHED ?? 0) < vertex.parallelism);

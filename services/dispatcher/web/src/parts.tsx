@@ -1,6 +1,6 @@
 // Small pieces that many pages use.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { ApiError, Polled } from "./api";
 import { bytes, count, DASH, exact, isNumber, percent, shortTime, time } from "./format";
 import { href } from "./router";
@@ -133,7 +133,7 @@ export function Copy({ text, label }: { text: string; label?: string }) {
 /** A dialog in front of everything; Escape closes it. */
 export function Dialog({ title, close, children, name }: { title: string; close: () => void; children: ComponentChildren; name: string }) {
   const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {  // at once: a key that is pressed before the next paint is the dialog's already
     box.current?.showModal();
   }, []);
   return (

@@ -109,6 +109,12 @@ test("a job that nothing holds up says so", () => {
   assert.equal(diagnose(job([vertex("source", { busy: one(100), backPressured: one(0) })], {}))[0]!.kind, "good");
 });
 
+test("a job that waits for slots says for which", () => {
+  const waits = { ...job([], {}), state: "CREATED", "firesteel-waiting-for": "2 more slots are needed." };
+  assert.deepEqual(diagnose(waits), [{ kind: "warn", text: "The job waits for slots: 2 more slots are needed." }]);
+  assert.deepEqual(diagnose({ ...waits, "firesteel-waiting-for": undefined }), []);
+});
+
 test("event time that is behind is told, unless there is none", () => {
   const kinds = (value: number) => diagnose(job([vertex("v", { watermark: one(value) })], {})).map(({ kind }) => kind);
   assert.deepEqual(kinds(1_000_000 - 120_000), ["warn"]);

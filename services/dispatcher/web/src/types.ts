@@ -56,6 +56,7 @@ export interface JobDetails {
   vertices: Vertex[];
   plan: { nodes: PlanNode[] };
   "firesteel-progress"?: string;
+  "firesteel-waiting-for"?: string;
 }
 export interface JobRow {
   jid: string;

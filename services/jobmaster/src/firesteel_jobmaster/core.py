@@ -419,7 +419,7 @@ class JobMasterCore:
         return self._take()
 
     def notify_waiting(self, message: m.NotifyWaiting) -> list[do.Instruction]:
-        """What keeps the TaskManagers that are started for the job."""
+        """Why the job waits for slots."""
         if message.reason and message.reason != self.graph.waiting_reason:
             logger.warning("the job waits for slots: %s", message.reason)
         self.graph.waiting_reason = message.reason
@@ -435,14 +435,16 @@ class JobMasterCore:
         )
         return f"{text} {detail}".strip()
 
-    def fail_slot(self, taskmanager_id: str, allocation_id: str, cause: str) -> list[do.Instruction]:
-        """A slot is gone, or never came."""
+    def fail_slot(
+        self, taskmanager_id: str, allocation_id: str, cause: str, *, in_vain: bool = False
+    ) -> list[do.Instruction]:
+        """A slot is gone, or never came; ``in_vain``: because of the job itself, so that no other one would come."""
         slot = self.pool.get(allocation_id)
         if slot is not None and slot.taskmanager_id == taskmanager_id:
             self._slots_lost([slot], cause)
         elif slot is not None or not self.waits_for_slots or not taskmanager_id:
             logger.info("loss of slot %s is ignored: the job does not hold it (%s)", allocation_id, cause)
-        elif allocation_id and (self._deployed or self._missed_slots < MISSED_SLOTS):
+        elif allocation_id and (self._deployed or (self._missed_slots < MISSED_SLOTS and not in_vain)):
             logger.info("slot %s did not come: %s", allocation_id, cause)
             self._missed_slots += not self._deployed
             self._declare()

@@ -312,7 +312,9 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         self._event(
             "the loss of a slot",
-            lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
+            lambda: self.core.fail_slot(
+                message.taskmanager_id, message.allocation_id, message.cause, in_vain=message.in_vain
+            ),
         )
 
     @answers(JobMasterGateway.notify_no_resources)

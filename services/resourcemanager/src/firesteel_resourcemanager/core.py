@@ -508,12 +508,10 @@ class ResourceManagerCore:
         return [*out, *self._tell_why(now)]
 
     def _tell_why(self, now: float) -> list[Instruction]:
-        """Jobs that wait for slots hear what keeps the TaskManagers that are started for them."""
-        if not self.workers.is_active:
-            return []
-        trouble, out = self.workers.trouble(now), list[Instruction]()
+        """Jobs that wait for slots hear why."""
+        out = list[Instruction]()
         for job in self.registry.jobs.values():
-            reason = trouble if job.declared and self.registry.missing(job) else ""
+            reason = self._manager.why_waiting(job, now)
             if reason != job.told_waiting:
                 job.told_waiting = reason
                 out.append(NotifyWaiting(job.address, job.token, reason))

@@ -74,7 +74,7 @@ class Job:
     told: tuple[int, int] | None = None
     """The (needed, total) that it was told are not enough."""
     told_waiting: str = ""
-    """Why the TaskManagers do not come that it waits for, as it was told."""
+    """Why it waits for slots, as it was told."""
     told_executors: bool = False
     """It was told that no executor can be started."""
     refusals: int = 0

@@ -24,6 +24,10 @@ HOLDING_BACK = 0.5
 """The part of ``slot.request.timeout`` for which a job that waits holds back those behind it."""
 
 
+TELL_AFTER = 5.0
+"""Seconds for which a job waits before it hears that there are too few slots: they may be on their way."""
+
+
 class SlotManager:
     """Matches what jobs want with what there is.
 
@@ -81,6 +85,25 @@ class SlotManager:
             free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
             out += [self._request(slot, job) for slot in free[: max(0, min(registry.room(job), len(free) - kept))]]
         return out
+
+    def why_waiting(self, job: Job, now: float) -> str:
+        """What a job that waits for slots waits for, in words for people; empty: for nothing that is worth a word."""
+        registry = self._registry
+        missing = registry.missing(job) if job.declared else 0
+        if not missing:
+            return ""
+        if self._workers.is_active and (trouble := self._workers.trouble(now)):
+            return trouble
+        if now < job.waiting_since + TELL_AFTER or self._workers.potential():
+            return ""
+        total = registry.table.total()
+        if job.wanted > total:
+            return (
+                f"The cluster has {total} slots in all, and {job.wanted} are needed. Start more TaskManagers, raise "
+                "taskmanager.numberOfTaskSlots, or lower the parallelism."
+            )
+        free = registry.table.total_free()
+        return f"{missing} more slots are needed, and {free} of {total} are free." if missing > free else ""
 
     def no_slots(self, job: Job, cause: str) -> FailSlot:
         """The job waits in vain, though there are slots; it holds none yet that could be named."""

@@ -143,7 +143,7 @@ class TaskManagerCore:
         slot = self.slots.find(allocation_id)
         if slot is None or slot.state is not SlotState.ALLOCATED or slot.process is not None:
             return []
-        failed = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
+        failed = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause, in_vain=True)
         return [failed, *self._endings.release(slot, cause.splitlines()[0], now)]
 
     def report(self) -> tuple[SlotStatus, ...]:

@@ -79,11 +79,12 @@ class ReportOperatorEvents:
 
 @dataclass(frozen=True)
 class ReportSlotFailed:
-    """Tell the JobMaster that a slot is lost; in order with the states."""
+    """Tell the JobMaster that a slot is lost; in order with the states. ``in_vain``: another would not come either."""
 
     jobmaster: JobMasterRef
     allocation_id: str
     cause: str
+    in_vain: bool = False
 
 
 @dataclass(frozen=True)

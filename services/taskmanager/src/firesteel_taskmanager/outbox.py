@@ -146,7 +146,8 @@ class Outbox:
             else:
                 await self.gateway.decline_checkpoint(first.message)
         else:
-            await self.gateway.fail_slot(m.FailSlot(self._taskmanager_id, first.allocation_id, first.cause))
+            failed = m.FailSlot(self._taskmanager_id, first.allocation_id, first.cause, first.in_vain)
+            await self.gateway.fail_slot(failed)
 
     async def _send_metrics(self, tasks: dict[str, Any]) -> None:
         try:

@@ -133,7 +133,7 @@ class AttachedWait:
         text = self._last.line(name, elapsed) if self._last else f"{name}: no answer yet  {clock_text(elapsed)}"
         if self._console.has_live_line:
             self._console.live(text)
-        elif self._last is not None and self._occasion.is_due(self._last.state, now):
+        elif self._last is not None and self._occasion.is_due(self._last, now):
             self._console.note(text)
 
 

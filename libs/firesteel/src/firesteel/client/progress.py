@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.graph.job_archive import WAITING
 from firesteel.graph.job_graph import JobGraph
 
 _HOLDING: Final = ("DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING")
 PLAIN_SECONDS: Final = 30.0
-"""Where there is no live line, one is written at every change of state, and this long after the last one."""
+"""Where there is no live line, one comes when state or what is waited for change, and this long after the last."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Progress:
         records_out: arrived at the last tasks.
         slots: that run tasks.
         slots_needed: of the whole job.
+        waiting_for: what keeps the slots that are missing; empty: nothing that is known.
     """
 
     state: str
@@ -30,6 +32,7 @@ class Progress:
     records_out: int
     slots: int
     slots_needed: int
+    waiting_for: str = ""
 
     @staticmethod
     def of(details: Mapping[str, Any], graph: JobGraph) -> Progress:
@@ -51,6 +54,7 @@ class Progress:
             sum(_records(vertices, vertex_id, "read") for vertex_id in ends),
             sum(groups.values()),
             graph.slots_needed(),
+            str(details.get(WAITING, "")),
         )
 
     def line(self, name: str, elapsed_s: float) -> str:
@@ -58,6 +62,7 @@ class Progress:
         return (
             f"{name}: {self.state}  records in {self.records_in:,} out {self.records_out:,}  "
             f"slots {self.slots}/{self.slots_needed}  {clock_text(elapsed_s)}"
+            f"{f'  waits: {self.waiting_for}' if self.waiting_for else ''}"
         )
 
 
@@ -75,11 +80,12 @@ class Occasion:
     """Decides when a plain line is worth writing."""
 
     def __init__(self) -> None:
-        self._state = ""
+        self._state = ("", "")
         self._at = float("-inf")
 
-    def is_due(self, state: str, now: float) -> bool:
+    def is_due(self, progress: Progress, now: float) -> bool:
         """Whether to write one now; notes that it is done."""
+        state = (progress.state, progress.waiting_for)
         if state == self._state and now < self._at + PLAIN_SECONDS:
             return False
         self._state, self._at = state, now

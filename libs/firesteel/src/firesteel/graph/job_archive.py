@@ -70,7 +70,7 @@ _TIMED_STATES = (
     ExecutionState.RUNNING,
 )
 WAITING = "firesteel-waiting-for"
-"""Key of an archive: why the TaskManagers do not come that the job waits for."""
+"""Key of an archive: why the slots do not come that the job waits for."""
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -24,12 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from firesteel.core.errors import ConfigurationError, FencedError, GraphError
+from firesteel.core.errors import FencedError, GraphError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.cells import Cells, Change, Record, Remove, Unchanged, put, settle
 from firesteel.ha.documents import DamagedEntryError, decode, encode
-from firesteel.ha.jobs import Contents, JobStore, StoredEnd, StoredJob
+from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob
 from firesteel.ha.payloads import Payloads
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class CellJobStore(JobStore):
             found = self._read_all(term)
             self._sweep(found)
         except OSError as error:
-            raise ConfigurationError(
+            raise JobsUnreadableError(
                 f"The Dispatcher can't read its jobs for now: {error.strerror or error}. Nothing was set aside; start "
                 "it again when they can be read."
             ) from error

@@ -29,7 +29,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, read_document, write_document
-from firesteel.ha.jobs import Contents, JobStore, StoredEnd, StoredJob
+from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -72,7 +72,8 @@ class DirectoryJobStore(JobStore):
             now_ms: epoch; the term is at least that, for the case that the directory was lost.
 
         Raises:
-            ConfigurationError: the directory can't be used, or not all in it can be read for now.
+            ConfigurationError: the directory can't be used.
+            JobsUnreadableError: not all in it can be read for now.
             FencedError: the Dispatcher leads no more.
         """
         with self._fenced() as drafts:
@@ -81,7 +82,7 @@ class DirectoryJobStore(JobStore):
             try:
                 found = self._read_all(term, drafts)
             except OSError as error:  # what can't be read is not damaged: the next start may read it
-                raise ConfigurationError(
+                raise JobsUnreadableError(
                     f"The Dispatcher can't read {error.filename or self.directory} for now: {error.strerror or error}. "
                     "Nothing was set aside; start it again when the file can be read."
                 ) from error

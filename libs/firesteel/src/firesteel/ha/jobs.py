@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_graph import JobGraph
+
+
+class JobsUnreadableError(FiresteelError, OSError):
+    """Not all that a store of jobs keeps can be read for now. Nothing was set aside: open it again."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ class JobStore(ABC):
             now_ms: epoch; the term is at least that, for the case that what was stored is lost.
 
         Raises:
-            ConfigurationError: the store can't be used, or not all in it can be read for now.
+            ConfigurationError: the store can't be used.
+            JobsUnreadableError: not all in it can be read for now.
             FencedError: the Dispatcher leads no more.
         """
 

@@ -284,12 +284,13 @@ class KubernetesCluster:
                 "template": template,
             }
         else:
-            # A pod that was stopped or killed is made again and goes on; what the program ends with is the end.
+            # A pod that was stopped or killed, or whose services did not stay up (75), is made again and goes on; what
+            # the program ends with is the end.
             rules = [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 {
                     "action": "FailJob",
-                    "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [0, 137, 143]},
+                    "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [0, 75, 137, 143]},
                 },
             ]
             spec = {

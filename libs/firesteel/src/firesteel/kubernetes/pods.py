@@ -31,7 +31,8 @@ CONFIGURATION: Final = "/run/firesteel/conf"
 _WRITABLE: Final = {
     "run": "/run/firesteel", "temporary": "/tmp", "home": "/home/firesteel", "state": "/var/lib/firesteel",
 }  # fmt: skip
-PREPARE: Final = f"umask 077 && mkdir -p {CONFIGURATION} && cp -L {GIVEN}/* {CONFIGURATION}/"
+PREPARE: Final = f"umask 077 && rm -rf {CONFIGURATION} && mkdir -p {CONFIGURATION} && cp -L {GIVEN}/* {CONFIGURATION}/"
+"""A container that starts again in its pod finds the files of the one before, which may not be written to."""
 _USER: Final = 10001
 """Of the image."""
 _MEBIBYTE: Final = 1 << 20

@@ -415,11 +415,16 @@ class ReportMetrics(Message):
 
 @dataclass(frozen=True)
 class FailSlot(Message):
-    """A slot's process is gone, or never came."""
+    """A slot's process is gone, or never came.
+
+    Attributes:
+        in_vain: it would not come another time either, as what the job itself asks for can't be had.
+    """
 
     taskmanager_id: str
     allocation_id: str
     cause: str
+    in_vain: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,283 @@
+"""Native Kubernetes on a real one with two nodes: a session whose TaskManagers come when jobs need them and go when
+nobody does, under an exactly-once job whose pods, node and JobManager fail; and applications."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.conftest import tell
+from tests.servers.helm.chart import ROOT
+from tests.servers.nodes.cluster import KubernetesCluster
+from tests.servers.nodes.counting import KEYS, Counting, counting
+from tests.servers.nodes.deployed import until
+from tests.servers.nodes.native import Native, make_namespace
+from tests.servers.nodes.store import BUCKET, Store
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+    pytest.mark.may_skip(
+        reason="a machine where no Docker engine can be had, no Kubernetes be built, or no node be made"
+    ),
+    pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
+]
+_RULES = re.compile(r"rules:\n((?:  - .*\n)+)")
+BOUNDED = f"""
+import sys
+
+from firesteel.common import Encoder, Types, WatermarkStrategy
+from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.datastream.connectors.file_system import FileSink, RollingPolicy
+from firesteel.datastream.state import ValueStateDescriptor
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, number, context):
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield f"{{number}} {{count}}"
+
+
+out, records, rate, wrong = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["--wrong"]
+if wrong:
+    raise ValueError("no such table: orders")
+env = StreamExecutionEnvironment.get_execution_environment()
+source = DataGeneratorSource(lambda i: i, records, RateLimiterStrategy.per_second(rate), Types.LONG())
+numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
+counted = numbers.key_by(lambda i: i % {KEYS}, Types.LONG()).process(Count(), Types.STRING())
+files = FileSink.for_row_format(out, Encoder.simple_string_encoder())
+counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
+env.execute("bounded")
+"""
+
+
+def rules_of_docs() -> str:
+    """What docs say that the JobManager's account needs, natively and for high availability."""
+    found = [_RULES.findall((ROOT / "docs" / page).read_text())
+             for page in ("kubernetes-native.md", "high-availability.md")]  # fmt: skip
+    assert all(len(one) == 1 for one in found)
+    return "".join(one[0] for one in found)
+
+
+@pytest.fixture(scope="module")
+def namespace(cluster: KubernetesCluster, store: Store) -> None:
+    """With accounts that have the rights of the docs, and no others."""
+    make_namespace(cluster, store, rules_of_docs())
+
+
+@pytest.fixture(scope="module")
+def session(
+    cluster: KubernetesCluster, namespace: None, tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Native]:  # fmt: skip
+    """It has no TaskManager until a job needs one."""
+    made = Native(cluster, tmp_path_factory.mktemp("session"), "orders")
+    began = time.monotonic()
+    try:
+        made.start()
+        tell(request, f"`firesteel kubernetes-session` took {time.monotonic() - began:.1f} s")
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def job(session: Native, store: Store) -> Iterator[Counting]:
+    """It runs in two slots; what it has written is right in the end."""
+    with counting(session, store) as found:
+        yield found
+
+
+def test_taskmanagers_come_with_jobs_and_go_with_them(
+    session: Native, store: Store, request: pytest.FixtureRequest
+) -> None:
+    until(lambda: not session.names("taskmanager"), "no TaskManager is there without a job")
+    began = time.monotonic()
+    seen: dict[str, float] = {}
+
+    def look() -> bool:
+        pods = session.pods("taskmanager")
+        if pods:
+            seen.setdefault("pod", time.monotonic() - began)
+        if session.ask("/overview").get("slots-total"):
+            seen.setdefault("slot", time.monotonic() - began)
+        return "slot" in seen
+
+    session.firesteel("run", "-d", "-p", "1", str(session.folder / _written(session.folder)),
+                      f"s3://{BUCKET}/demand", "100000000", "100")  # fmt: skip
+    submitted = time.monotonic() - began
+    until(look, "a slot is registered")
+    tell(
+        request,
+        f"native TaskManager: submitted after {submitted:.1f} s, its pod was seen at {seen['pod']:.1f} s, its slot at "
+        f"{seen['slot']:.1f} s after `firesteel run` began",
+    )
+    (job,) = session.ask("/jobs/overview")["jobs"]
+    session.firesteel("cancel", job["jid"])
+    session.wait_slots(0)
+    until(lambda: not session.names("taskmanager"), "the TaskManager's pod is removed when nobody uses it")
+
+
+def _written(folder: Path) -> str:
+    (folder / "bounded.py").write_text(BOUNDED)
+    return "bounded.py"
+
+
+def test_a_taskmanagers_pod_is_deleted(session: Native, job: Counting, request: pytest.FixtureRequest) -> None:
+    before = session.names("taskmanager")
+    assert len(before) == 2
+    began = time.monotonic()
+    session.kubectl("delete", "pod", before[0], timeout=120)
+    tell(request, f"native TaskManager, pod deleted to records flowing: {job.flows_after(began):.1f} s")
+    after = session.names("taskmanager")
+    assert len(after) == 2
+    assert before[0] not in after, "another pod has another name"
+    assert before[1] in after
+
+
+def test_a_taskmanagers_pod_takes_too_much_memory(session: Native, job: Counting) -> None:
+    before = session.names("taskmanager")
+    script = "open('/proc/self/oom_score_adj', 'w').write('0')\nheld = [b'x' * (1 << 20) for _ in range(4000)]"
+    for _ in range(20):  # the kernel may choose the process that was started here
+        if session.exec(before[0], "python3", "-I", "-S", "-c", script, check=False).returncode:
+            break
+    job.goes_on()
+
+
+def test_the_resourcemanager_is_killed(session: Native, job: Counting) -> None:
+    """The next one finds the pods by their labels: no slot is lost, and the job does not restart."""
+    before, (jobmanager,) = session.names("taskmanager"), session.names("jobmanager")
+    attempts = _attempts(job)
+    session.kill(jobmanager, "resourcemanager")
+    session.wait_slots(2)
+    job.goes_on()
+    assert session.names("taskmanager") == before
+    assert _attempts(job) == attempts, job.why()
+
+
+def _attempts(job: Counting) -> list[int]:
+    found = []
+    for vertex in job.now()["vertices"]:
+        details = job.release.ask(f"/jobs/{job.job}/vertices/{vertex['id']}")
+        found += [subtask["attempt"] for subtask in details["subtasks"]]
+    return found
+
+
+def test_the_jobmanagers_pod_is_deleted(session: Native, job: Counting, request: pytest.FixtureRequest) -> None:
+    """TaskManagers stay: the next JobManager has their slots."""
+    before, (jobmanager,) = session.names("taskmanager"), session.names("jobmanager")
+    began = time.monotonic()
+    session.kubectl("delete", "pod", jobmanager, timeout=120)
+    until(lambda: session.names("jobmanager") not in ([], [jobmanager]), "there is another JobManager")
+    tell(request, f"native JobManager, pod deleted to records flowing: {job.flows_after(began):.1f} s")
+    job.goes_on()
+    assert session.names("taskmanager") == before
+
+
+def test_the_node_of_a_taskmanager_is_lost(session: Native, job: Counting) -> None:
+    """Its pod stays where nobody sees it; another one takes its place on the other node."""
+    second = session.cluster.nodes[1]
+    there = {one["metadata"]["name"] for one in session.pods("taskmanager") if one["spec"]["nodeName"] == second.name}
+    assert there, "Kubernetes spreads pods over its nodes"
+    with second.cut_off():
+        session.cluster.wait_ready(second, ready=False)
+        job.goes_on()
+        assert not there & {one["metadata"]["name"] for one in session.pods("taskmanager")}
+    session.cluster.wait_ready(second)
+    until(lambda: len(session.names("taskmanager")) == 2, "two pods are left")
+    job.goes_on()
+
+
+def test_a_pod_that_fits_on_no_node_is_told_and_the_session_ends_over_rest(
+    cluster: KubernetesCluster, namespace: None, tmp_path: Path
+) -> None:
+    """``DELETE /cluster`` takes along all that was made."""
+    narrow = Native(cluster, tmp_path, "narrow", **{"kubernetes.taskmanager.node-selector": "disk:fast"})
+    try:
+        narrow.start()
+        narrow.firesteel("run", "-d", "-p", "1", str(tmp_path / _written(tmp_path)), f"s3://{BUCKET}/none", "10", "10")
+        (job,) = until(lambda: narrow.ask("/jobs/overview").get("jobs"), "the job is there")
+        told = until(lambda: narrow.ask(f"/jobs/{job['jid']}").get("firesteel-waiting-for"), "it waits for something")
+        until(
+            lambda: "Unschedulable: 0/2 nodes are available" in json.dumps(narrow.ask(f"/jobs/{job['jid']}")),
+            lambda: f"Kubernetes' reason is told: {told} {narrow.ask('/jobs/' + job['jid'])}",
+        )
+        assert narrow.rest("DELETE", "/cluster")[0] == 200
+        narrow.wait_gone()
+        said = narrow.command("kubernetes-session", "--stop", "-Dkubernetes.cluster-id=narrow",
+                              f"-Dkubernetes.config.file={cluster.kubeconfig}", check=False)  # fmt: skip
+        assert "there is no cluster narrow" in said.stderr
+    except BaseException:
+        print(narrow.state())
+        raise
+    finally:
+        narrow.stop()
+
+
+def _uploaded(store: Store, folder: Path) -> str:
+    file = folder / _written(folder)
+    store.client().fput_object(BUCKET, "programs/bounded.py", str(file))
+    return f"s3://{BUCKET}/programs/bounded.py"
+
+
+def _check(store: Store, prefix: str, records: int) -> None:
+    found = store.lines(prefix)
+    expected = {f"{number} {number // KEYS + 1}" for number in range(records)}
+    assert {line: times for line, times in found.items() if times > 1} == {}, "records came twice"
+    assert set(found) == expected
+
+
+def test_an_application_whose_jobmanager_is_deleted(
+    cluster: KubernetesCluster, namespace: None, store: Store, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its program is in the object store. It goes on in another pod, ends, and takes its TaskManagers along."""
+    made = Native(cluster, tmp_path, "once")
+    records, program = 20_000, _uploaded(store, tmp_path)
+    began = time.monotonic()
+    try:
+        made.run_application("-d", program, f"s3://{BUCKET}/once", str(records), "400")
+        (job,) = until(lambda: made.ask("/jobs/overview").get("jobs"), "its job is there")
+        until(lambda: made.ask(f"/jobs/{job['jid']}/checkpoints").get("counts", {}).get("completed", 0) >= 3,
+              "checkpoints complete")  # fmt: skip
+        tell(request, f"run-application to the third checkpoint: {time.monotonic() - began:.1f} s")
+        (jobmanager,) = made.names("jobmanager")
+        made.kubectl("delete", "pod", jobmanager, timeout=120)
+        until(lambda: made.get("job", made.id)["status"].get("succeeded") == 1, lambda: f"it ends: {made.state()}")
+        _check(store, "once", records)
+        until(lambda: not made.names("taskmanager"), "its TaskManagers are gone")
+    except BaseException:
+        print(made.state())
+        raise
+    finally:
+        made.stop()
+    made.wait_gone()
+
+
+def test_how_an_application_ends_is_told(
+    cluster: KubernetesCluster, namespace: None, store: Store, tmp_path: Path
+) -> None:
+    """Attached, the command ends as the program does."""
+    program = _uploaded(store, tmp_path)
+    for name, more, code, said in (("good", (), 0, "has ended"), ("bad", ("--wrong",), 1, "no such table: orders")):
+        made = Native(cluster, tmp_path, name)
+        try:
+            done = made.run_application(program, f"s3://{BUCKET}/{name}", "2000", "1000", *more, check=False)
+            assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+            until(lambda made=made: not made.names("taskmanager"), "its TaskManagers are gone")  # type: ignore[misc]
+        except BaseException:
+            print(made.state())
+            raise
+        finally:
+            made.stop()
+        made.wait_gone()
+    _check(store, "good", 2000)
