@@ -46,7 +46,12 @@ def plane(whole_control_plane: ControlPlane) -> ControlPlane:
 
 
 def _served(plane: ControlPlane, plural: str) -> bool:
-    return plane.find(f"{OURS}/{plural}") is not None
+    try:
+        return plane.find(f"{OURS}/{plural}") is not None
+    except urllib.error.HTTPError as error:
+        if error.code != 429:  # it is about to be
+            raise
+        return False
 
 
 def deployment(name: str, **spec: Any) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from firesteel_operator.specs import DEPLOYMENTS, GROUP, SESSION_JOBS, VERSION
 logger = logging.getLogger(__name__)
 COMPONENT: Final = "leader"
 CAMPAIGN_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 1.0
+"""Between two looks whether this one still leads."""
 AT_ONCE: Final = 8
 """Objects that are looked at beside one another."""
 Key = tuple[str, str, str]
@@ -46,7 +48,7 @@ class OperatorService(Service):
         self._busy: set[Key] = set()
         self._changed = asyncio.Event()
         self._watches: list[Watched] = []
-        self._is_followed = False
+        self._checked = float("-inf")
 
     @property
     def leads(self) -> bool:
@@ -69,8 +71,10 @@ class OperatorService(Service):
         await self._campaign()
         self._follow()
         while True:
-            await self._check()
             now = asyncio.get_running_loop().time()
+            if now - self._checked >= CHECK_SECONDS:
+                await self._check()
+                self._checked = now
             ready = [key for key, due in self._due.items() if due <= now and key not in self._busy]
             for key in ready[: AT_ONCE - len(self._busy)]:
                 self._busy.add(key)
