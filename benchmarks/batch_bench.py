@@ -174,6 +174,8 @@ def own_job(given: argparse.Namespace) -> Job:
     def add(one: Any, other: Any) -> Any:
         return one[0], one[1] + other[1]
 
+    add.combinable = True  # type: ignore[attr-defined] # as reduceByKey takes for granted
+
     def build(what: str, total: int, keys: int, text: str, out: str) -> None:
         bids: Any
         windows = TumblingEventTimeWindows.of(Time.milliseconds(WINDOW_MS))

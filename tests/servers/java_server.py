@@ -31,7 +31,7 @@ class JavaServer:
 
     Args:
         name: of the program; the archive of its classes is called so.
-        folder: where it keeps what it has, and its log.
+        folder: where it keeps what it has, its temporary files and its log.
         words: what follows the class path: flags that are its own, its main class, arguments.
         class_path: jars, or folders with ``/*`` behind them.
         heap_mb: its largest heap in MiB.
@@ -64,7 +64,8 @@ class JavaServer:
             self._archive = CACHE / f"{name}-{hashlib.sha256(fits.encode()).hexdigest()[:12]}.jsa"
         self._new_archive: Path | None = None
         self._with_us = with_us and shutil.which("setpriv") is not None
-        folder.mkdir(parents=True, exist_ok=True)
+        self._scratch = folder / "tmp"
+        self._scratch.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(_LOGGING)
         self._process: subprocess.Popen[bytes] | None = None
         self._said = 0
@@ -90,7 +91,7 @@ class JavaServer:
     def command(self, words: Sequence[str], *, making_archive: bool = False) -> list[str]:
         """A command line of the same program with other words."""
         flags = [f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-        flags += ["-Djava.net.preferIPv4Stack=true"]
+        flags += ["-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={self._scratch}"]
         if self._archive is not None:
             if self._archive.exists():
                 flags += [f"-XX:SharedArchiveFile={self._archive}"]

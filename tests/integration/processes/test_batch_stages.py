@@ -173,10 +173,14 @@ class Counting:
             return dict(answer) if status == 200 else {}
         return {}
 
+    def story(self) -> str:
+        """Where it stands, and what its JobMaster and the ResourceManager said last."""
+        return "\n".join(["the job ends", json.dumps(self.now()), self.cluster.logs()[-20_000:]])
+
     def finishes(self) -> None:
         """With each word once, and as often as it was there."""
         self.hold.unlink()
-        wait_until(lambda: self.now().get("state") in ("FINISHED", "FAILED", "CANCELED"), "the job ends", 120)
+        wait_until(lambda: self.now().get("state") in ("FINISHED", "FAILED", "CANCELED"), self.story, 300)
         exceptions = self.cluster.rest("GET", f"/jobs/{self.job}/exceptions")[1]
         assert self.now()["state"] == "FINISHED", json.dumps(exceptions)
         assert self.visible() == sorted(f"w{i} {3 * COUNT // WORDS}" for i in range(WORDS))
@@ -227,14 +231,11 @@ def command_of(process: ProcessId) -> str:
 
 CASES = [(place, victim) for place in ("map", "reduce", "commit") for victim in
          ("worker", "executor", "taskmanager", "driver", "jobmaster", "resourcemanager", "dispatcher")]  # fmt: skip
-CHEAP = {("map", "executor")}
 
 
+@pytest.mark.long
 @pytest.mark.leaks_ok(reason="services that are started anew belong to the file's cluster, which is checked at its end")
-@pytest.mark.parametrize(
-    ("place", "victim"),
-    [pytest.param(*case, marks=() if case in CHEAP else pytest.mark.long) for case in CASES],
-)
+@pytest.mark.parametrize(("place", "victim"), CASES)
 def test_whoever_dies_wherever_the_job_stands_its_results_are_there_once(
     cluster: Cluster, place: str, victim: str
 ) -> None:

@@ -153,6 +153,7 @@ class Hadoop:
             "yarn.nodemanager.container-executor.class":
                 "org.apache.hadoop.yarn.server.nodemanager.DefaultContainerExecutor",
             "yarn.nodemanager.vmem-check-enabled": "false",  # the address space of a JVM is huge
+            "yarn.nodemanager.resource.memory.enforced": "false",  # by cgroups: without them nobody looks
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 100,
             "yarn.nodemanager.container-monitor.interval-ms": 500,
             "yarn.nodemanager.sleep-delay-before-sigkill.ms": 250,

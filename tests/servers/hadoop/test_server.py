@@ -61,5 +61,7 @@ def test_nothing_is_left(hadoop_jars: str) -> None:
         hadoop.start_hdfs()
         folder = hadoop.folder
         pids = [daemon.pid for daemon in hadoop.daemons.values() if daemon.is_alive()]
+        pages = list((folder / NAMENODE / "tmp").glob("jetty-*"))
+        assert pages, "what a killed daemon leaves is in its own folder"
     assert not folder.exists()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

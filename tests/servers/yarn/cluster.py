@@ -27,6 +27,15 @@ from tests.waiting import wait_until
 PATIENCE = 400.0
 """Seconds for what waits for JVMs in containers."""
 _BETWEEN_LOOKS = 0.25
+PROPERTIES: dict[str, dict[str, object]] = {
+    "core-site": {"fs.defaultFS": "file:///"},
+    # where the machine is busy a node must not be lost by chance
+    "yarn-site": {"yarn.nm.liveness-monitor.expiry-interval-ms": 30000,
+                  "yarn.am.liveness-monitor.expiry-interval-ms": 600000},
+}  # fmt: skip
+"""A YARN without HDFS: containers get their files from this machine's disk."""
+MANY = 30_000
+"""Records of a job that counts: enough for ten minutes."""
 MASTER = "firesteel.yarn.application_master"
 
 
@@ -48,6 +57,7 @@ class YarnClient:
 
     Attributes:
         folder: for files of the test.
+        command: ``firesteel``.
     """
 
     def __init__(self, yarn: Hadoop) -> None:
@@ -66,6 +76,7 @@ class YarnClient:
             "heartbeat.timeout": "30 s",
         }
         self.applications: list[str] = []
+        self.command = [str(BIN / "firesteel")]
 
     def environment(self) -> dict[str, str]:
         """Of the command."""
@@ -75,7 +86,7 @@ class YarnClient:
     def firesteel(self, *words: str, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run it, with settings behind the verb."""
         verb, *rest = words
-        command = [str(BIN / "firesteel"), verb, *self.definitions(more), *rest]
+        command = [*self.command, verb, *self.definitions(more), *rest]
         done = subprocess.run(
             command, capture_output=True, text=True, env=self.environment(), cwd=self.folder, timeout=2 * PATIENCE,
             stdin=subprocess.DEVNULL,
@@ -206,8 +217,13 @@ class Counting:
     def __init__(self, folder: Path) -> None:
         self.gate, self.out, self.read = (folder / name for name in ("gate", "out", "read"))
         self.program = folder / "counts.py"
-        self.program.write_text(PROGRAM.format(gate=str(self.gate), out=str(self.out), read=str(self.read)))
-        self.settings = {"execution.checkpointing.dir": str(folder / "checkpoints")}
+        text = PROGRAM.format(gate=str(self.gate), out=str(self.out), read=str(self.read))
+        assert f"{RECORDS} - 1" in text
+        self.program.write_text(text.replace(f"{RECORDS} - 1", f"{MANY} - 1"))
+        self.settings = {
+            "execution.checkpointing.dir": str(folder / "checkpoints"),
+            "firesteel.batch.max-records": "10",  # each takes 20 ms, and a barrier waits for a whole batch
+        }
         self.job = ""
 
     def run(self, application: Application, parallelism: int = 1) -> None:
@@ -238,7 +254,7 @@ class Counting:
     def is_exact(self) -> None:
         """Each record counts once."""
         found = Counter(line for path in self.out.rglob("part-*") for line in path.read_text().splitlines())
-        expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
+        expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(MANY))
         assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.servers.yarn.cluster import Application, YarnClient, wait_for
 
@@ -119,12 +124,34 @@ def test_what_can_never_run_is_refused_before_it_is_submitted(client: YarnClient
     assert not list(client.staging.glob(".firesteel/application_*")), "nothing is left of what was refused"
 
 
+def environment_of_a_user(folder: Path) -> Path:
+    """The Python of an environment with Firesteel and what it needs: this one's packages, and none for development.
+
+    A NodeManager without Hadoop's native library starts a process for each file that it unpacks.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python3.*/site-packages")
+    services = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
+    wanted, seen = ["firesteel", *(f"firesteel-{service}" for service in services)], set[str]()
+    while wanted:
+        name = canonicalize_name(wanted.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        found = distribution(name)
+        needed = map(Requirement, found.requires or ())
+        wanted += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+        for part in {file.parts[0] for file in found.files or ()} - {".."}:
+            if not (site / part).exists():
+                (site / part).symlink_to(Path(str(found.locate_file(part))))
+    return folder / "bin" / "python"
+
+
 def test_packages_are_shipped_once(client: YarnClient) -> None:
     """Nodes have a Python, and nothing else."""
     path, helper = program(client)
+    client.command = [str(environment_of_a_user(client.folder / "environment")), "-m", "firesteel.client.cli"]
     del client.settings["yarn.python.executable"]
-    import sys
-
     base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
     more = {"firesteel.yarn.python.interpreter": str(base)}
     done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), more=more)

@@ -83,10 +83,20 @@ def test_attempts_are_used_up(client: YarnClient) -> None:
     assert ended["state"] == "FAILED"
     assert "failed 1 times" in ended["diagnostics"]
     wait_for(lambda: not client.processes(), "nothing is left")
+    assert staged(client) == [session.id], "nobody was there to remove it"
+    refused = client.firesteel("yarn-session", "-d", more={"yarn.ship-files": "/does/not/exist"})
+    assert refused.returncode != 0
+    assert staged(client) == [], "whoever comes next has removed it"
+
+
+def staged(client: YarnClient) -> list[str]:
+    """Applications that have a staging directory."""
+    return sorted(path.name for path in client.staging.glob(".firesteel/application_*"))
 
 
 def test_a_service_that_does_not_get_up_ends_the_last_attempt_with_its_reason(client: YarnClient) -> None:
-    done = client.firesteel("yarn-session", "-d", more={"high-availability.type": "zookeeper"})
+    more = {"high-availability.type": "zookeeper", "high-availability.storageDir": str(client.folder / "payloads")}
+    done = client.firesteel("yarn-session", "-d", more=more)
     assert done.returncode == 1
     assert "refuses its configuration" in done.stderr
     assert "high-availability.zookeeper.quorum" in done.stderr, done.stderr
@@ -95,7 +105,7 @@ def test_a_service_that_does_not_get_up_ends_the_last_attempt_with_its_reason(cl
 def test_a_full_queue_is_named(client: YarnClient) -> None:
     """The job waits for its TaskManager, and gets it when there is room."""
     first = client.session(**{"jobmanager.memory.process.size": "5900m"})
-    second = client.session(**{"jobmanager.memory.process.size": "5000m"})
+    second = client.session(**{"jobmanager.memory.process.size": "4800m"})
     path = client.folder / "one.py"
     path.write_text(
         "from firesteel.datastream import StreamExecutionEnvironment\n"
@@ -107,24 +117,28 @@ def test_a_full_queue_is_named(client: YarnClient) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (job,) = re.findall(r"JobID ([0-9a-f]{32})", done.stdout + done.stderr)
     wait_for(
-        lambda: re.search(r"1 containers of 1400 MiB .* are waited for", resourcemanager_log(client, second)),
-        "it is said what is waited for",
+        lambda: "no container of 1400 MiB" in str(second.rest(f"/jobs/{job}").get("firesteel-waiting-for")),
+        lambda: f"it is said what is waited for: {second.rest(f'/jobs/{job}')}",
     )
     stopped = client.firesteel("yarn-session", "--stop", "-id", first.id)
     assert stopped.returncode == 0, stopped.stderr
     wait_for(lambda: second.state(job) == "FINISHED", lambda: f"the job ends: {client.logs()}")
 
 
-def test_a_container_over_its_memory_says_what_to_set(client: YarnClient) -> None:
+def test_a_container_over_its_memory_says_in_the_jobs_exception_what_to_set(client: YarnClient) -> None:
+    """YARN counts pages for each process that uses them, the TaskManager divides them: so no slot is over its share."""
     session = client.session(**{"restart-strategy.type": "none", "taskmanager.memory.jvm-overhead.min": "128m"})
     path = client.folder / "greedy.py"
     path.write_text(
-        "import subprocess, sys, time\n"
+        "import pathlib, subprocess, sys\n"
         "from firesteel.datastream import StreamExecutionEnvironment\n"
+        "reads = 'import mmap, os, sys, time; shared = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, '\\\n"
+        "    'prot=mmap.PROT_READ); shared[::4096]; time.sleep(600)'\n"
         "def eat(value):\n"
-        "    words = [sys.executable, '-c', 'x = bytearray(3 << 30); import time; time.sleep(60)']\n"
-        "    subprocess.Popen(words, start_new_session=True)\n"
-        "    time.sleep(60)\n"
+        "    large = pathlib.Path('large')\n"
+        "    large.write_bytes(bytes(200 << 20))\n"
+        "    eaters = [subprocess.Popen([sys.executable, '-c', reads, str(large)]) for _ in range(12)]\n"
+        "    [eater.wait() for eater in eaters]\n"
         "    return value\n"
         "env = StreamExecutionEnvironment.get_execution_environment()\n"
         "env.from_collection([1]).map(eat).print()\n"
@@ -132,12 +146,12 @@ def test_a_container_over_its_memory_says_what_to_set(client: YarnClient) -> Non
     )
     done = client.firesteel("run", "-d", "-t", "yarn-session", str(path), more=session.named())
     assert done.returncode == 0, done.stdout + done.stderr
-
-    def told() -> bool:
-        texts = resourcemanager_log(client, session) + client.logs()
-        return "taskmanager.memory" in texts and ("has used more memory" in texts or "TaskMemoryExceeded" in texts)
-
-    wait_for(told, lambda: f"it is said what to set: {client.logs()}")
+    (job,) = re.findall(r"JobID ([0-9a-f]{32})", done.stdout + done.stderr)
+    wait_for(lambda: session.state(job) == "FAILED", lambda: f"the job fails: {client.logs()}")
+    root = session.rest(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"][0]["stacktrace"]
+    assert "has used more memory than it has (taskmanager.memory.process.size is 1400 MiB): raise it" in root, root
+    assert "taskmanager.memory.jvm-overhead.min (128 MiB)" in root, root
+    assert re.search(r"running .* beyond the 'PHYSICAL' memory limit", root), root
 
 
 def test_a_node_is_lost(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +163,15 @@ def test_info_says_when_there_is_no_job_or_the_program_fails(
     assert shown.startswith("Traceback")
     assert "ZeroDivisionError" in shown
     assert "runpy" not in shown
+
+
+def test_the_commands_of_the_page_about_yarn_are_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "yarn.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.replace("\\\n", " ").strip().splitlines()]
+    assert len(commands) >= 6
+    for command in commands:
+        name, *words = shlex.split(command)
+        assert name == "firesteel"
+        parsed = parser().parse_args(words)
+        settings_of(parsed).check()

@@ -292,3 +292,12 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigurationError, match="is not there"):
         asyncio.run(programs.fetched("s3://bucket/q.py", Settings()))
     assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")
+
+
+def test_a_program_on_an_hdfs_that_nobody_knows_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    for where in ("hdfs://nameservice/p.py", "hdfs:///p.py"):
+        with pytest.raises(ConfigurationError, match=r"does not say where it is .*HADOOP_CONF_DIR"):
+            asyncio.run(Programs(tmp_path, "token").fetched(where, Settings()))

@@ -13,6 +13,7 @@ from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.errors import GraphError
+from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, OperatorInfo
 from firesteel.graph.key_groups import key_group_range
 from firesteel.protocol import messages as m
@@ -27,6 +28,7 @@ from firesteel.protocol.stages import (
     StageTaskInput,
     TaskProgress,
 )
+from firesteel_jobmaster import batch_core
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare, Recover, Recovered, Work
@@ -347,10 +349,26 @@ def test_a_jobmaster_that_follows_gives_the_results_that_were_stored() -> None:
     assert after.core.state.name == "FINISHED"
 
 
-def test_results_that_were_too_many_to_be_stored_are_lost_by_name() -> None:
+def test_results_of_some_megabytes_outlive_their_jobmaster() -> None:
+    assert KEPT_RESULTS >= 64 << 20
     d = Batch(collecting())
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(KEPT_RESULTS + 1))))))
+    pieces = [(1, bytes((number,)) * (1 << 20)) for number in range(5)]
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results(*pieces))))
+    after = followed(d)
+    for number, (_, data) in enumerate(pieces):
+        found, instructions = after.core.give(OP, number)
+        after.did(instructions)
+        assert found is not None
+        assert base64.b64decode(found.data) == data
+    assert after.core.state.name == "FINISHED"
+
+
+def test_results_that_were_too_many_to_be_stored_are_lost_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_core, "KEPT_RESULTS", 100)
+    d = Batch(collecting())
+    run = d.begun()
+    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(101))))))
     after = followed(d)
     assert after.core.state.name == "FAILED"
     assert "write them to a sink" in after.core.graph.root_failure.failure["message"]  # type: ignore[union-attr]
@@ -470,3 +488,93 @@ def test_there_is_no_commit_without_anything_prepared() -> None:
     d.did(d.core.stages_ended(run.run_id, d.told({OP: []})))
     assert d.core.state.name == "FINISHED"
     assert len(d.seen(do.RunStages)) == 1
+
+
+def adapting(partitioner: str = "HASH", config: dict[str, str] | None = None, fixed: int = 0) -> JobGraph:
+    """A source with one split, and two vertices of parallelism 4 whose number of subtasks nobody has said.
+
+    Args:
+        partitioner: between these two.
+        config: of the job.
+        fixed: number of the vertex of which it was said.
+    """
+    vertices = [vertex(1, 4, splits=["a"]), vertex(2, 4), vertex(3, 4, commits=True)]
+    made = [replace(one, adapts=number != fixed) for number, one in enumerate(vertices, start=1)]
+    edges = (("REBALANCE", 1, 2), (partitioner, 2, 3))
+    graph = job(*made)
+    return replace(
+        graph,
+        edges=tuple(
+            JobEdge(number, vertex_id(up), vertex_id(down), vertex_id(up), 0, kind)
+            for number, (kind, up, down) in enumerate(edges)
+        ),
+        config={**graph.config, **BATCH, **(config or {})},
+    )
+
+
+AUTO = "execution.batch.adaptive.auto-parallelism"
+
+
+def test_how_many_tasks_there_may_be_is_planned_and_what_they_are_made_of() -> None:
+    graph = adapting(config={f"{AUTO}.avg-data-volume-per-task": "1 kb"})
+    source, rebalanced, keyed = plan_stages(graph, create_enumerator)
+    assert source.sizing is None
+    assert len(source.tasks) == 1, "there is one split"
+    assert source.task["parallelism"] == 1
+    assert rebalanced.sizing == (1, 4, 1024)
+    assert [task.plain for task in rebalanced.tasks] == [((0, 0, n, n + 1),) for n in range(4)]
+    assert rebalanced.task["sized"]
+    assert keyed.sizing == (1, 4, 1024)
+    assert len(keyed.tasks) == 128, "key groups"
+    assert keyed.tasks[5].plain == ((0, 0, 5, 6),)
+    assert Stage.from_plain(json.loads(json.dumps(keyed.to_plain()))).sizing == keyed.sizing
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (adapting(), [None, (1, 4), (1, 4)]),
+        (adapting(config={f"{AUTO}.enabled": "false"}), [None, None, None]),
+        (adapting(config={f"{AUTO}.min-parallelism": "3", f"{AUTO}.max-parallelism": "2"}), [None, (2, 2), (2, 2)]),
+        (adapting(config={f"{AUTO}.max-parallelism": "100"}), [None, (1, 4), (1, 4)]),
+        (adapting(fixed=3), [None, (1, 4), None]),
+        (adapting("FORWARD"), [None, None, None]),  # subtasks are connected one to one
+        (adapting("GLOBAL"), [None, (1, 4), None]),
+    ],
+)
+def test_who_may_have_fewer_tasks(graph: JobGraph, expected: list[Any]) -> None:
+    stages = plan_stages(graph, create_enumerator)
+    assert [stage.sizing and stage.sizing[:2] for stage in stages] == expected
+    assert len(stages[0].tasks) == (4 if graph.config.get(f"{AUTO}.enabled") else 1), "it has one split"
+
+
+def test_subtasks_that_are_not_needed_end_with_the_others() -> None:
+    d = Batch(adapting())
+    d.start()
+    d.offer(0, 1, 2, 3)
+    (run,) = d.seen(do.RunStages)
+    ended = (TaskProgress(0, "SUCCESS", 6),)
+    progress = {vertex_id(number): StageProgress(1, 0, 1, 0, 7 + number, ended) for number in (1, 2, 3)}
+    d.did(d.core.stages_seen(run.run_id, RunLook("running", "", progress, "http://127.0.0.1:4040")))
+    states = [[e.state.name for e in one.executions()] for one in d.core.graph.vertices.values()]
+    assert states[:2] == [["FINISHED"] * 4] * 2
+    assert states[2] == ["RUNNING", "DEPLOYING", "DEPLOYING", "DEPLOYING"], "these may have something to commit"
+    shown = archive_of(d.core.graph)["vertices"]
+    assert [one["firesteel-tasks"] for one in shown] == [1, 1, 1]
+    assert shown[1]["firesteel-spark"] == "http://127.0.0.1:4040/stages/stage/?id=9&attempt=0"
+    told = d.told({vertex_id(3): [[1, "eA=="]]})
+    of_first = [one for one in told if one[:1] == b"\0" or json.loads(one[1:])["subtask"] == 0]
+    d.did(d.core.stages_ended(run.run_id, of_first))
+    commit = d.seen(do.RunStages)[-1]
+    assert commit.run_id != run.run_id
+    d.did(d.core.stages_ended(commit.run_id, []))
+    assert d.core.state.name == "FINISHED"
+    assert "firesteel-spark" not in archive_of(d.core.graph)["vertices"][1], "the page may have gone by then"
+
+
+def test_how_uneven_subtasks_were_is_shown_when_they_have_ended() -> None:
+    d = Batch(two_by_two())
+    run = d.begun()
+    ended = TaskProgress(0, "SUCCESS", 30), TaskProgress(1, "SUCCESS", 10)
+    d.did(d.core.stages_seen(run.run_id, seen(*ended, vertex=2)))
+    assert archive_of(d.core.graph)["vertices"][1]["firesteel-worst"] == {"skew": 50.0}

@@ -7,7 +7,7 @@ import pytest
 from firesteel.core.errors import ProtocolError
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.core import MISSED_SLOTS
+from firesteel_jobmaster.core import END_SECONDS, MISSED_SLOTS
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
@@ -283,6 +283,61 @@ def test_lost_taskmanager() -> None:
     assert d.core.state.name == "FAILED"
     assert "gave no sign of life" in seen(d.core)["failure"]["message"]
     d.did(d.core.taskmanager_lost("right", "again"))
+
+
+def lost_right(d: Driver, tells_ends: bool) -> None:
+    """A job at two TaskManagers loses one of them, and all of its tasks have ended."""
+    d.start()
+    d.did(d.core.resourcemanager_connected(tells_ends))
+    for tm in ("left", "right"):
+        d.offer(0, tm=tm)
+    for id_ in d.ids():
+        d.report(id_, "RUNNING", tm="left")
+        d.report(id_, "RUNNING", tm="right")
+    d.did(d.core.taskmanager_lost("right", "gave no sign of life"))
+    for id_ in d.ids():
+        d.report(id_, "CANCELED", tm="left")
+
+
+def test_a_job_that_fails_by_a_lost_taskmanager_says_how_that_has_ended() -> None:
+    d = Driver(two_by_two())
+    lost_right(d, True)
+    assert d.core.state.name == "FAILING", "the ResourceManager will hear of it"
+    assert do.SetTimer("reason", END_SECONDS) in d.all
+    d.did(d.core.taskmanager_ended("left", "another one"))
+    assert d.core.state.name == "FAILING"
+
+
+def test_a_job_that_fails_tells_the_cause_that_the_resourcemanager_gives() -> None:
+    d = Driver(two_by_two())
+    lost_right(d, True)
+    d.did(d.core.taskmanager_ended("right", "container c has used more memory than it has"))
+    assert d.core.state.name == "FAILED"
+    told = seen(d.core)["failure"]
+    assert told["message"].startswith("container c has used more memory than it has (first seen: Slot 0 of")
+    assert "gave no sign of life" in told["message"]
+    assert told["message"] in told["stacktrace"]
+    assert d.core.taskmanager_ended("right", "late") == []
+
+
+def test_a_job_that_fails_does_not_wait_for_ever_nor_where_nobody_learns_how_taskmanagers_end() -> None:
+    d = Driver(two_by_two())
+    lost_right(d, True)
+    d.did(d.core.timer_fired("reason"))
+    assert d.core.state.name == "FAILED"
+    assert "gave no sign of life" in seen(d.core)["failure"]["message"]
+    d = Driver(two_by_two())
+    lost_right(d, False)
+    assert d.core.state.name == "FAILED"
+
+
+def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
+    d = Driver(two_by_two())
+    d.running()
+    d.did(d.core.resourcemanager_connected(True))
+    d.did(d.core.taskmanager_ended("tm", "it was preempted"))
+    assert d.core.state.name == "FAILED", "there is nothing more to wait for"
+    assert "was lost: it was preempted" in seen(d.core)["failure"]["message"]
 
 
 def test_a_slot_that_cannot_come_because_of_the_job_itself_fails_it_at_once() -> None:

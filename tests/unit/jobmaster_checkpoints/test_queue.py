@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from firesteel.checkpoint.metadata import CheckpointMetadata
-from firesteel.checkpoint.storage import CheckpointStorage
+from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore, StoredCheckpoint
+from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError
 from firesteel_jobmaster.checkpoints import queue
 from firesteel_jobmaster.checkpoints.queue import WorkQueue, call_seconds, in_a_thread
-from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Prepare, Undo, Work
+from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Prepare, Recover, Undo, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 
 
@@ -370,3 +371,16 @@ def test_what_the_job_waits_for_goes_in_front_of_clean_ups() -> None:
 
 def test_what_a_storage_may_take_follows_what_a_checkpoint_may_take() -> None:
     assert [call_seconds(timeout) for timeout in (5.0, 600.0, 6000.0)] == [5.0, 60.0, 600.0]
+
+
+@pytest.mark.parametrize("start_from", [None, "hdfs://nameservice/jobs/old/chk-7"])
+def test_an_hdfs_that_the_configuration_does_not_know_is_not_waited_for(
+    start_from: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    settings = Settings({"execution.checkpointing.dir": "hdfs://nameservice/jobs"})
+    storage = load_checkpoint_storage(StorageParameters("ab" * 16, settings))
+    done = CheckpointWorker("ab" * 16, lambda: storage, MemoryCheckpointStore()).do(Recover(start_from))
+    assert (done.corrupted, done.of_user, done.refused) == (True, start_from is not None, start_from is None)
+    assert done.error is not None
+    assert "does not say where it is" in done.error

@@ -129,6 +129,36 @@ def test_the_end_of_a_workers_process_is_the_end_of_its_taskmanager() -> None:
     core.validate()
 
 
+def ends_told(out: list[i.Instruction]) -> list[tuple[str, str, str]]:
+    return [(x.jobmaster_token, x.taskmanager_id, x.cause) for x in out if isinstance(x, i.TellTaskManagerEnded)]
+
+
+def test_jobs_hear_how_a_worker_has_ended_at_which_they_have_slots() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    grant(core, add_taskmanager(core, 2, "w0"))
+    add_job(core, "elsewhere", 0)
+    assert ends_told(core.worker_ended("w0", "over its memory", 1.0)) == [("token-j", "w0", "over its memory")]
+    assert ends_told(core.worker_ended("w0", "over its memory", 1.0)) == []
+
+
+def test_jobs_hear_it_also_when_the_taskmanager_was_missed_long_before() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    grant(core, add_taskmanager(core, 2, "w0"))
+    assert ends_told(core.taskmanager_gone("w0", "it does not answer heartbeats", 1.0)) == []
+    assert ends_told(core.worker_ended("w0", "over its memory", 6.0)) == [("token-j", "w0", "over its memory")]
+
+
+def test_nobody_hears_of_a_worker_that_was_not_used_or_of_a_job_that_has_gone() -> None:
+    core = active()
+    add_job(core, "j", 1)
+    add_taskmanager(core, 2, "w0")
+    core.jobmaster_gone("j", "it has ended", 0.5)
+    core.tick(1000.0)
+    assert ends_told(core.worker_ended("w0", "exit code 0", 1001.0)) == []
+
+
 def test_a_worker_that_does_not_register_in_time_is_replaced() -> None:
     core = active()
     add_job(core, "j", 1)
@@ -215,7 +245,7 @@ def test_a_job_hears_in_a_moment_that_the_cluster_has_too_few_slots() -> None:
     assert reasons(core.tick(4.9)) == []
     (told,) = reasons(core.tick(5.0))
     assert told[0] == address
-    assert told[1].startswith("The cluster has 1 slots in all, and 2 are needed. Start more TaskManagers, ")
+    assert told[1].startswith("2 slots are needed, and the cluster has 1. Start more TaskManagers, ")
     assert reasons(core.tick(6.0)) == [], "once"
     assert reasons(add_taskmanager(core, 1, "second", now=7.0)) == [(address, "")]
 
@@ -225,7 +255,7 @@ def test_a_job_hears_that_others_hold_the_slots() -> None:
     add_taskmanager(core, 3)
     add_job(core, "first", 2)
     add_job(core, "j", 2)
-    assert reasons(core.tick(5.0)) == [(core.job("j").address, "2 more slots are needed, and 1 of 3 are free.")]
+    assert reasons(core.tick(5.0)) == [(core.job("j").address, "Slots that are missing: 2; 1 of 3 are free.")]
     assert reasons(core.jobmaster_gone("first", "it ended", 6.0)) == []
     core.validate()
 

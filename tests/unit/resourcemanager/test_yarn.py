@@ -116,14 +116,20 @@ def test_each_end_is_told_once_and_nodes_that_fail_are_excluded(provider: YarnPr
     assert master.excluded == [(["n"], [])]
 
 
-def test_containers_that_are_waited_for_are_named(provider: YarnProvider, caplog: pytest.LogCaptureFixture) -> None:
-    provider._master = Master()
-    provider._waiting = {"worker-00000000000a": provider.context.clock.monotonic() - 100}
+def test_containers_that_are_waited_for_say_why_once_it_takes_long(provider: YarnProvider) -> None:
+    a, b = "worker-00000000000a", "worker-00000000000b"
+    now = provider.context.clock.monotonic()
+    provider._waiting = {a: now - 100, b: now}
+    assert provider.waiting_workers() == {}, "it is not attached"
+    master = provider._master = Master()
+    (said,) = provider.waiting_workers().items()
+    assert said[0] == a
+    assert said[1].startswith(
+        "YARN has given no container of 1728 MiB and 1 cores yet: the queue default has room for 512"
+    )
+    master.news = ["\t".join(("allocated", str(yarn._number(a)), "c", "n:1"))]
     provider.ended_workers()
-    provider.ended_workers()
-    (said,) = [one.message for one in caplog.records if "waited for" in one.message]
-    assert "1 containers of 1728 MiB and 1 cores" in said
-    assert "the queue default has room for 512 MiB and 1 cores more" in said
+    assert provider.waiting_workers() == {}
 
 
 def test_workers_that_are_unknown_are_no_error_and_all_end_with_the_cluster(provider: YarnProvider) -> None:

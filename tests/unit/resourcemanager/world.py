@@ -390,7 +390,7 @@ class World:
                 job = self.jobs.get(x.jobmaster_address.removeprefix("http://"))
                 if job is not None and (x.allocation_id in job.pool or len(job.pool) < job.needed):
                     self.fail(job.name, job.attempt)
-            case i.NotifyNoResources() | i.NotifyWaiting():
+            case i.NotifyNoResources() | i.NotifyWaiting() | i.TellTaskManagerEnded():
                 pass
             case i.StartFleet():
                 self.fleet_alive = True

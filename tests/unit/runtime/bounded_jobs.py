@@ -6,14 +6,16 @@ import json
 import pickle
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Self
 
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.job_graph import JobGraph
-from firesteel.protocol.stages import COLLECTED, STDOUT, Stage
+from firesteel.protocol.stages import COLLECTED, STDOUT, Stage, StageTaskInput
 from firesteel.runtime.bounded.stage_main import stage_main
 from firesteel_jobmaster.stages import plan_commit, plan_stages, prepared_states
 
@@ -25,6 +27,8 @@ class BoundedJob:
         graph: of the job.
         blobs: of it.
         groups: so many key groups are in one bucket.
+        starts: where tasks begin in a stage whose number of tasks depends on what there is to read; None: there are as
+            many as may be, all but the last with as little as may be.
 
     Attributes:
         attempt: number of all tasks.
@@ -32,9 +36,11 @@ class BoundedJob:
 
     attempt = 0
 
-    def __init__(self, graph: JobGraph, blobs: Mapping[str, bytes], groups: int = 1) -> None:
+    def __init__(
+        self, graph: JobGraph, blobs: Mapping[str, bytes], groups: int = 1, starts: Sequence[int] | None = None
+    ) -> None:
         assert is_batch(graph)
-        self.graph, self.blobs, self.groups = graph, blobs, groups
+        self.graph, self.blobs, self.groups, self.starts = graph, blobs, groups, starts
         self.shuffle: dict[str, dict[int, list[bytes]]] = {}
         self.reports: list[dict[str, Any]] = []
         self.totals: list[tuple[int, ...]] = []
@@ -44,6 +50,7 @@ class BoundedJob:
     def run(self) -> Self:
         for stage in plan_stages(self.graph, create_enumerator):
             stage = Stage.from_plain(json.loads(json.dumps(stage.to_plain())))
+            stage = self.sized(stage)
             output: dict[int, list[bytes]] = defaultdict(list)
             for subtask in range(len(stage.tasks)):
                 for partition, blob in self.task(stage, subtask, self.attempt):
@@ -58,6 +65,20 @@ class BoundedJob:
                     self.reports.append(json.loads(blob[1:]))
         return self
 
+    def sized(self, stage: Stage) -> Stage:
+        """As the fleet puts tasks together."""
+        if stage.sizing is None:
+            return stage
+        units = stage.tasks
+        starts = [start for start in self.starts or range(len(units)) if start < len(units)][: stage.sizing.most]
+        tasks = tuple(
+            StageTaskInput(
+                plain=joined(units[a].plain, units[b - 1].plain), keyed=joined(units[a].keyed, units[b - 1].keyed)
+            )
+            for a, b in pairwise([*starts, len(units)])
+        )
+        return replace(stage, tasks=tasks)
+
     def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
         out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
         told = [(int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)]
@@ -69,6 +90,8 @@ class BoundedJob:
         if task.own is not None:
             yield task.own.encode()
             return
+        if stage.sizing is not None:
+            yield marker(-2 - len(stage.tasks))
         for number, dep, first, end in task.plain:
             yield marker(number)
             yield from self.read(stage, dep, first, end)
@@ -95,6 +118,13 @@ class BoundedJob:
             for operator in vertex.operators
         ]  # fmt: skip
         self.task(plan_commit(self.graph, operators), 0, 9)
+
+
+Pieces = tuple[tuple[int, int, int, int], ...]
+
+
+def joined(first: Pieces, last: Pieces) -> Pieces:
+    return tuple((*one[:3], other[3]) for one, other in zip(first, last, strict=True))
 
 
 def marker(number: int) -> bytes:

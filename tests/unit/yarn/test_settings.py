@@ -8,9 +8,10 @@ import pytest
 
 from firesteel.config import Settings, options
 from firesteel.core.errors import ConfigurationError
-from firesteel.yarn.client import attempts_of, check_sizes, cluster_settings, container_sizes
+from firesteel.yarn.client import attempts_of, check_sizes, cluster_settings, container_sizes, rest_address
 from firesteel.yarn.launch import Launch, Shipped
 from firesteel.yarn.packages import packages_here
+from firesteel.yarn.staging import is_left_over
 
 ID = "application_1732402800000_0001"
 
@@ -65,6 +66,19 @@ def test_further_attempts_need_something_that_outlives_the_first() -> None:
     assert attempts_of(Settings({"yarn.application-attempts": "5"})) == 5
 
 
+@pytest.mark.parametrize(
+    ("tracking", "rest"),
+    [
+        ("http://node:8081/", "http://node:8081"),
+        ("N/A", ""),
+        ("", ""),
+        (f"http://yarn:8088/cluster/app/{ID}", ""),  # of YARN itself: no attempt is registered
+    ],
+)
+def test_the_page_of_yarn_is_no_rest_api(tracking: str, rest: str) -> None:
+    assert rest_address(tracking, ID) == rest
+
+
 def test_a_description_of_containers_is_read_as_it_was_written(tmp_path: Path) -> None:
     launch = Launch("python3", (Shipped("a", "file:///a", 1, 2, "ARCHIVE"),), {"A": "1"}, megabytes=5, label="gpu")
     file = tmp_path / "launch"
@@ -99,3 +113,20 @@ def test_packages_are_named_by_what_is_in_them(tmp_path: Path) -> None:
     assert packages_here([root]).name == first.name
     files[2].write_text("22")
     assert packages_here([root]).name != first.name
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "same_yarn", "goes"),
+    [
+        ("KILLED", 1.0, True, True),
+        ("FINISHED", 1.0, False, True),
+        ("FAILED", -5.0, True, True),
+        ("RUNNING", 1e9, True, False),
+        ("ACCEPTED", 1e9, True, False),
+        (None, 60.0, True, False),  # it has an id, and is being submitted
+        (None, 25 * 3600.0, True, True),  # YARN has forgotten it
+        (None, 1e9, False, False),  # another YARN's, perhaps
+    ],
+)
+def test_what_ended_applications_have_left_goes(state: str | None, age: float, same_yarn: bool, goes: bool) -> None:
+    assert is_left_over(state, age, same_yarn=same_yarn) is goes

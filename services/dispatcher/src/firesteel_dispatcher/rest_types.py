@@ -288,6 +288,8 @@ Vertex = TypedDict(
         "tasks": TaskCounts,
         "metrics": IoMetrics,
         "firesteel-worst": NotRequired[Worst],
+        "firesteel-tasks": NotRequired[int],
+        "firesteel-spark": NotRequired[str],
     },
 )
 
@@ -301,14 +303,25 @@ class PlanInput(TypedDict):
     caching: NotRequired[str]
 
 
-class PlanNode(TypedDict):
-    id: Id
-    parallelism: int
-    operator: str
-    operator_strategy: str
-    description: str
-    inputs: NotRequired[list[PlanInput]]
-    optimizer_properties: dict[str, Any]
+class Sizing(TypedDict):
+    least: int
+    most: int
+    volume: int
+
+
+PlanNode = TypedDict(
+    "PlanNode",
+    {
+        "id": Id,
+        "parallelism": int,
+        "operator": str,
+        "operator_strategy": str,
+        "description": str,
+        "inputs": NotRequired[list[PlanInput]],
+        "optimizer_properties": dict[str, Any],
+        "firesteel-parallelism": NotRequired[Sizing],
+    },
+)
 
 
 class Plan(TypedDict):

@@ -37,6 +37,8 @@ export interface Vertex {
   tasks: Record<string, number>;
   metrics: Io;
   "firesteel-worst"?: Worst;
+  "firesteel-tasks"?: number; // batch mode: so many subtasks have something to do
+  "firesteel-spark"?: string; // batch mode: Spark's own page about its stage
 }
 export interface PlanNode {
   id: string;

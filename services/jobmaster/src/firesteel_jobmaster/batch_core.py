@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -43,8 +44,9 @@ logger = logging.getLogger(__name__)
 COMMIT_TIMER = "commit-again"
 COMMIT_PAUSE = 1.0
 """Seconds until a commit is run again that Spark could not run; nothing limits how often."""
-KEPT_RESULTS = 4 << 20
-"""Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows."""
+KEPT_RESULTS = 64 << 20
+"""Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows. It costs
+the JobMaster about a second of its time, once."""
 MOST_DRIVERS, STEADY_SECONDS = 5, 600.0
 """Drivers in a row that may be lost below a run that has not lasted so long: it may be what ends them."""
 SPILLED = "numBytesSpilled"
@@ -201,12 +203,18 @@ class BatchCore(JobMasterCore):
     def stages_seen(self, run_id: str, look: RunLook) -> list[do.Instruction]:
         """So far has the run come."""
         if run_id == self._run and self.is_active and self._commit is None:
+            self.graph.spark_pages = look.pages
             for job_vertex in self.graph.vertices.values():
                 stage = look.progress.get(job_vertex.vertex.id)
                 executions = job_vertex.executions()
-                for task in () if stage is None else stage.subtasks:
+                if stage is None:
+                    continue
+                job_vertex.tasks, job_vertex.spark_stage = min(stage.tasks, len(executions)), stage.number
+                for task in stage.subtasks:
                     if 0 <= task.subtask < len(executions):
                         self._task_seen(executions[task.subtask], task)
+                for execution in executions[job_vertex.tasks :]:
+                    self._may_finish(execution, "what there is to read needs no more tasks")
         return self._take()
 
     def _task_seen(self, execution: Execution, task: TaskProgress) -> None:
@@ -221,10 +229,14 @@ class BatchCore(JobMasterCore):
             }
         )
         self._runs_now(execution, "its task runs in Spark")
+        if task.status == "SUCCESS":
+            self._may_finish(execution, "its task has ended in Spark")
+
+    def _may_finish(self, execution: Execution, why: str) -> None:
         vertex = execution.vertex
-        if task.status != "SUCCESS" or vertex.needs_commit or vertex.collects is not None:
+        if vertex.needs_commit or vertex.collects is not None:
             return
-        if execution.report(ExecutionState.FINISHED, "its task has ended in Spark"):
+        if execution.report(ExecutionState.FINISHED, why):
             self.checkpoints.task_reported(execution)
 
     def _runs_now(self, execution: Execution, why: str) -> None:
@@ -282,6 +294,8 @@ class BatchCore(JobMasterCore):
         self._drop_run()
         if self._commit is None:
             reports = self._read(results)
+            for vertex_id, tasks in Counter(report["vertex"] for report in reports).items():
+                self.graph.vertices[VertexId(vertex_id)].tasks = tasks
             for report in reports:
                 execution = self.graph.vertices[VertexId(report["vertex"])].executions()[report["subtask"]]
                 self._runs_now(execution, "its stage has ended")
@@ -294,6 +308,8 @@ class BatchCore(JobMasterCore):
                     },
                     final=True,
                 )
+            for execution in self.graph.executions():
+                self._runs_now(execution, "there was nothing for it to do")
             states = prepared_states(self.graph.job_graph, reports)
             if self._held or any(state.operators for state in states.values()):
                 self._store(states)

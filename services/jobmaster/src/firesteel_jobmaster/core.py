@@ -52,6 +52,9 @@ COMMIT_PAUSE = 1.0
 """Seconds until a job commits once more that has lost a slot meanwhile; no strategy limits that."""
 REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
+END_SECONDS = 12.0
+"""One that fails because a TaskManager is gone waits so long for the ResourceManager to say how that has ended, where
+it learns that: from YARN by a heartbeat each 5 s."""
 CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
 """Tasks, and slots, in one slice: a large job must not keep others waiting."""
 PLACED_AT_ONCE, SCHEDULED_AT_ONCE, RESTARTED_AT_ONCE = 1000, 1000, 1000
@@ -116,6 +119,9 @@ class JobMasterCore:
         self._connected = False
         """The ResourceManager knows the job."""
         self._watched: set[str] = set()
+        self._tells_ends = False
+        self._unexplained: set[str] = set()
+        """TaskManagers that are gone, and nobody has said yet how they have ended."""
         self._used: dict[str, float] = {}
         """TaskManagers at which tasks of this JobMaster may run -> when the job had a slot there last, as far as was
         looked."""
@@ -345,9 +351,9 @@ class JobMasterCore:
 
     # -- slots
 
-    def resourcemanager_connected(self) -> list[do.Instruction]:
-        """The job is registered (again)."""
-        self._connected = True
+    def resourcemanager_connected(self, tells_ends: bool = False) -> list[do.Instruction]:
+        """The job is registered (again), with one that learns how TaskManagers end, or does not."""
+        self._connected, self._tells_ends = True, tells_ends
         if not self.is_terminal:
             self._declare_now()
         return self._take()
@@ -456,7 +462,20 @@ class JobMasterCore:
     def taskmanager_lost(self, taskmanager_id: str, cause: str) -> list[do.Instruction]:
         """A TaskManager is gone with all its slots."""
         self._watched.discard(taskmanager_id)
+        slots = self.pool.at(taskmanager_id)
+        if slots and self._tells_ends:
+            self._unexplained.add(taskmanager_id)
+        self._slots_lost(slots, cause)
+        return self._take()
+
+    def taskmanager_ended(self, taskmanager_id: str, cause: str) -> list[do.Instruction]:
+        """The ResourceManager knows how a TaskManager has ended, which may have been missed before."""
+        if self.is_terminal:
+            return self._take()
+        self._unexplained.discard(taskmanager_id)
+        self.graph.explain(taskmanager_id, lambda failure: failures.slot_lost_since(failure, cause))
         self._slots_lost(self.pool.at(taskmanager_id), cause)
+        self._check_end()
         return self._take()
 
     def _waiting(self) -> list[Execution]:
@@ -1213,8 +1232,16 @@ class JobMasterCore:
                     self._drop(slot, "tasks did not end in time")
         self._check_end()
 
+    def _reason_is_due_in(self) -> float:
+        """For how long a better explanation of the failure that ends the job may come; 0: there is none to come."""
+        root = None if self._ending is None else self._ending.root
+        if root is not None and root.taskmanager_id in self._unexplained and failures.is_slot_lost(root.failure):
+            return END_SECONDS
+        return REASON_SECONDS if self._reason_is_open else 0.0
+
     def _close_reason(self) -> None:
         self._reason_is_open = False
+        self._unexplained.clear()
         self._check_end()
 
     def _check_end(self, ended: Execution | None = None) -> None:
@@ -1224,8 +1251,8 @@ class JobMasterCore:
             return
         if self.is_terminal or not self.graph.all_terminal():
             return
-        if self.state is JobStatus.FAILING and self._reason_is_open:
-            self._out.append(do.SetTimer(REASON_TIMER, REASON_SECONDS))
+        if self.state is JobStatus.FAILING and (seconds := self._reason_is_due_in()):
+            self._out.append(do.SetTimer(REASON_TIMER, seconds))
             return
         ends = {JobStatus.FAILING: JobStatus.FAILED, JobStatus.CANCELLING: JobStatus.CANCELED}
         end = ends.get(self.state, JobStatus.FINISHED)

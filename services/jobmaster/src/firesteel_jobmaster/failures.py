@@ -39,7 +39,7 @@ def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
         killing: a slot that is lost now was probably killed because its tasks would not end.
     """
     kind = str(failure.get("kind"))
-    if kind == "external" and failure.get("error_class") == _SLOT_LOST:
+    if is_slot_lost(failure):
         return _RANK["cancel" if killing else "slot"]
     if failure.get("error_class") == _TOO_LARGE:
         return _RANK["slot"]
@@ -87,6 +87,19 @@ def external(message: str, error: type[Exception], execution: Execution | None =
 def slot_lost(where: str, cause: str, execution: Execution | None) -> TaskFailure:
     """A slot is gone."""
     return external(f"Slot {where} was lost: {cause}", FleetError, execution)
+
+
+def is_slot_lost(failure: Mapping[str, Any]) -> bool:
+    """Whether it is what ``slot_lost`` gives."""
+    return failure.get("kind") == "external" and failure.get("error_class") == _SLOT_LOST
+
+
+def slot_lost_since(failure: Mapping[str, Any], cause: str) -> Mapping[str, Any] | None:
+    """The loss of a slot, now that it is known how its TaskManager has ended; None: the failure is something else."""
+    if not is_slot_lost(failure):
+        return None
+    message = f"{cause} (first seen: {failure['message']})"
+    return {**failure, "message": message, "stacktrace": f"{_SLOT_LOST}: {message}\n"}
 
 
 def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFailure:

@@ -56,7 +56,9 @@ class ResourceManagerLink(LeaderLink):
         followed: Callable[[str], None],
     ) -> None:
         async def register(gateway: ResourceManagerGateway) -> tuple[str, float]:
-            return (await gateway.register_jobmaster(registration)).token, 0.0
+            answer = await gateway.register_jobmaster(registration)
+            self.tells_ends = answer.tells_ends
+            return answer.token, 0.0
 
         super().__init__(
             leaders, lambda: rpc, register, settings.registration, clock, lambda: True,
@@ -69,6 +71,8 @@ class ResourceManagerLink(LeaderLink):
         self._declarations: Lane[m.DeclareRequirements] | None = None
         """Those under the registration of now."""
         self._started = self._left = False
+        self.tells_ends = False
+        """Whether the ResourceManager says how TaskManagers have ended."""
         self._persistent = True
         self.last_heard = clock.monotonic()
         """When the ResourceManager was last reached."""

@@ -167,7 +167,9 @@ class JobMaster:
             clock,
             spawn,
             spawn_call,
-            lambda: self._event("registering", self.core.resourcemanager_connected),
+            lambda: self._event(
+                "registering", lambda: self.core.resourcemanager_connected(self._resourcemanager.tells_ends)
+            ),
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
             self.followed,
         )
@@ -315,6 +317,13 @@ class JobMaster:
             lambda: self.core.fail_slot(
                 message.taskmanager_id, message.allocation_id, message.cause, in_vain=message.in_vain
             ),
+        )
+
+    @answers(JobMasterGateway.taskmanager_ended)
+    def taskmanager_ended(self, message: m.TaskManagerEnded) -> None:
+        """See ``JobMasterGateway``."""
+        self._event(
+            "the end of a TaskManager", lambda: self.core.taskmanager_ended(message.taskmanager_id, message.cause)
         )
 
     @answers(JobMasterGateway.notify_no_resources)

@@ -134,7 +134,7 @@ class StageRunLink:
                 return
             progress = {stage: StageProgress.from_plain(plain) for stage, plain in seen.progress.items()}
             known = tuple(stage for stage, one in progress.items() if one.is_complete)
-            self._owner.stages_seen(run_id, RunLook(seen.state, "", progress))
+            self._owner.stages_seen(run_id, RunLook(seen.state, "", progress, seen.pages))
             await asyncio.sleep(pause)
             pause = min(longest, pause * 1.2)
 

@@ -8,6 +8,9 @@ partitions of all edges that leave it, one behind the other, and a last one for 
 * all others: one for each subtask.
 
 Of two inputs the broadcast one comes first, as in Flink.
+
+How many tasks a stage has is known when those that it reads have ended, unless the program says it: adjacent partitions
+are read together until a task has enough to read (``Sizing``, ``StageTasks.java``).
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from firesteel.checkpoint.handles import InlineState
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.config import Settings
-from firesteel.config.options import PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.config.options import BATCH_COMBINE, PIPELINE_GLOBAL_JOB_PARAMETERS
 from firesteel.core.errors import GraphError
+from firesteel.graph.bounded import adapts, partitions_of, partitions_read, sizing_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.key_groups import key_group_range
 from firesteel.graph.specs import OperatorKind, PartitionerKind
@@ -33,6 +37,8 @@ COMMIT: Final = "commit"
 """Name of the stage that commits."""
 CHECKPOINT: Final = 1
 """Number under which sinks prepare (``firesteel.runtime.bounded.commit``): there is one checkpoint, at the end."""
+_MOST_PIECES: Final = 1024
+"""Of the partitions of an input, of which tasks are put together: adjacent key groups, where there are more."""
 _KEYED: Final = frozenset(
     kind.value
     for kind in (
@@ -43,6 +49,10 @@ _KEYED: Final = frozenset(
         OperatorKind.KEYED_BROADCAST_PROCESS,
     )
 )  # fmt: skip
+
+_AGGREGATING: Final = frozenset(
+    kind.value for kind in (OperatorKind.COLUMNS_AGGREGATE, OperatorKind.COLUMNS_WINDOW, OperatorKind.REDUCE)
+)
 
 
 def plan_stages(graph: JobGraph, create: EnumeratorFactory) -> tuple[Stage, ...]:
@@ -143,10 +153,15 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
     keyed = {edge.index for edge in inputs if _is_keyed(edge, vertex)}
     reads = tuple(dict.fromkeys(edge.source for edge in inputs))
     tasks: tuple[StageTaskInput, ...]
+    sizing = sizing_of(graph, vertex)
     if vertex.source is not None:
-        tasks = tuple(StageTaskInput(json.dumps(splits)) for splits in _splits(vertex, create))
+        splits = _splits(vertex, create)
+        if adapts(graph, vertex):
+            splits = [some for some in splits if some] or splits[:1]
+        tasks = tuple(StageTaskInput(json.dumps(some)) for some in splits)
     else:
-        pieces = [list(_pieces(graph, vertex, inputs, reads, subtask)) for subtask in range(vertex.parallelism)]
+        count = vertex.parallelism if sizing is None else min(_MOST_PIECES, partitions_read(graph, vertex))
+        pieces = [list(_pieces(graph, vertex, inputs, reads, number, count)) for number in range(count)]
         tasks = tuple(
             StageTaskInput(
                 plain=tuple(piece for edge, piece in own if edge.index not in keyed),
@@ -158,7 +173,8 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
         **_common(graph),
         "vertex": vertex.id,
         "name": vertex.name,
-        "parallelism": vertex.parallelism,
+        "parallelism": vertex.parallelism if vertex.source is None else len(tasks),
+        "sized": sizing is not None,
         "max_parallelism": vertex.max_parallelism,
         "chain": vertex.chain,
         "source": vertex.source is not None,
@@ -166,7 +182,7 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
         "outputs": outputs,
         "partition": partitions,
     }
-    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task)
+    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task, sizing)
 
 
 def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], int]:
@@ -175,19 +191,28 @@ def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], 
     for edge in graph.edges:
         if edge.source == vertex.id:
             target = graph.vertex(edge.target)
-            count = _partitions(edge, target)
+            count = partitions_of(edge, target)
+            combine = target.chain if _may_combine(graph, edge, target) else None
             outputs.append(
-                {"edge": edge.index, "base": base, "count": count, "max_parallelism": target.max_parallelism}
+                {
+                    "edge": edge.index,
+                    "base": base,
+                    "count": count,
+                    "max_parallelism": target.max_parallelism,
+                    "combine": combine,
+                }
             )
             base += count
     return outputs, base
 
 
-def _partitions(edge: JobEdge, target: JobVertex) -> int:
-    kind = PartitionerKind(edge.partitioner)
-    if kind is PartitionerKind.HASH:
-        return target.max_parallelism
-    return 1 if kind in (PartitionerKind.BROADCAST, PartitionerKind.GLOBAL) else target.parallelism
+def _may_combine(graph: JobGraph, edge: JobEdge, target: JobVertex) -> bool:
+    """Whether the tasks in front of an edge look if what reads it lets them combine (``runtime.bounded.combining``)."""
+    return (
+        edge.partitioner in (PartitionerKind.HASH.value, PartitionerKind.GLOBAL.value)
+        and target.operators[0].kind in _AGGREGATING
+        and Settings(dict(graph.config), "job").get(BATCH_COMBINE)
+    )
 
 
 def _reading_order(edge: JobEdge) -> tuple[bool, int]:
@@ -199,15 +224,15 @@ def _is_keyed(edge: JobEdge, target: JobVertex) -> bool:
 
 
 def _pieces(
-    graph: JobGraph, vertex: JobVertex, inputs: Sequence[JobEdge], reads: Sequence[str], subtask: int
+    graph: JobGraph, vertex: JobVertex, inputs: Sequence[JobEdge], reads: Sequence[str], subtask: int, count: int
 ) -> Iterator[tuple[JobEdge, tuple[int, int, int, int]]]:
-    """What a subtask reads of each input."""
+    """What one of so many subtasks reads of each input."""
     for number, edge in enumerate(inputs):
         outputs, _ = _outputs(graph, graph.vertex(edge.source))
         base = next(output["base"] for output in outputs if output["edge"] == edge.index)
         kind = PartitionerKind(edge.partitioner)
         if kind is PartitionerKind.HASH:
-            first, last = key_group_range(subtask, vertex.parallelism, vertex.max_parallelism)
+            first, last = key_group_range(subtask, count, vertex.max_parallelism)
         elif kind in (PartitionerKind.BROADCAST, PartitionerKind.GLOBAL):
             if kind is PartitionerKind.GLOBAL and subtask:
                 continue

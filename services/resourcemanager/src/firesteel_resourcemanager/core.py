@@ -17,7 +17,13 @@ from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel.protocol.stages import Places
 from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
-from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, NotifyWaiting, StartFleet
+from firesteel_resourcemanager.instructions import (
+    CancelLaunch,
+    Instruction,
+    NotifyWaiting,
+    StartFleet,
+    TellTaskManagerEnded,
+)
 from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_life import FOLLOWED, SlotLife
@@ -146,7 +152,10 @@ class ResourceManagerCore:
         return self._settle(now)
 
     def taskmanager_gone(self, taskmanager_id: str, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
-        """Forget a TaskManager and its slots; JobMasters notice by their own heartbeats."""
+        """Forget a TaskManager and its slots; JobMasters notice by their own heartbeats.
+
+        How a worker has ended they hear as soon as that is known (``worker_ended``).
+        """
         taskmanager = self.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             return []
@@ -158,6 +167,7 @@ class ResourceManagerCore:
             logger.info("TaskManager %s has left: %s", taskmanager.id, cause)
         else:
             logger.warning("TaskManager %s is lost: %s", taskmanager.id, cause)
+            self.workers.lost(taskmanager.id, _jobs_at(taskmanager))
         out: list[Instruction] = []
         for slot in taskmanager.slots.values():
             if slot.state is not SlotState.FREE:
@@ -460,10 +470,15 @@ class ResourceManagerCore:
         return self._settle(now)
 
     def worker_ended(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
-        """A worker is gone, and its TaskManager with it."""
-        self.workers.ended(worker_id, cause, now)
+        """A worker is gone, and its TaskManager with it: jobs that had slots there hear how it has ended."""
+        jobs = self.workers.ended(worker_id, cause, now)
+        taskmanager = self.table.taskmanagers.get(worker_id)
+        if taskmanager is not None:
+            jobs |= _jobs_at(taskmanager)
+        known = [job for job_id in sorted(jobs) if (job := self.registry.jobs.get(job_id)) is not None]
+        told = [TellTaskManagerEnded(job.address, job.token, worker_id, cause) for job in known]
         gone = self.taskmanager_gone(worker_id, cause, now)
-        return gone or self._settle(now)
+        return [*told, *(gone or self._settle(now))]
 
     # -- time
 
@@ -516,3 +531,8 @@ class ResourceManagerCore:
                 job.told_waiting = reason
                 out.append(NotifyWaiting(job.address, job.token, reason))
         return out
+
+
+def _jobs_at(taskmanager: TaskManager) -> frozenset[str]:
+    """Jobs that have slots at a TaskManager, those on their way back included."""
+    return frozenset(slot.job_id for slot in taskmanager.slots.values() if slot.state is not SlotState.FREE)

@@ -70,6 +70,16 @@ class FailSlot:
 
 
 @dataclass(frozen=True)
+class TellTaskManagerEnded:
+    """Tell a JobMaster how a TaskManager has ended at which it has, or had, slots."""
+
+    jobmaster_address: str
+    jobmaster_token: str
+    taskmanager_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
 class NotifyNoResources:
     """Tell a JobMaster that its job needs more slots than there are; ``message`` says what to do."""
 
@@ -130,6 +140,7 @@ Instruction = (
     | FreeSlot
     | AskForReport
     | FailSlot
+    | TellTaskManagerEnded
     | NotifyNoResources
     | NotifyWaiting
     | StartFleet

@@ -215,7 +215,7 @@ class ResourceManagerService(Service):
         )
         self._jobmasters.watch(message.job_id)
         self.perform(instructions)
-        return m.JobMasterRegistered(self.token)
+        return m.JobMasterRegistered(self.token, tells_ends=self.core.workers.is_active)
 
     def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
         """A JobMaster is alive.
@@ -276,6 +276,10 @@ class ResourceManagerService(Service):
                 failed = m.FailSlot(instruction.taskmanager_id, instruction.allocation_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("lost slot", lambda: jobmaster.fail_slot(failed), waits=_RETRIES)
+            case i.TellTaskManagerEnded():
+                ended = m.TaskManagerEnded(instruction.taskmanager_id, instruction.cause)
+                jobmaster = self._jobmaster(instruction)
+                await until_it_works("end of a TaskManager", lambda: jobmaster.taskmanager_ended(ended), waits=_RETRIES)
             case i.NotifyNoResources():
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
@@ -296,7 +300,9 @@ class ResourceManagerService(Service):
                 self._taskmanagers.forget(instruction.worker_id)
                 await self._stop_worker(instruction.worker_id)
 
-    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources | i.NotifyWaiting) -> JobMasterGateway:
+    def _jobmaster(
+        self, instruction: i.FailSlot | i.TellTaskManagerEnded | i.NotifyNoResources | i.NotifyWaiting
+    ) -> JobMasterGateway:
         return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 
     async def _request(self, request: i.RequestSlot) -> None:

@@ -99,11 +99,11 @@ class SlotManager:
         total = registry.table.total()
         if job.wanted > total:
             return (
-                f"The cluster has {total} slots in all, and {job.wanted} are needed. Start more TaskManagers, raise "
+                f"{job.wanted} slots are needed, and the cluster has {total}. Start more TaskManagers, raise "
                 "taskmanager.numberOfTaskSlots, or lower the parallelism."
             )
         free = registry.table.total_free()
-        return f"{missing} more slots are needed, and {free} of {total} are free." if missing > free else ""
+        return f"Slots that are missing: {missing}; {free} of {total} are free." if missing > free else ""
 
     def no_slots(self, job: Job, cause: str) -> FailSlot:
         """The job waits in vain, though there are slots; it holds none yet that could be named."""

@@ -74,7 +74,7 @@ class StageRuns:
         except FleetError as error:
             raise _unavailable(error) from error
         progress = {stage: one.to_plain() for stage, one in found.progress.items()}
-        return m.StageRunLook(found.state, found.message, progress)
+        return m.StageRunLook(found.state, found.message, progress, found.pages)
 
     async def results(self, run_id: str, offset: int) -> m.StageRunResults:
         """What its tasks have told, from ``offset`` on.

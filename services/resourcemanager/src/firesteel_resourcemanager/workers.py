@@ -51,6 +51,8 @@ class Worker:
     state: WorkerState = WorkerState.STARTING
     idle_since: float | None = None
     """Since when nobody uses it, while that is so."""
+    jobs: frozenset[str] = frozenset()
+    """Those that had slots there when its TaskManager was lost."""
 
     def move(self, to: WorkerState, now: float) -> None:
         """Go to a state.
@@ -147,8 +149,14 @@ class Workers:
         if self._workers.pop(worker_id, None) is not None:
             self._start_failed(worker_id, cause, now)
 
-    def ended(self, worker_id: str, cause: str, now: float) -> None:
-        """A worker has ended."""
+    def lost(self, worker_id: str, jobs: frozenset[str]) -> None:
+        """The TaskManager of a worker is lost, and the worker has not ended yet, as far as is known."""
+        worker = self._workers.get(worker_id)
+        if worker is not None:
+            worker.jobs |= jobs
+
+    def ended(self, worker_id: str, cause: str, now: float) -> frozenset[str]:
+        """A worker has ended; returns the jobs that had slots there when its TaskManager was lost before."""
         worker = self._workers.pop(worker_id, None)
         if worker is None or worker.state is WorkerState.STOPPING:
             logger.info("worker %s has ended: %s", worker_id, cause)
@@ -156,6 +164,7 @@ class Workers:
             self._start_failed(worker_id, f"it ended before it registered: {cause}", now)
         else:
             logger.warning("worker %s is lost: %s", worker_id, cause)
+        return frozenset() if worker is None else worker.jobs
 
     def _start_failed(self, worker_id: str, cause: str, now: float) -> None:
         self._failures.append(now)

@@ -71,7 +71,6 @@ class YarnProvider(HostedProvider):
         )
         self._waiting: dict[str, float] = {}
         """Workers whose containers are waited for, and since when."""
-        self._told_waiting = 0.0
 
     # -- contract
 
@@ -155,11 +154,31 @@ class YarnProvider(HostedProvider):
                     lines = str(self._master.takeEvents()).splitlines()
                     ended = [found for line in lines if (found := self._told(line.split("\t"))) is not None]
                     self._exclude()
-                    self._say_waiting()
             except YarnError as error:  # the ApplicationMaster ends with its JVM, and this process with it
                 logger.error("%s", error)
                 return []
             return ended
+
+    def waiting_workers(self) -> dict[str, str]:
+        """A queue or a cluster that is full is nobody's fault, and people want to know what they wait for."""
+        with self._guard:
+            now = self.context.clock.monotonic()
+            late = [worker for worker, since in self._waiting.items() if now - since >= _WAITING_SECONDS]
+            if not late or self._master is None or self._launch is None:
+                return {}
+            try:
+                with yarn_errors("what the queue has left can't be told"):
+                    free = str(self._master.available()).split() or ["?", "?"]
+            except YarnError as error:
+                logger.warning("%s", error)
+                free = ["?", "?"]
+            queue = self.context.settings.get(options.YARN_QUEUE) or "default"
+            wanted = f"{self._launch.megabytes} MiB and {self._launch.cores} cores"
+            reason = (
+                f"YARN has given no container of {wanted} yet: the queue {queue} has room for {free[0]} MiB and "
+                f"{free[1]} cores more, or no node has so much in one piece"
+            )
+            return dict.fromkeys(late, reason)
 
     def terminate(self) -> None:
         """End all containers: YARN does it as the application ends, which the ApplicationMaster says."""
@@ -236,22 +255,6 @@ class YarnProvider(HostedProvider):
             )  # fmt: skip
         if more or less:
             self._master.exclude(more, less)
-
-    def _say_waiting(self) -> None:
-        """A queue or a cluster that is full is nobody's fault, and people want to know what they wait for."""
-        now = self.context.clock.monotonic()
-        late = [worker for worker, since in self._waiting.items() if now - since >= _WAITING_SECONDS]
-        if not late or now - self._told_waiting < _WAITING_SECONDS:
-            return
-        self._told_waiting = now
-        assert self._launch is not None
-        free = str(self._master.available()).split() or ["?", "?"]
-        queue = self.context.settings.get(options.YARN_QUEUE) or "default"
-        logger.warning(
-            "%d containers of %d MiB and %d cores are waited for, the longest for %.0f s: the queue %s has room for "
-            "%s MiB and %s cores more, or no node has so much in one piece",
-            len(late), self._launch.megabytes, self._launch.cores, now - min(self._waiting.values()), queue, *free,
-        )  # fmt: skip
 
 
 def too_large(megabytes: int, cores: int, most_megabytes: int, most_cores: int) -> str:

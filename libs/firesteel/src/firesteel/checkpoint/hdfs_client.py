@@ -44,6 +44,7 @@ from firesteel.checkpoint.object_store import (
     ObjectStore,
     StoreAwayError,
     StoreRefusedError,
+    StoreUnknownError,
 )
 from firesteel.checkpoint.places import HDFS, ObjectPlace
 from firesteel.config import Settings, options
@@ -522,7 +523,7 @@ class HdfsClient(ObjectStore):
         if "No NameNode hosts found" in text or "No fs.defaultFS" in text:
             reason = f"the configuration of Hadoop on {host} does not say where it is ({said})"
             known = "set env.hadoop.conf.dir or HADOOP_CONF_DIR, or name host and port: hdfs://namenode:8020/path"
-            return StoreRefusedError, f"{where}: {reason}; {known}", False
+            return StoreUnknownError, f"{where}: {reason}; {known}", False
         if "could only be written to" in text or "could only be replicated to" in text:
             return CheckpointStorageError, f"no DataNode of {where} takes it: they are full, or away ({said})", True
         if "QuotaExceeded" in text:

@@ -28,6 +28,10 @@ class StoreRefusedError(CheckpointStorageError):
     """The store has said no, and will say so again until somebody changes something."""
 
 
+class StoreUnknownError(StoreRefusedError):
+    """Where the store is, is not known here: the configuration has to say it."""
+
+
 class StoreAwayError(CheckpointStorageError):
     """Nobody answers there. What was asked for may be done all the same, and later."""
 

@@ -77,6 +77,7 @@ class EmbeddedCluster:
         fleet = self._fleet = EmbeddedFleet(
             slots=_TASK_PLACES,
             spare_cores=settings.get(options.SPARK_SPARE_CORES),
+            ui=settings.get(options.SPARK_UI),
             slot_main=slot_main,
             stage_main=stage_main,
             run_directory=self._run_directory,

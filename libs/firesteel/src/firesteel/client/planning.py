@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from firesteel.graph.bounded import is_batch, sizing_of
 from firesteel.graph.job_graph import JobGraph, JobVertex
 
 
@@ -28,7 +29,7 @@ def plan_table(graph: JobGraph) -> str:
         (
             str(numbers[vertex.id]),
             vertex.name,
-            str(vertex.parallelism),
+            _parallelism(graph, vertex),
             str(vertex.max_parallelism),
             vertex.slot_sharing_group,
             _inputs(graph, vertex, numbers),
@@ -37,6 +38,14 @@ def plan_table(graph: JobGraph) -> str:
     ]
     lines = [f"Job {graph.name!r}: {_count(len(graph.vertices), 'task')}, {_count(graph.slots_needed(), 'slot')}", ""]
     return "\n".join([*lines, *_table(("#", "task", "parallelism", "max", "slot group", "inputs"), rows)])
+
+
+def _parallelism(graph: JobGraph, vertex: JobVertex) -> str:
+    """In batch mode it may depend on what there is to read."""
+    sizing = sizing_of(graph, vertex) if is_batch(graph) else None
+    if sizing is None or sizing.least == sizing.most:
+        return str(vertex.parallelism if sizing is None else sizing.most)
+    return f"{sizing.least}-{sizing.most}"
 
 
 def _inputs(graph: JobGraph, vertex: JobVertex, numbers: dict[str, int]) -> str:

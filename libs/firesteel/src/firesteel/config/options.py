@@ -174,6 +174,12 @@ EXCHANGE_TRANSPORT = ConfigOption(
     "taskmanager.bind-host is not loopback. TCP: always TCP, on loopback as well, for TaskManagers that share an "
     "address but no file system.",
 )
+BATCH_COMBINE = ConfigOption(
+    "firesteel.batch.combine",
+    BOOL,
+    True,
+    "In batch mode, aggregates and reduce functions that are `combinable` are applied before records are sent, too.",
+)
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
 )
@@ -240,6 +246,13 @@ SPARK_SPARE_CORES = ConfigOption(
     "Spark cores beside those of the slots, for short Spark jobs, so that neither starves the other. 0: they take "
     "any core that no slot uses, and a slot may have to wait.",
     at_least=0,
+)
+SPARK_UI = ConfigOption(
+    "firesteel.spark.ui.enabled",
+    BOOL,
+    False,
+    "Spark's own pages about the stages of jobs in batch mode, at any free port of 127.0.0.1 on the host of the Spark "
+    "driver. They ask for no token: all users of that host see them. The REST interface says where they are.",
 )
 DRIVER_ORPHAN_TIMEOUT = ConfigOption(
     "firesteel.driver.orphan-timeout",

@@ -63,6 +63,35 @@ EXECUTION_RUNTIME_MODE = ConfigOption(
     "How bounded input is run. BATCH: on Spark's stages (docs/batch.md), all sources have to be bounded. AUTOMATIC: "
     "BATCH if they are, else STREAMING.",
 )
+BATCH_AUTO_PARALLELISM = ConfigOption(
+    "execution.batch.adaptive.auto-parallelism.enabled",
+    BOOL,
+    True,
+    "In batch mode, how many subtasks a vertex has is chosen by the size of what it reads, where the program does not "
+    "say it with `set_parallelism()` of an operator. The parallelism of the job is the most.",
+)
+BATCH_MIN_PARALLELISM = ConfigOption(
+    "execution.batch.adaptive.auto-parallelism.min-parallelism",
+    INT,
+    1,
+    "The least number of subtasks that is chosen so; but there are never more than partitions with records.",
+    at_least=1,
+)
+BATCH_MAX_PARALLELISM: ConfigOption[int | None] = ConfigOption(
+    "execution.batch.adaptive.auto-parallelism.max-parallelism",
+    INT,
+    None,
+    "The largest number of subtasks that is chosen so. Default, and at most: the parallelism of the job.",
+    at_least=1,
+)
+BATCH_TASK_VOLUME = ConfigOption(
+    "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task",
+    MEMORY,
+    4 << 20,
+    "How much a subtask is meant to read, as it is in the shuffle (compressed). Flink's default is 16 mb; Python works "
+    "at a part of the speed, so less is worth a task of its own.",
+    at_least=1,
+)
 EXECUTION_BUFFER_TIMEOUT_ENABLED = ConfigOption(
     "execution.buffer-timeout.enabled", BOOL, True, "If false, a batch is sent only when it is full."
 )

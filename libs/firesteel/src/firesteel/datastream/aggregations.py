@@ -100,6 +100,8 @@ def greater(first: Any, second: Any) -> Any:
 class FieldReduce:
     """Combines one field of two records; all other fields are the first record's."""
 
+    combinable = takes_first = True
+
     def __init__(self, position: Position, combine: Callable[[Any, Any], Any]) -> None:
         self.position, self.combine = position, combine
 
@@ -111,6 +113,8 @@ class FieldReduce:
 
 class PickRecord:
     """Keeps the record whose field is smaller (or greater), the first of equals."""
+
+    combinable = takes_first = True
 
     def __init__(self, position: Position, smallest: bool) -> None:
         self.position = position

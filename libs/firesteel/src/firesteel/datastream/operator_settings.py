@@ -78,7 +78,7 @@ class OperatorSettings(ABC):
                 f"operator {operator.name!r}: the parallelism of a non-parallel operator is 1, not {parallelism}; "
                 "set the parallelism of the operators behind it"
             )
-        operator.parallelism = parallelism
+        operator.parallelism, operator.own_parallelism = parallelism, True
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:

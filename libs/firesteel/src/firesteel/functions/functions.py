@@ -179,7 +179,14 @@ class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class ReduceFunction(Function, Generic[IN]):
-    """Combines two records of a key into one of the same type."""
+    """Combines two records of a key into one of the same type.
+
+    Attributes:
+        combinable: results may be combined again, in any order and grouping: it is associative and commutative. In
+            batch mode it is applied before records travel, too. A plain callable may have the attribute as well.
+    """
+
+    combinable: ClassVar[bool] = False
 
     @abstractmethod
     def reduce(self, value1: IN, value2: IN) -> IN:

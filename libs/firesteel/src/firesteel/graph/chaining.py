@@ -183,6 +183,7 @@ def _vertex(chain: _Chain, ids: Mapping[int, OperatorId], name: str, sha: str) -
         needs_commit=OperatorKind.SINK in kinds,
         collects=collects[0] if collects else None,
         fixed_parallelism=any(node.non_parallel for node in chain.nodes),
+        adapts=all(node.adapts for node in chain.nodes),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -269,10 +269,17 @@ class ExecutionVertex:
 
 
 class ExecutionJobVertex:
-    """A vertex with all its subtasks."""
+    """A vertex with all its subtasks.
+
+    Attributes:
+        tasks: how many of them have something to do, where that is known later only (batch mode); None = all.
+        spark_stage: number of its stage in Spark.
+    """
 
     def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int, tally: Tally) -> None:
         self.vertex = vertex
+        self.tasks: int | None = None
+        self.spark_stage: int | None = None
         self.subtasks = [ExecutionVertex(vertex, i, clock, first_attempt, tally) for i in range(vertex.parallelism)]
 
     def executions(self) -> list[Execution]:
@@ -326,6 +333,13 @@ class FailureEntry:
         return False
 
 
+def _explained(
+    record: FailureRecord, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+) -> FailureRecord:
+    found = better(record.failure) if record.taskmanager_id == taskmanager_id else None
+    return record if found is None else replace(record, failure=found)
+
+
 @dataclass
 class SharedSlot:
     """What a slot will hold: the ``index``-th subtasks of all vertices of a slot-sharing group."""
@@ -369,6 +383,8 @@ class ExecutionGraph:
         self.failures: list[FailureEntry] = []
         self.failures_dropped = False
         """Whether there were more than are kept."""
+        self.spark_pages = ""
+        """Where Spark's own pages about the job's stages are."""
         self.waiting_reason = ""
         """Why the TaskManagers do not come that the job waits for, as far as is known."""
         self._restarting_ms = 0
@@ -595,6 +611,17 @@ class ExecutionGraph:
     def root_failure(self) -> FailureRecord | None:
         """What the job fails with, if it fails now."""
         return self.failures[-1].root if self.failures else None
+
+    def explain(self, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]) -> None:
+        """What is kept of failures at a TaskManager gets other words.
+
+        Args:
+            taskmanager_id: where they happened.
+            better: failure -> what it is called from now on; None: it stays.
+        """
+        for entry in self.failures:
+            entry.root = _explained(entry.root, taskmanager_id, better)
+            entry.concurrent = [_explained(one, taskmanager_id, better) for one in entry.concurrent]
 
     def record_failure(self, record: FailureRecord, rank: int, kept: int = KEPT_FAILURES) -> FailureEntry:
         """Keep a failure that begins an entry of its own."""

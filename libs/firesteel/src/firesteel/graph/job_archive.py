@@ -46,6 +46,10 @@ HISTORY = "firesteel-history"
 """Of a job that a history server shows: ``environment`` and ``config`` of its cluster."""
 TASKMANAGERS = "firesteel-taskmanagers"
 """How many of the job's tasks run at each TaskManager."""
+TASKS = "firesteel-tasks"
+"""Of a vertex in batch mode: how many of its subtasks have something to do; it was chosen by the size of the input."""
+SPARK = "firesteel-spark"
+"""Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, how uneven
 the records are that subtasks read, and rates of all together."""
@@ -108,7 +112,7 @@ def archive_in_slices(
     now = graph.clock.epoch_ms()
     vertices, at = [], Counter[str]()
     for vertex in graph.vertices.values():
-        vertices.append((yield from _vertex(vertex, now, at, wanted is None or vertex.vertex.id in wanted)))
+        vertices.append((yield from _vertex(graph, vertex, now, at, wanted is None or vertex.vertex.id in wanted)))
     job = graph.job_graph
     stamps = job_timestamps(graph)
     end = stamps[graph.state.name] if graph.is_terminal else -1
@@ -236,7 +240,7 @@ class _Loads:
         self._worst: dict[str, dict[str, float]] = {}
         self._rates = dict.fromkeys(_RATES, 0.0)
         self._averages = dict.fromkeys(_LOADS.values(), 0.0)
-        self._count, self._read, self._read_squares = 0, 0.0, 0.0
+        self._live, self._count, self._read, self._read_squares = 0, 0, 0.0, 0.0
 
     def add(self, subtask: int, metrics: Mapping[str, Any]) -> None:
         """One more."""
@@ -250,6 +254,11 @@ class _Loads:
             self._worst["watermark"] = {"value": watermark, "subtask": subtask}
         for name in _RATES:
             self._rates[name] += metrics.get(name, 0)
+        self._live += 1
+        self.add_read(metrics)
+
+    def add_read(self, metrics: Mapping[str, Any]) -> None:
+        """How uneven subtasks are is also that of one that has ended."""
         read = metrics.get("numRecordsIn", 0)
         self._count, self._read, self._read_squares = self._count + 1, self._read + read, self._read_squares + read**2
 
@@ -259,14 +268,18 @@ class _Loads:
             return {}
         mean = self._read / self._count
         deviation = math.sqrt(max(0.0, self._read_squares / self._count - mean**2))
-        averages = {name: total / self._count for name, total in self._averages.items()}
-        return {**self._worst, **self._rates, **averages, "skew": deviation / mean * 100 if mean else 0.0}
+        skew = {"skew": deviation / mean * 100 if mean else 0.0}
+        if not self._live:
+            return skew
+        averages = {name: total / self._live for name, total in self._averages.items()}
+        return {**self._worst, **self._rates, **averages, **skew}
 
 
 @dataclass
 class _Sums:
-    """Of the current attempts of a vertex."""
+    """Of the current attempts of a vertex; in batch mode what they have read is kept when they have ended."""
 
+    keeps_read: bool = False
     states: Counter[ExecutionState] = field(default_factory=Counter)
     first: int = -1
     last: int = -1
@@ -292,12 +305,21 @@ class _Sums:
                 self.totals[name] += value
             if state in _LIVE:
                 self.loads.add(execution.subtask, execution.metrics)
+            elif self.keeps_read:
+                self.loads.add_read(execution.metrics)
+
+
+def _link(graph: ExecutionGraph, job_vertex: ExecutionJobVertex) -> dict[str, str]:
+    """To Spark's own page about a vertex, as long as it is there."""
+    if not graph.spark_pages or job_vertex.spark_stage is None or graph.is_terminal:
+        return {}
+    return {SPARK: f"{graph.spark_pages}/stages/stage/?id={job_vertex.spark_stage}&attempt=0"}
 
 
 def _vertex(
-    job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
+    graph: ExecutionGraph, job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
 ) -> Generator[None, None, dict[str, Any]]:
-    vertex, sums, packed = job_vertex.vertex, _Sums(), list[str]()
+    vertex, sums, packed = job_vertex.vertex, _Sums(keeps_read=job_vertex.tasks is not None), list[str]()
     for first in range(0, vertex.parallelism, ROWS_AT_ONCE):
         some = job_vertex.subtasks[first : first + ROWS_AT_ONCE]
         for one in some:
@@ -321,6 +343,8 @@ def _vertex(
         "tasks": {value: sums.states[state] for state, value in _VALUES.items()},
         "metrics": _shown(sums.totals, sums.complete),
         WORST: sums.loads.shown(),
+        **({} if job_vertex.tasks is None else {TASKS: job_vertex.tasks}),
+        **_link(graph, job_vertex),
         "subtasks": packed,
     }
 

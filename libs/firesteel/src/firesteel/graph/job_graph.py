@@ -62,6 +62,7 @@ class JobVertex:
         enumerates: id of the vertex whose splits it hands out: it runs a user's enumerator, takes and gives no records,
             and ends when that vertex has.
         fixed_parallelism: one of its operators can't have another parallelism: reactive mode leaves it as it is.
+        adapts: nobody has set its parallelism, so in batch mode it may have fewer subtasks than ``parallelism``.
     """
 
     id: str
@@ -76,6 +77,7 @@ class JobVertex:
     collects: str | None = None
     enumerates: str | None = None
     fixed_parallelism: bool = False
+    adapts: bool = False
 
 
 @dataclass(frozen=True)

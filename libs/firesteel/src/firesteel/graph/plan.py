@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from firesteel.graph.bounded import is_batch
+from firesteel.graph.bounded import is_batch, sizing_of
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.stream_graph import StreamGraph, StreamNode
 
@@ -66,6 +66,9 @@ def _job_plan_node(graph: JobGraph, vertex: JobVertex) -> dict[str, Any]:
     }
     if vertex.source is not None and not vertex.source.replayable:
         plain["guarantee"] = AT_MOST_ONCE
+    sizing = sizing_of(graph, vertex) if is_batch(graph) else None
+    if sizing is not None:
+        plain["firesteel-parallelism"] = sizing._asdict()
     if inputs:
         plain["inputs"] = [
             {

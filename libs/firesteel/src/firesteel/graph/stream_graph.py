@@ -61,6 +61,7 @@ class Transformation:
         inputs: one tuple for each input of the operator; more than one element is a union.
         coerce_to: declared type that results are brought to; None = left as they are.
         parallelism, max_parallelism, buffer_timeout_ms: ``UNSET`` takes the environment's.
+        own_parallelism: the program has set it for this operator.
         non_parallel: its parallelism is 1 and can't be changed.
         internal: made by the API itself; needs no uid.
         stage_of: it is a stage in front of this sink, and takes its settings from it.
@@ -85,6 +86,7 @@ class Transformation:
     description: str = ""
     slot_sharing_group: str | None = None
     chaining_strategy: ChainingStrategy = ChainingStrategy.ALWAYS
+    own_parallelism: bool = False
     stage_of: Transformation | None = None
     alone: bool = False
 
@@ -170,6 +172,7 @@ class StreamNode:
         operator: its ``id`` is empty until the JobGraph is made.
         max_parallelism: decided.
         non_parallel: its parallelism is 1 and can't be changed.
+        adapts: the program does not say how many subtasks it has.
     """
 
     id: int
@@ -184,6 +187,7 @@ class StreamNode:
     description: str = ""
     internal: bool = False
     non_parallel: bool = False
+    adapts: bool = False
     in_edges: list[StreamEdge] = field(default_factory=list)
     out_edges: list[StreamEdge] = field(default_factory=list)
 
@@ -307,6 +311,7 @@ class StreamGraph:
             description=t.description or display_name(t),
             internal=t.internal,
             non_parallel=t.non_parallel,
+            adapts=not (t.own_parallelism or t.non_parallel),
         )
         self.nodes[node.id] = node
         for index, inputs in enumerate(t.inputs):

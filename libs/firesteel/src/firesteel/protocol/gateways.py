@@ -209,6 +209,9 @@ class JobMasterGateway(Gateway):
     fail_slot = Method(m.FailSlot, by=_TASKMANAGER + _RESOURCEMANAGER)
     """A slot was lost."""
 
+    taskmanager_ended = Method(m.TaskManagerEnded, by=_RESOURCEMANAGER)
+    """A TaskManager has ended, perhaps long after the JobMaster has missed it: why."""
+
     notify_no_resources = Method(m.NotifyNoResources, by=_RESOURCEMANAGER)
     """The cluster is too small for the job."""
 

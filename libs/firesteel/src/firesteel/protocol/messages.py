@@ -428,6 +428,14 @@ class FailSlot(Message):
 
 
 @dataclass(frozen=True)
+class TaskManagerEnded(Message):
+    """A TaskManager that the ResourceManager had started has ended; ``cause`` is what the cluster manager says."""
+
+    taskmanager_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
 class NotifyNoResources(Message):
     """The cluster cannot give the slots that the job needs: ``needed`` > ``total``."""
 

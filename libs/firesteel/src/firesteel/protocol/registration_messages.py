@@ -34,9 +34,16 @@ class RegisterJobMaster(Message):
 
 @dataclass(frozen=True)
 class JobMasterRegistered(Message):
-    """``token`` is the ResourceManager's."""
+    """The JobMaster is known.
+
+    Attributes:
+        token: the ResourceManager's.
+        tells_ends: whether the ResourceManager learns how TaskManagers that it has started end, and says so
+            (``TaskManagerEnded``).
+    """
 
     token: str
+    tells_ends: bool = False
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class StageRunLook(Message):
     state: str
     message: str
     progress: Mapping[str, Any]
+    pages: str = ""
 
 
 @dataclass(frozen=True)

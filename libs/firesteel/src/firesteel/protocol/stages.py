@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from firesteel.graph.bounded import Sizing
+
 Places = Mapping[str, tuple[int, int]]
 """By executor: cores of it that a run may take, as many as its job has slots there, and those of all slots there."""
 FAILURE: Final = "FIRESTEEL_FAILURE "
@@ -44,9 +46,11 @@ class Stage:
         id: of the vertex.
         name: for people.
         reads: ids of the stages whose outputs it reads.
-        tasks: one for each.
+        tasks: one for each; with ``sizing`` the smallest ones that there can be: those that are adjacent are put
+            together when the fleet learns how much they read.
         partitions: of its output; what it reports goes into the last one.
         task: what its tasks do, for ``firesteel.runtime.bounded``.
+        sizing: how its tasks are made of ``tasks``; None: they are its tasks.
     """
 
     id: str
@@ -55,13 +59,14 @@ class Stage:
     tasks: tuple[StageTaskInput, ...]
     partitions: int
     task: Mapping[str, Any] = field(default_factory=dict)
+    sizing: Sizing | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
         tasks = [{"own": t.own, "plain": t.plain, "keyed": t.keyed} for t in self.tasks]
         return {
             "id": self.id, "name": self.name, "reads": self.reads, "tasks": tasks, "partitions": self.partitions,
-            "task": dict(self.task),
+            "task": dict(self.task), "sizing": self.sizing,
         }  # fmt: skip
 
     @classmethod
@@ -71,7 +76,9 @@ class Stage:
             StageTaskInput(t["own"], tuple(map(tuple, t["plain"])), tuple(map(tuple, t["keyed"])))
             for t in plain["tasks"]
         )
-        return cls(plain["id"], plain["name"], tuple(plain["reads"]), tasks, plain["partitions"], plain["task"])
+        sizing = None if plain["sizing"] is None else Sizing(*plain["sizing"])
+        reads = tuple(plain["reads"])
+        return cls(plain["id"], plain["name"], reads, tasks, plain["partitions"], plain["task"], sizing)
 
 
 @dataclass(frozen=True)
@@ -147,11 +154,13 @@ class RunLook:
         state: ``unknown``, ``running``, ``done`` or ``failed``.
         message: why it failed.
         progress: by id of the stage.
+        pages: where Spark's own pages are; empty = there are none.
     """
 
     state: str
     message: str = ""
     progress: Mapping[str, StageProgress] = field(default_factory=dict)
+    pages: str = ""
 
 
 def failure_in(message: str) -> dict[str, Any] | None:

@@ -53,6 +53,7 @@ class EmbeddedFleet(StagesFleet):
         archive: start the JVM from its class-data archive if there is one (`firesteel.spark.archive`).
         make_archive: have the archive made in the background when the fleet has ended, if there is none.
         recording: flags of a JVM that is to write one.
+        ui: with Spark's own pages.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class EmbeddedFleet(StagesFleet):
         archive: bool = True,
         make_archive: bool = False,
         recording: tuple[str, ...] = (),
+        ui: bool = False,
     ) -> None:
         if slots < 1 or spare_cores < 0:
             raise ValueError(f"slots must be at least 1 and spare_cores at least 0, not {slots} and {spare_cores}")
-        self._slots, self._spare_cores = slots, spare_cores
+        self._slots, self._spare_cores, self._ui = slots, spare_cores, ui
         self._jobs = SlotJobs(slot_main, outlive=False)
         self._stages = StageJobs(stage_main)
         self._preload = [m for main in (slot_main, stage_main) if (m := getattr(main, "__module__", None))]
@@ -213,7 +215,7 @@ class EmbeddedFleet(StagesFleet):
 
     def _settings(self) -> dict[str, str]:
         return {
-            **common_settings(self._run_directory.path, secrets.token_hex(32)),
+            **common_settings(self._run_directory.path, secrets.token_hex(32), self._ui),
             **unix_sockets(self._run_directory.subdir("w")),
             "spark.master": "local[firesteel]",
             "spark.firesteel.localCores": str(self._slots + self._spare_cores),

@@ -65,6 +65,7 @@ class HostedFleet(StagesFleet):
         heartbeat_timeout: seconds after which an executor that does not answer is given up.
         make_archive: have missing archives made in the background, some time after the start.
         recording: flags of a JVM that is to write an archive.
+        ui: with Spark's own pages.
     """
 
     def __init__(
@@ -83,12 +84,13 @@ class HostedFleet(StagesFleet):
         make_archive: bool = False,
         recording: tuple[str, ...] = (),
         stage_main: StageMain | None = None,
+        ui: bool = False,
     ) -> None:
         if spare_cores < 0 or orphan_timeout <= 0 or heartbeat_timeout <= 0:
             raise ValueError("spare_cores must be at least 0, and both timeouts more than 0")
         self._jobs, self._secret = SlotJobs(slot_main, outlive=True), secret
         self._stages = StageJobs(stage_main)
-        self._bind_host, self._host = bind_host, advertised_host or bind_host
+        self._bind_host, self._host, self._ui = bind_host, advertised_host or bind_host, ui
         self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
         self._java_home, self._archive, self._recording = java_home, archive, recording
         self._orphan_timeout = orphan_timeout
@@ -188,7 +190,7 @@ class HostedFleet(StagesFleet):
 
     def _settings(self, held: HeldDriver) -> dict[str, str]:
         return {
-            **common_settings(held.jvm.directory, spark_secret(self._secret, held.record.spark_salt)),
+            **common_settings(held.jvm.directory, spark_secret(self._secret, held.record.spark_salt), self._ui),
             **encryption(),
             **heartbeats(self._heartbeat_timeout),
             "spark.master": "firesteel",

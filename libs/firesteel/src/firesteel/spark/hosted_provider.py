@@ -9,6 +9,7 @@ from firesteel.config.options import (
     JVM_ARCHIVE,
     JVM_ARCHIVE_IN_BACKGROUND,
     SPARK_SPARE_CORES,
+    SPARK_UI,
 )
 from firesteel.protocol.provider import Provider, ProviderContext
 from firesteel.spark.hosted import HostedFleet
@@ -38,6 +39,7 @@ class HostedProvider(Provider):
                 bind_host=context.bind_host,
                 advertised_host=context.advertised_host,
                 spare_cores=settings.get(SPARK_SPARE_CORES),
+                ui=settings.get(SPARK_UI),
                 java_home=settings.get(JAVA_HOME),
                 archive=settings.get(JVM_ARCHIVE),
                 make_archive=settings.get(JVM_ARCHIVE_IN_BACKGROUND),

@@ -17,12 +17,13 @@ _POOLS = """\
 """A core that becomes free goes to a waiting slot before it goes to a task of a bounded stage."""
 
 
-def common_settings(directory: Path, secret: str) -> dict[str, str]:
+def common_settings(directory: Path, secret: str, ui: bool = False) -> dict[str, str]:
     """What a driver gets beside its master and its addresses.
 
     Args:
         directory: of the driver, mode 0700; pools and scratch files go there.
         secret: authenticates executors and whoever else speaks to the driver's ports.
+        ui: with Spark's own pages. JVMs get ``SPARK_LOCAL_IP``, so these are on 127.0.0.1; nobody can end stages there.
     """
     pools = directory / "pools.xml"
     pools.write_text(_POOLS, encoding="utf-8")
@@ -37,7 +38,9 @@ def common_settings(directory: Path, secret: str) -> dict[str, str]:
         "spark.python.worker.reuse": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.as_uri(),
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.port": "0",
+        "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from firesteel.core.errors import FleetError
+from firesteel.graph.bounded import Sizing
 from firesteel.protocol.stages import Places, RunLook, StageProgress, StageRun, StageTaskInput, TaskProgress
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.own_thread import OwnThread
@@ -101,7 +102,7 @@ class StageJobs:
                     stages.place(run_id, _lines(places))
                 state, _, message = str(stages.state(run_id)).partition(": ")
                 lines = str(stages.progress(context.spark._jsc, run_id, "\n".join(known)))
-                return RunLook(state, message, _progress(lines))
+                return RunLook(state, message, _progress(lines), _pages(str(stages.pages(context.spark._jsc))))
 
         try:
             return self._call(look)
@@ -143,7 +144,7 @@ class StageJobs:
         return thread.call(lambda: what(context), seconds)
 
     def _submit(self, context: OwnContext, run: StageRun) -> None:
-        """On the own thread: the whole run is one Spark job; Spark cuts it into stages at the shuffles."""
+        """On the own thread: each stage is a Spark job that begins when those that it reads have ended."""
         assert self._stage_main is not None
         from pyspark.core.rdd import RDD
         from pyspark.serializers import NoOpSerializer
@@ -155,11 +156,11 @@ class StageJobs:
         if run.places is not None:
             stages.place(run.id, _lines(run.places))
         for stage in run.stages:
-            read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(_spec(stage.tasks)))
+            read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(_spec(stage.tasks, stage.sizing)))
             function: Any = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
             pairs: Any = RDD(read, spark, NoOpSerializer()).mapPartitionsWithIndex(function, True)
             pairs._bypass_serializer = True
-            stages.output(run.id, stage.id, pairs._jrdd, stage.partitions)
+            stages.output(run.id, stage.id, list(stage.reads), pairs._jrdd, stage.partitions)
         told = tuple((number, number, s.partitions - 1, s.partitions) for number, s in enumerate(run.stages))
         names = [stage.id for stage in run.stages]
         results = stages.input(spark._jsc, run.id, names, bytearray(_spec((StageTaskInput(plain=told),))))
@@ -192,9 +193,9 @@ class StagesFleet:
         self._stages.drop_all(owner)
 
 
-def _spec(tasks: tuple[StageTaskInput, ...]) -> bytes:
+def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None) -> bytes:
     """As ``Stages.input`` reads it."""
-    parts = [struct.pack(">i", len(tasks))]
+    parts = [b"\0" if sizing is None else struct.pack(">biiq", 1, *sizing), struct.pack(">i", len(tasks))]
     for task in tasks:
         own = None if task.own is None else task.own.encode()
         parts.append(struct.pack(">i", -1) if own is None else struct.pack(">i", len(own)) + own)
@@ -208,6 +209,11 @@ def _spec(tasks: tuple[StageTaskInput, ...]) -> bytes:
 def _lines(places: Places) -> str:
     """As ``Stages.place`` reads it."""
     return "".join(f"{executor}\t{cores}\t{slots}\n" for executor, (cores, slots) in places.items())
+
+
+def _pages(url: str) -> str:
+    """Spark names the driver's host, but listens at 127.0.0.1 (``jvm.child_environment``)."""
+    return f"http://127.0.0.1:{url.rsplit(':', 1)[1]}" if ":" in url else ""
 
 
 def _progress(lines: str) -> dict[str, StageProgress]:

@@ -27,7 +27,7 @@ from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.service.logs import setup_logging
 from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
-from firesteel.yarn.gateway import HadoopJvm, YarnError, attach, hang_up, yarn_errors
+from firesteel.yarn.gateway import HadoopJvm, attach, hang_up, yarn_errors
 from firesteel.yarn.launch import CONF_LINK, LAUNCH_FILE, Launch
 from firesteel.yarn.record import write_record
 from firesteel.yarn.token_file import keep_secret
@@ -199,16 +199,16 @@ class ApplicationMaster:
         return "\n".join(file.read_text(errors="replace")[-2000:] for file in files if file.exists())
 
     def _unregister(self, status: str, diagnostics: str) -> None:
-        if self._master is None:
-            return
         try:
+            if self._master is None:  # the end was faster than the JVM: nobody else will say why
+                self._register()
             with yarn_errors("the end of the application can't be told"):
                 if self._launch.staging:
                     jvm = self._gateway.jvm
                     path = jvm.org.apache.hadoop.fs.Path(self._launch.staging)
                     path.getFileSystem(jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()).delete(path, True)
                 self._master.unregister(status, diagnostics[:_DIAGNOSTICS], "")
-        except YarnError as error:
+        except FiresteelError as error:
             logger.error("%s", error)
 
 

@@ -24,7 +24,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.secret import rest_token
 from firesteel.spark.quiet import without_py4j_log
-from firesteel.yarn.gateway import hadoop_configuration, hadoop_jvm, yarn_errors
+from firesteel.yarn.gateway import YarnError, hadoop_configuration, hadoop_jvm, yarn_errors
 from firesteel.yarn.launch import (
     CONF_LINK,
     ENVIRONMENT_LINK,
@@ -35,12 +35,10 @@ from firesteel.yarn.launch import (
     fill,
 )
 from firesteel.yarn.packages import packages_here
-from firesteel.yarn.staging import TOKEN, Staging, twice
+from firesteel.yarn.staging import ENDED, TOKEN, Staging, twice
 from firesteel.yarn.token_file import SECRET
 
 logger = logging.getLogger(__name__)
-ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
-"""States of applications on YARN."""
 DEFAULT_PROCESS_SIZE: Final = "1728m"
 """Of a TaskManager, where nothing else is said: Flink's own example. A container has to have a size."""
 _HERE: Final = "{{PWD}}"
@@ -49,6 +47,7 @@ _POLL: Final = 0.2
 _KEYTAB: Final = "security.kerberos.login.keytab"
 _PRINCIPAL: Final = "security.kerberos.login.principal"
 _MASTER: Final = "application-master"
+_NOT_KNOWN: Final = "ApplicationNotFoundException"
 _EVERYWHERE: Final = "0.0.0.0"
 _NOT_HANDED_ON: Final = (
     options.REST_ADDRESS, options.REST_PORT, options.JOBMANAGER_RPC_ADDRESS, options.JOBMANAGER_RPC_PORT,
@@ -145,13 +144,12 @@ class Yarn:
         made = self._id(application)
         with yarn_errors(f"YARN does not tell of {application}"):
             found = self._client.getApplicationReport(made)
-            url = str(found.getOriginalTrackingUrl() or "")
             return Report(
                 id=application,
                 state=str(found.getYarnApplicationState()),
                 final=str(found.getFinalApplicationStatus()),
                 kind=str(found.getApplicationType()),
-                rest=url.rstrip("/") if url.startswith("http") else "",
+                rest=rest_address(str(found.getOriginalTrackingUrl() or ""), application),
                 tracking=str(found.getTrackingUrl() or ""),
                 diagnostics=str(found.getDiagnostics() or "").strip(),
                 user=str(found.getUser()),
@@ -277,12 +275,31 @@ class Yarn:
         with TemporaryDirectory(prefix="firesteel-yarn-") as scratch:
             staging = Staging(self._jvm, self._configuration, settings, application, Path(scratch))
             staging.make()
+            self._tidy(staging)
             try:
                 self._submit(submission, cluster, sizes, staging, context)
             except BaseException:
                 staging.remove()
                 raise
         return application
+
+    def _tidy(self, staging: Staging) -> None:
+        """Remove what applications have left that YARN has killed: nobody was there to do it then."""
+        try:
+            for application in staging.left_over(self._state):
+                Staging(self._jvm, self._configuration, self._settings, application, Path()).remove()
+                logger.info("what %s has left in the staging directory is removed: it has ended", application)
+        except YarnError as error:
+            logger.warning("what ended applications have left stays in the staging directory: %s", error)
+
+    def _state(self, application: str) -> str | None:
+        """Of an application; None: YARN does not know it."""
+        try:
+            return self.report(application).state
+        except YarnError as error:
+            if _NOT_KNOWN in str(error):
+                return None
+            raise
 
     def _submit(
         self, submission: Submission, cluster: Settings, sizes: ContainerSizes, staging: Staging, context: Any
@@ -404,6 +421,18 @@ def connected(settings: Settings) -> Iterator[Yarn]:
     conf = hadoop_configuration(settings)
     with hadoop_jvm(settings) as gateway:
         yield Yarn(gateway, settings, conf)
+
+
+def rest_address(tracking: str, application: str) -> str:
+    """Where the REST API of an application's cluster is; empty: nobody has said so.
+
+    Args:
+        tracking: URL that the ApplicationMaster has named. Between two attempts, and after the last, YARN names its own
+            page about the application instead.
+        application: its id.
+    """
+    url = tracking.rstrip("/")
+    return url if url.startswith("http") and not url.endswith(f"/cluster/app/{application}") else ""
 
 
 # -- what follows from settings

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,11 @@ from firesteel.yarn.packages import Packages
 
 FOLDER: Final = ".firesteel"
 TOKEN: Final = "rest-token"
+ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
+"""States of applications on YARN."""
+MOST_LOOKED_AT: Final = 100
+_APPLICATION: Final = re.compile(r"application_\d+_\d+")
+_FORGOTTEN_SECONDS: Final = 24 * 3600.0
 ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".jar")
 _OWN_FOLDER, _OWN_FILE = 0o700, 0o600
 
@@ -187,6 +193,49 @@ class Staging:
             status = system.getFileStatus(path)
             uri = str(system.resolvePath(path).toString())
             return Shipped(name, uri, int(status.getLen()), int(status.getModificationTime()), kind, visibility)
+
+    def left_over(self, state: Callable[[str], str | None], most: int = MOST_LOOKED_AT) -> list[str]:
+        """Applications of this user that have ended, and whose directories have stayed: YARN has killed them.
+
+        Args:
+            state: of an application on YARN; None: YARN does not know it.
+            most: so many directories are looked at.
+
+        Raises:
+            YarnError: that can't be told.
+        """
+        found = []
+        with yarn_errors(f"{self._shared.toString()} can't be looked at"):
+            mine, own = self._system.getFileStatus(self.path), str(self.path.getName())
+            for status in self._system.listStatus(self._shared):
+                name = str(status.getPath().getName())
+                if status.getOwner() != mine.getOwner() or name == own or not _APPLICATION.fullmatch(name):
+                    continue
+                most -= 1
+                if most < 0:
+                    break
+                age = (int(mine.getModificationTime()) - int(status.getModificationTime())) / 1000
+                if is_left_over(state(name), age, same_yarn=_yarn_of(name) == _yarn_of(own)):
+                    found.append(name)
+        return found
+
+
+def is_left_over(state: str | None, age: float, *, same_yarn: bool) -> bool:
+    """Whether nobody needs the directory of an application any more.
+
+    Args:
+        state: of the application, as YARN says; None: YARN does not know it.
+        age: seconds since its directory was changed.
+        same_yarn: its id is one of this YARN, since its ResourceManager was set up.
+    """
+    if state is not None:
+        return state in ENDED
+    # one that is just being submitted is not known either, and several clusters may share a file system
+    return same_yarn and age > _FORGOTTEN_SECONDS
+
+
+def _yarn_of(application: str) -> str:
+    return application.rpartition("_")[0]
 
 
 def twice(shipped: Iterable[Shipped]) -> str:

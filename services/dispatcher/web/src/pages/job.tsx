@@ -87,8 +87,15 @@ function Findings({ job }: { job: JobDetails }) {
   );
 }
 
+const stateOf = (vertex: Vertex) => {
+  const page = vertex["firesteel-spark"];
+  return <span><Badge state={vertex.status} />{page && <> <a href={page} target="_blank" rel="noreferrer" title="The page of its stage in Spark, on the host of the driver" onClick={(event) => event.stopPropagation()}>Spark</a></>}</span>;
+};
+
 const tasksOf = (vertex: Vertex) => {
   const states = Object.entries(vertex.tasks).filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state.toLowerCase()}`);
+  const tasks = vertex["firesteel-tasks"];
+  if (tasks !== undefined && tasks < vertex.parallelism) states.push(`${tasks} had something to read`);
   return <span title={states.join(", ")}>{(vertex.tasks["RUNNING"] ?? 0) + (vertex.tasks["FINISHED"] ?? 0)}/{vertex.parallelism}</span>;
 };
 
@@ -96,7 +103,7 @@ function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => vo
   const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
   const columns: Column<Vertex>[] = [
     { key: "name", title: "Vertex", value: (one) => one.name, wide: 2.4, show: (one) => <span title={one.name}>{one.name}</span> },
-    { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: (one) => <Badge state={one.status} /> },
+    { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: stateOf },
     { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 0.8, show: (one) => tasksOf(one) },
     { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.2, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
     { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.2, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },

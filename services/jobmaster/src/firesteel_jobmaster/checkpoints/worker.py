@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from firesteel.checkpoint import savepoint_places
 from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
 from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.object_store import StoreUnknownError
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.config import Settings
@@ -374,6 +375,6 @@ class CheckpointWorker:
             try:
                 recovered.append(Recovered(None, read_whole(self.storage, path)))
             except (CheckpointError, ConfigurationError) as error:
-                passing = isinstance(error, CheckpointStorageError)
+                passing = isinstance(error, CheckpointStorageError) and not isinstance(error, StoreUnknownError)
                 return Done(work, error=str(error), corrupted=not passing, of_user=True)
         return Done(work, recovered=tuple(recovered), damaged=tuple(damaged))

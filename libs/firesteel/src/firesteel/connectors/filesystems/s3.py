@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import IO, ClassVar, Final
 
 from firesteel.checkpoint.object_states import ObjectStates, ObjectStream
+from firesteel.checkpoint.object_store import StoreUnknownError
 from firesteel.checkpoint.places import HDFS, ObjectPlace, object_place
 from firesteel.config import Settings
 from firesteel.connectors.file_patterns import has_wildcard, is_shown, key_matches
@@ -25,9 +26,16 @@ _BUFFER: Final = 1 << 16
 
 @contextmanager
 def as_files() -> Iterator[None]:
-    """What goes wrong is said of files, and of no checkpoint."""
+    """What goes wrong is said of files, and of no checkpoint; where the configuration is wrong, nobody waits.
+
+    Raises:
+        ConfigurationError: where the store is, is not known.
+        FileSystemError: anything else.
+    """
     try:
         yield
+    except StoreUnknownError as error:
+        raise ConfigurationError(str(error)) from error.__cause__
     except CheckpointStorageError as error:
         raise FileSystemError(str(error)) from error.__cause__
 

@@ -12,7 +12,17 @@ from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
 from firesteel.runtime.exchange.sizes import values_bytes
 
-__all__ = ["COLLECTED", "MARKER", "REPORT", "STDOUT", "ShuffleChannel", "Shuffled", "read_batch", "read_marker"]
+__all__ = [
+    "COLLECTED",
+    "MARKER",
+    "REPORT",
+    "STDOUT",
+    "ShuffleChannel",
+    "Shuffled",
+    "read_batch",
+    "read_marker",
+    "read_tasks",
+]
 
 MARKER: Final = 0
 """First byte of what Spark puts in front of each piece (``StageInput.java``)."""
@@ -28,6 +38,11 @@ _TOTALS: Final = -1
 def read_marker(element: bytes) -> int:
     """Which input the blobs behind a marker are for; -1: the next ones belong to another bucket of keys."""
     return int.from_bytes(element[1:5], "big", signed=True)
+
+
+def read_tasks(element: bytes) -> int:
+    """How many tasks a stage has, of the first marker that one is given where that was chosen by size."""
+    return -2 - int.from_bytes(element[1:5], "big", signed=True)
 
 
 def read_batch(element: bytes, peer: str) -> Batch:

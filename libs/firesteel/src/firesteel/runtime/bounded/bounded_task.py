@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from firesteel.config.options import BATCH_MAX_COLUMNAR_RECORDS, BATCH_MAX_RECOR
 from firesteel.core.clock import Clock
 from firesteel.functions.source import Split
 from firesteel.graph.physical import downstream_channels
-from firesteel.graph.specs import ChainSpec, PartitionerKind
+from firesteel.graph.specs import ChainSpec, OperatorSpec, PartitionerKind
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, InputBatch, Watermark
 from firesteel.runtime.bounded.blobs import (
     COLLECTED,
@@ -31,12 +31,13 @@ from firesteel.runtime.bounded.blobs import (
     totals,
 )
 from firesteel.runtime.bounded.buckets import Bucket
+from firesteel.runtime.bounded.combining import CombiningOutput, combiner_of, is_parts
 from firesteel.runtime.bounded.commit import CHECKPOINT, plain_committable
 from firesteel.runtime.bounded.operators import LastReduce, create_bounded_operator
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
 from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.exchange.partitioners import NarrowedOutput, Output, create_output
 from firesteel.runtime.operators import CollectOperator, KeyedColumns, KeyedTransform, SinkOperator
 from firesteel.runtime.operators.windows import WindowTransform
 from firesteel.runtime.sources.source_input import SourceInput
@@ -70,9 +71,17 @@ class BoundedTask:
         info: of the task.
         chain: of the vertex.
         clock: injected.
+        chain_of: the chain of a vertex that reads an edge, by the name of its blob.
     """
 
-    def __init__(self, task: Mapping[str, Any], info: TaskInfo, chain: ChainSpec, clock: Clock) -> None:
+    def __init__(
+        self,
+        task: Mapping[str, Any],
+        info: TaskInfo,
+        chain: ChainSpec,
+        clock: Clock,
+        chain_of: Callable[[str], ChainSpec],
+    ) -> None:
         self._task, self._info, self._clock = task, info, clock
         self._settings = Settings(dict(task["config"]), "job")
         self._loop, self._guard, self._token = TaskLoop(clock), Guard(), CancelToken(info.full_name)
@@ -89,8 +98,9 @@ class BoundedTask:
             call_later=lambda seconds, call: self._call_later(seconds, call),
             metrics=MetricRegistry(clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
-        self._plan = plan = ChainPlan(chain, create_bounded_operator)
-        plan.use_state_backend(_HeapBackend(), info, clock)
+        self._chain_of = chain_of
+        self._combining: list[CombiningOutput] = []
+        self._plan = plan = self._chain(chain)
         self._collects = [operator for operator in plan.operators if isinstance(operator, CollectOperator)]
         self._offsets = dict.fromkeys(range(len(self._collects)), 0)
         self._make_outputs()
@@ -100,6 +110,11 @@ class BoundedTask:
 
     def _call_later(self, seconds: float, call: Any) -> None:
         self._loop.call_later(seconds, call)
+
+    def _chain(self, chain: ChainSpec) -> ChainPlan:
+        plan = ChainPlan(chain, create_bounded_operator)
+        plan.use_state_backend(_HeapBackend(), self._info, self._clock)
+        return plan
 
     def _make_outputs(self) -> None:
         edges = {edge["edge"]: edge for edge in self._task["outputs"]}
@@ -117,8 +132,19 @@ class BoundedTask:
                 self._shuffled.channel(spec.edge, self._info.subtask, edge["base"] + target) for target in targets
             ]
             name = self._plan.operators[spec.operator_index].name
-            output = create_output(spec, name, channels, edge["max_parallelism"], rng)
+            output = create_output(replace(spec, columns=None), name, channels, edge["max_parallelism"], rng)
+            if edge.get("combine"):
+                output = self._combined(output, self._chain_of(edge["combine"]).operators[0])
+            if spec.columns is not None:
+                output = NarrowedOutput(output, *spec.columns)
             self._plan.outlet_of(spec).outputs.append(output)
+
+    def _combined(self, output: Output, reader: OperatorSpec) -> Output:
+        combiner = combiner_of(reader, self._chain, self._context, self._guard, self._token)
+        if combiner is None:
+            return output
+        self._combining.append(CombiningOutput(output, combiner))
+        return self._combining[-1]
 
     # -- life
 
@@ -142,6 +168,11 @@ class BoundedTask:
             for _ in self._work_off(wait=True):
                 yield from self._given()
             committables = self._finish()
+            for output in self._combining:
+                self._guard.active = self._token
+                for channel, part in output.drain():
+                    channel.write(part)
+                output.close()
             self._shuffled.flush()
             yield from self._given()
             for operator in opened:
@@ -158,6 +189,8 @@ class BoundedTask:
                     _carefully(consumer.abort)
                 for operator in opened:
                     _carefully(operator.close)
+                for output in self._combining:
+                    _carefully(output.close)
             self._loop.close()
 
     def _finish(self) -> dict[str, list[Any]]:
@@ -273,10 +306,14 @@ class BoundedTask:
             bucket.close()
 
     def _piece(self, bucket: Bucket) -> Iterator[None]:
+        head = self._plan.operators[0]
         for one in bucket.ordered():
+            if is_parts(one.batch.values):
+                head.add_parts(one.batch.values)  # type: ignore[attr-defined] # of the operator it is for
+                self._executor.records_in += len(one.batch)
+                continue
             self._executor.feed(*one)
             yield from self._work_off()
-        head = self._plan.operators[0]
         if isinstance(head, KeyedTransform):
             yield from self._end_of_keys(head)
             head.keyed.forget()  # type: ignore[attr-defined] # it is on the heap

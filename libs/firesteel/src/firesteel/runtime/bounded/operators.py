@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import MAX_WATERMARK, Batch
 from firesteel.runtime.columns.columns import columns_of
+from firesteel.runtime.columns.windows.fixed import Pane
+from firesteel.runtime.columns.windows.keys import index_maker
+from firesteel.runtime.columns.windows.results import pieces
 from firesteel.runtime.operators import Operator, create_operator
-from firesteel.runtime.operators.column_aggregates import RunningAggregates
-from firesteel.runtime.operators.column_windows import TimedColumns
+from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
 from firesteel.runtime.operators.keyed import REDUCE_STATE, ReduceOperator
 from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
-from firesteel.state.backend import Timer
+from firesteel.state.backend import KeyedStateParameters, Timer
+from firesteel.state.columnar.aggregate_kernels import Accumulators, Inputs, NotLongError
+from firesteel.state.heap import HeapKeyedState
+from firesteel.windowing.assigners import FixedTimeWindows
+
+PARTS: Final = b"firesteel.parts"
+"""Key in the metadata of columns that are accumulators, and not rows of the stream."""
 
 
 class LastReduce(ReduceOperator, TimedTransform):
@@ -55,44 +64,88 @@ class LastReduce(ReduceOperator, TimedTransform):
         return iter(())
 
 
-class LastAggregates(RunningAggregates, TimedColumns):
-    """Running aggregates of which only the last row of each key is given, when event time has ended."""
+def _parts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.replace_schema_metadata({PARTS: b""})
+
+
+class LastAggregates(TimedColumns):
+    """Aggregates of which only the last row of each key is given, when event time has ended; then they begin anew."""
 
     def __init__(self, spec: OperatorSpec) -> None:
+        from firesteel.expressions.aggregates import bind_aggregates
+
+        declared, wrap = schema_of(spec.extra["input_type"]), bool(spec.extra.get("wrap"))
+        assert declared is not None
+        self._bound = bind_aggregates("aggregate", spec.function, declared, wrap=wrap)
+        self._inputs = Inputs(self._bound)
+        self._order = 0
         super().__init__(spec)
-        self._rows: list[pa.RecordBatch] = []
-        self._slots: list[Any] = []
+
+    def make_state(self, parameters: KeyedStateParameters) -> Pane:
+        """A pane of all time."""
+        return Pane(0, index_maker(self.key_types)(), Accumulators(self._bound))
 
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Nothing; the results wait."""
+        """Nothing; rows are added."""
         for given in batches:
-            if not len(given):
-                continue
-            (found,) = super().apply_columns(iter((given,)))
-            keys = self.keys_of(columns_of(given))
-            self._hold(found.values, np.asarray(self.state.slots(keys)))
+            batch = columns_of(given)
+            if batch.num_rows:
+                order = np.arange(self._order, self._order + batch.num_rows)
+                self._order += batch.num_rows
+                self.state.add(self.keys_of(batch), self._inputs.of(self.columns_of(batch), batch.num_rows), order)
         return
         yield
 
-    def _hold(self, rows: Any, slots: Any) -> None:
-        """Of these rows the last one of each key."""
-        _, first = np.unique(slots[::-1], return_index=True)
-        last = len(slots) - 1 - first
-        self._rows.append(rows.take(pa.array(last)))
-        self._slots.append(slots[last])
+    def size(self) -> tuple[int, int]:
+        """Panes and rows of accumulators."""
+        return 1, self.state.index.capacity
+
+    def give_parts(self) -> Iterator[pa.RecordBatch]:
+        """What other operators like this one may add to theirs; then it is empty."""
+        pane, self.state = self.state, self.make_state(KeyedStateParameters())
+        for slots in pieces(pane.index.capacity):
+            yield _parts(pane.dump(slots))
+
+    def add_parts(self, rows: pa.RecordBatch) -> None:
+        """Add what such operators have given."""
+        self.state.add_parts(rows, len(self.key_types), Accumulators(self._bound))
 
     def on_event_time(self, watermark: int) -> Iterator[Any]:
         """The results, at the end of event time."""
-        if watermark < MAX_WATERMARK or not self._rows:
+        if watermark < MAX_WATERMARK:
             return
-        rows, slots, self._rows, self._slots = pa.concat_batches(self._rows), np.concatenate(self._slots), [], []
-        self._hold(rows, slots)
-        (last,), self._rows, self._slots = self._rows, [], []
-        yield Batch(last, np.full(last.num_rows, MAX_WATERMARK, np.int64))
+        pane, self.state = self.state, self.make_state(KeyedStateParameters())
+        for slots in pieces(pane.index.capacity):
+            keys = pane.index.keys(slots)
+            try:
+                results = pane.accumulators.results(slots, keys)
+            except NotLongError as error:
+                raise error.with_key(self.key.names) from None
+            rows = pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema)
+            yield Batch(rows, np.full(rows.num_rows, MAX_WATERMARK, np.int64))
 
     def on_processing_time(self, now: int) -> Iterator[Any]:
         """There are no timers."""
         return iter(())
+
+
+class PartedWindows(ColumnWindowOperator):
+    """Windows of fixed size over columns, whose contents may come in parts."""
+
+    def size(self) -> tuple[int, int]:
+        """Panes and rows of accumulators."""
+        panes = self.state.panes
+        return len(panes), sum(pane.index.capacity for pane in panes.values())
+
+    def give_parts(self) -> Iterator[pa.RecordBatch]:
+        """What other operators like this one may add to theirs; then it is empty."""
+        windows = self.state
+        self._keep_in(HeapKeyedState(), KeyedStateParameters())
+        yield from map(_parts, windows.dump())
+
+    def add_parts(self, rows: pa.RecordBatch) -> None:
+        """Add what such operators have given."""
+        self.state.add_parts(rows)
 
 
 def create_bounded_operator(spec: OperatorSpec) -> Operator:
@@ -101,4 +154,6 @@ def create_bounded_operator(spec: OperatorSpec) -> Operator:
         return LastReduce(spec)
     if spec.kind is OperatorKind.COLUMNS_AGGREGATE:
         return LastAggregates(spec)
+    if spec.kind is OperatorKind.COLUMNS_WINDOW and isinstance(spec.function.assigner, FixedTimeWindows):
+        return PartedWindows(spec)
     return create_operator(spec)

@@ -12,6 +12,7 @@ from typing import Any
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.protocol.stages import FAILURE
+from firesteel.runtime.bounded.blobs import read_tasks
 from firesteel.runtime.bounded.bounded_task import BoundedTask
 from firesteel.runtime.bounded.buckets import RUN_DIRECTORY_VARIABLE
 from firesteel.runtime.bounded.commit import commit
@@ -35,9 +36,10 @@ def stage_main(
     Raises:
         RuntimeError: whatever was raised; holds a plain ``TaskFailure`` behind ``FAILURE``.
     """
+    parallelism = read_tasks(next(elements)) if task.get("sized") else task["parallelism"]
     info = TaskInfo(
         task["job_id"], task["job_name"], f"{task['vertex']}_{subtask}_{attempt}", task["name"], subtask,
-        task["parallelism"], task["max_parallelism"], attempt, task["job_parameters"],
+        parallelism, task["max_parallelism"], attempt, task["job_parameters"],
     )  # fmt: skip
     try:
         _prepare(task, blobs)
@@ -45,7 +47,8 @@ def stage_main(
             yield from commit(info, SystemClock(), blobs, list(elements), task["partition"])
         else:
             chain = load_chain(blob(blobs, task["chain"]))
-            yield from BoundedTask(task, info, chain, SystemClock()).run(elements)
+            bounded = BoundedTask(task, info, chain, SystemClock(), lambda name: load_chain(blob(blobs, name)))
+            yield from bounded.run(elements)
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -236,7 +236,14 @@ class HashOutput(_KeyedOutput):
         """By key group, if the key is made of columns."""
         if not isinstance(self._selector, ColumnKey):
             return None
-        columns = list(zip(self._selector.arrays(batch), self._selector.fields(batch.schema), strict=True))
+        arrays, fields = self._selector.arrays(batch), self._selector.fields(batch.schema)
+        return self.targets_of_keys(arrays, fields, batch.num_rows)
+
+    def targets_of_keys(self, arrays: Sequence[pa.Array], fields: Sequence[pa.Field], count: int) -> npt.NDArray[Any]:
+        """By key group, of so many keys that are there as columns; without columns there is one key for all."""
+        columns = list(zip(arrays, fields, strict=True))
+        if not columns:
+            return np.full(count, self._assigner.assign([()])[0])
         if all(VALUES not in (field.metadata or {}) for _, field in columns):
             return self._assigner.assign_columns([column for column, _ in columns])
         keys = [values_of(*column) for column in columns]

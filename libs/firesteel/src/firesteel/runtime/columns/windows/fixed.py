@@ -66,16 +66,25 @@ class Pane:
         if int(slots.min()) >= known:
             self.accumulators.load(slots, columns, self.index.capacity)
             return
-        rows = np.arange(len(slots))  # keys had rows in two panes of one time
+        self._merge(slots, columns, empty)  # keys had rows in two panes of one time
+
+    def add_parts(self, batch: pa.RecordBatch, keys: int, empty: Accumulators) -> None:
+        """Add what other panes of this time gave (``dump``), of keys in so many columns; a key may be there often."""
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        self._merge(self.index.slots(batch.columns[:keys]), columns, empty)
+
+    def _merge(self, slots: Ints, columns: dict[str, pa.Array], empty: Accumulators) -> None:
+        rows = np.arange(len(slots))
         empty.load(rows, columns, len(rows))
         self.accumulators.merge(slots, empty, rows, self.index.capacity)
 
     def rows(self, watermark: int) -> WindowRows:
         """For a snapshot, with how far time has come."""
-        self._rows = WindowRows(self.index.capacity, self._dumped, max(watermark, self.ahead))
+        self._rows = WindowRows(self.index.capacity, self.dump, max(watermark, self.ahead))
         return self._rows
 
-    def _dumped(self, slots: Ints) -> pa.RecordBatch:
+    def dump(self, slots: Ints) -> pa.RecordBatch:
+        """What slots hold: their keys, the time of the pane, and what the accumulators give."""
         keys = {f"key{position}": column for position, column in enumerate(self.index.keys(slots))}
         lows = {LOW: pa.repeat(pa.scalar(self.low, pa.int64()), len(slots))}
         return pa.RecordBatch.from_pydict({**keys, **lows, **self.accumulators.dump(slots)})
@@ -303,6 +312,20 @@ class FixedWindows(WindowState):
         """Take over rows of a pane, and how far time had come."""
         pane = self._restored(batch.column(LOW)[0].as_py(), watermark)
         pane.restore(batch, self.key_width, Accumulators(self._bound))
+
+    def dump(self) -> Iterator[pa.RecordBatch]:
+        """All panes, piece by piece; without those that were restored ahead of the others."""
+        for pane in self.panes.values():
+            for slots in pieces(pane.index.capacity):
+                yield pane.dump(slots)
+
+    def add_parts(self, batch: pa.RecordBatch) -> None:
+        """Add what other windows gave (``dump``), put together in any way; none of their time is over."""
+        lows = batch.column(LOW).to_numpy()
+        for low in np.unique(lows).tolist():
+            part = batch if lows[0] == low and bool((lows == low).all()) else batch.filter(pa.array(lows == low))
+            self._windows(low)
+            self.pane(low).add_parts(part, self.key_width, Accumulators(self._bound))
 
     def taken_back(self) -> None:
         """Open the windows that are not over."""

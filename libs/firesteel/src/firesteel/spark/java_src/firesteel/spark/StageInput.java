@@ -7,6 +7,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import org.apache.spark.Dependency;
+import org.apache.spark.MapOutputStatistics;
 import org.apache.spark.Partition;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkContext;
@@ -30,13 +31,22 @@ import scala.reflect.ClassTag$;
 /**
  * What the tasks of a stage read: bytes of their own, or pieces of the outputs of other stages, each behind a marker
  * (a zero byte and the number of the input). Inputs with keys come bucket by bucket: adjacent key groups of all of them
- * together, as many as have about so many bytes; a bucket begins with the marker of input -1.
+ * together, as many as have about so many bytes; a bucket begins with the marker of input -1. Where the number of tasks is
+ * chosen by what there is to read, a task hears of it first: the marker of input -2 is that number, negative, minus 2.
+ *
+ * <p>What it depends on, and its tasks, are asked for when the stages that it reads have ended.
  */
 final class StageInput extends RDD<byte[]> {
   private static final long serialVersionUID = 1L;
   private static final int BUCKET_MARK = -1;
+  private static final int TASKS_MARK = -2;
 
-  private final Part[] parts;
+  private final transient Stages.Inputs inputs;
+  private final transient Part[] parts;
+  private final transient Sizing sizing;
+
+  /** How many tasks there may be, and the bytes that each is meant to read. */
+  record Sizing(int least, int most, long volume) {}
 
   /** Pieces of shuffles: those without keys in order, then those with keys. Fields of `plain`: input, dep, from, to. */
   static final class Part implements Partition {
@@ -46,13 +56,16 @@ final class StageInput extends RDD<byte[]> {
     final int[][] plain;
     final int[][] keyed;
     final long bucketBytes;
+    /** How many there are, if that was chosen by the size of the input; else 0. */
+    final int tasks;
 
-    Part(int index, byte[] own, int[][] plain, int[][] keyed, long bucketBytes) {
+    Part(int index, byte[] own, int[][] plain, int[][] keyed, long bucketBytes, int tasks) {
       this.index = index;
       this.own = own;
       this.plain = plain;
       this.keyed = keyed;
       this.bucketBytes = bucketBytes;
+      this.tasks = tasks;
     }
 
     @Override
@@ -71,9 +84,16 @@ final class StageInput extends RDD<byte[]> {
     }
   }
 
-  StageInput(SparkContext spark, List<ShuffleDependency<Object, byte[], byte[]>> deps, Part[] parts) {
-    super(spark, seq(deps), ClassTag$.MODULE$.apply(byte[].class));
+  /**
+   * @param inputs the stages that it reads, by number.
+   * @param parts its tasks; where they are chosen by size, the smallest ones that there can be, in order.
+   * @param sizing null: all of them are tasks.
+   */
+  StageInput(SparkContext spark, Stages.Inputs inputs, Part[] parts, Sizing sizing) {
+    super(spark, seq(List.of()), ClassTag$.MODULE$.apply(byte[].class));
+    this.inputs = inputs;
     this.parts = parts;
+    this.sizing = sizing;
   }
 
   @SuppressWarnings({"unchecked", "rawtypes"})
@@ -82,8 +102,57 @@ final class StageInput extends RDD<byte[]> {
   }
 
   @Override
+  public Seq<Dependency<?>> getDependencies() {
+    return seq(inputs.dependencies());
+  }
+
+  /** PySpark asks for it when nothing is known of what is read. */
+  @Override
+  public boolean isBarrier() {
+    return false;
+  }
+
+  @Override
   public Partition[] getPartitions() {
-    return parts;
+    if (sizing == null) {
+      return parts;
+    }
+    List<MapOutputStatistics> outputs = inputs.statistics();
+    long[] sizes = new long[parts.length];
+    for (int i = 0; i < parts.length; i++) {
+      add(sizes, i, parts[i].plain, parts[parts.length - 1].plain, outputs);
+      add(sizes, i, parts[i].keyed, parts[parts.length - 1].keyed, outputs);
+    }
+    int[] starts = StageTasks.starts(sizes, sizing.least(), sizing.most(), sizing.volume());
+    Partition[] tasks = new Partition[starts.length];
+    for (int i = 0; i < starts.length; i++) {
+      Part first = parts[starts[i]];
+      Part last = parts[(i + 1 < starts.length ? starts[i + 1] : parts.length) - 1];
+      int[][] plain = joined(first.plain, last.plain);
+      tasks[i] = new Part(i, null, plain, joined(first.keyed, last.keyed), first.bucketBytes, starts.length);
+    }
+    return tasks;
+  }
+
+  /** What all tasks read, as a broadcast input, says nothing about how many there should be. */
+  private void add(long[] sizes, int i, int[][] pieces, int[][] ofLast, List<MapOutputStatistics> outputs) {
+    int[][] ofFirst = pieces == parts[i].plain ? parts[0].plain : parts[0].keyed;
+    for (int k = 0; k < pieces.length; k++) {
+      if (parts.length == 1 || ofFirst[k][2] != ofLast[k][2]) {
+        long[] bytes = outputs.get(pieces[k][1]).bytesByPartitionId();
+        for (int partition = pieces[k][2]; partition < pieces[k][3]; partition++) {
+          sizes[i] += bytes[partition];
+        }
+      }
+    }
+  }
+
+  private static int[][] joined(int[][] first, int[][] last) {
+    int[][] found = new int[first.length][];
+    for (int k = 0; k < first.length; k++) {
+      found[k] = new int[] {first[k][0], first[k][1], first[k][2], last[k][3]};
+    }
+    return found;
   }
 
   /** Nobody knows what user code does, nor in which order blocks come: who has read a lost output starts anew, too. */
@@ -102,7 +171,7 @@ final class StageInput extends RDD<byte[]> {
     if (part.keyed.length > 0) {
       pieces.addAll(buckets(part));
     }
-    return new Pieces(pieces.iterator(), context);
+    return new Pieces(pieces.iterator(), part.tasks, context);
   }
 
   @SuppressWarnings("unchecked")
@@ -159,10 +228,11 @@ final class StageInput extends RDD<byte[]> {
     private final TaskContext context;
     private final ShuffleReadMetricsReporter metrics;
     private scala.collection.Iterator<Product2<Object, byte[]>> reading = null;
-    private byte[] marker = null;
+    private byte[] marker;
 
-    Pieces(Iterator<int[]> pieces, TaskContext context) {
+    Pieces(Iterator<int[]> pieces, int tasks, TaskContext context) {
       this.pieces = pieces;
+      this.marker = tasks == 0 ? null : marker(TASKS_MARK - tasks);
       this.context = context;
       this.metrics = context.taskMetrics().createTempShuffleReadMetrics();
     }
@@ -175,10 +245,14 @@ final class StageInput extends RDD<byte[]> {
           return false;
         }
         int[] piece = pieces.next();
-        marker = ByteBuffer.allocate(5).put((byte) 0).putInt(piece[0]).array();
+        marker = marker(piece[0]);
         reading = piece[0] == BUCKET_MARK ? null : open(piece);
       }
       return true;
+    }
+
+    private static byte[] marker(int number) {
+      return ByteBuffer.allocate(5).put((byte) 0).putInt(number).array();
     }
 
     @SuppressWarnings("deprecation") // there is no other way to read a shuffle in parts

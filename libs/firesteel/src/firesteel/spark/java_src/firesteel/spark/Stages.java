@@ -3,6 +3,7 @@ package firesteel.spark;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -10,7 +11,12 @@ import java.util.TreeMap;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
+import org.apache.spark.Dependency;
+import org.apache.spark.MapOutputStatistics;
 import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SimpleFutureAction;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkJobInfo;
 import org.apache.spark.SparkStageInfo;
@@ -27,12 +33,14 @@ import org.apache.spark.status.api.v1.TaskData;
 import org.apache.spark.status.api.v1.TaskMetrics;
 import scala.Option;
 import scala.Product2;
+import scala.concurrent.ExecutionContext;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
 /**
- * Bounded jobs in the driver: a run is one Spark job, whose stages Spark cuts at the shuffles between them. Called by
+ * Bounded jobs in the driver: each stage of a run is a Spark job, which begins when those that the stage reads have ended,
+ * since how many tasks it has may depend on what they gave. What was lost of a stage meanwhile Spark computes anew. Called by
  * py4j; each method is one round trip.
  */
 public final class Stages {
@@ -43,28 +51,79 @@ public final class Stages {
   static final String RUN_PROPERTY = "spark.firesteel.run";
 
   private static final Map<String, Run> RUNS = new ConcurrentHashMap<>();
+  private static final ExecutionContext CALLBACKS = callbacks();
 
   /** Cores of an executor: those that a run may take, and those of all its slots. */
   record Place(int cores, int slots) {}
 
   private Stages() {}
 
+  /** A stage of a run; guarded by the run. */
+  private static final class Output {
+    final String name;
+    final List<String> reads;
+    final RDD<? extends Product2<Object, byte[]>> pairs;
+    final int partitions;
+    ShuffleDependency<Object, byte[], byte[]> dependency = null;
+    SimpleFutureAction<MapOutputStatistics> job = null;
+    MapOutputStatistics statistics = null;
+
+    Output(String name, List<String> reads, RDD<? extends Product2<Object, byte[]>> pairs, int partitions) {
+      this.name = name;
+      this.reads = reads;
+      this.pairs = pairs;
+      this.partitions = partitions;
+    }
+  }
+
   private static final class Run {
-    final Map<String, ShuffleDependency<Object, byte[], byte[]>> outputs = new ConcurrentHashMap<>();
+    final Map<String, Output> outputs = new LinkedHashMap<>();
+    final String name;
     final String owner;
-    volatile JavaFutureAction<List<byte[]>> job = null;
+    JavaRDD<byte[]> results = null;
+    JavaFutureAction<List<byte[]>> job = null;
+    int cores = 0;
+    String description = "";
+    String failure = null;
+    boolean isDropped = false;
     /** By executor; null: any, as many as the run has in all. */
     volatile Map<String, Place> places = null;
 
-    Run(String owner) {
+    Run(String name, String owner) {
+      this.name = name;
       this.owner = owner;
+    }
+  }
+
+  /** The stages that another one reads, by number; there when they have ended. */
+  static final class Inputs {
+    private final Run run;
+    private final List<String> names;
+
+    private Inputs(Run run, List<String> names) {
+      this.run = run;
+      this.names = names;
+    }
+
+    List<Dependency<?>> dependencies() {
+      synchronized (run) {
+        List<Dependency<?>> found = new ArrayList<>();
+        names.forEach(name -> found.add(run.outputs.get(name).dependency));
+        return found;
+      }
+    }
+
+    List<MapOutputStatistics> statistics() {
+      synchronized (run) {
+        return names.stream().map(name -> run.outputs.get(name).statistics).toList();
+      }
     }
   }
 
   /** A new run; what its owner has run before is dropped. */
   public static void begin(JavaSparkContext spark, String run, String owner) {
     dropAll(spark, owner);
-    RUNS.put(run, new Run(owner));
+    RUNS.put(run, new Run(run, owner));
   }
 
   /**
@@ -97,16 +156,15 @@ public final class Stages {
   /**
    * What a stage reads.
    *
-   * @param spec for each task: length of its own bytes (-1 = it has none) and these; bucket bytes; number of pieces
-   *     without keys and these; number of those with keys, and these: input, stage, from, to.
+   * @param spec 1 and least, most and volume, if the number of tasks is chosen by size (`StageInput`), else 0; for each
+   *     task: length of its own bytes (-1 = it has none) and these; bucket bytes; number of pieces without keys and these;
+   *     number of those with keys, and these: input, stage, from, to.
    * @param stages those that it reads, by number.
    */
   public static JavaRDD<byte[]> input(JavaSparkContext spark, String run, List<String> stages, byte[] spec) {
-    List<ShuffleDependency<Object, byte[], byte[]>> dependencies = new ArrayList<>();
-    for (String stage : stages) {
-      dependencies.add(RUNS.get(run).outputs.get(stage));
-    }
     ByteBuffer in = ByteBuffer.wrap(spec);
+    StageInput.Sizing sizing =
+        in.get() == 0 ? null : new StageInput.Sizing(in.getInt(), in.getInt(), in.getLong());
     StageInput.Part[] parts = new StageInput.Part[in.getInt()];
     for (int i = 0; i < parts.length; i++) {
       int length = in.getInt();
@@ -115,9 +173,9 @@ public final class Stages {
         in.get(own);
       }
       long bucketBytes = in.getLong();
-      parts[i] = new StageInput.Part(i, own, pieces(in), pieces(in), bucketBytes);
+      parts[i] = new StageInput.Part(i, own, pieces(in), pieces(in), bucketBytes, 0);
     }
-    return new StageInput(spark.sc(), dependencies, parts).toJavaRDD();
+    return new StageInput(spark.sc(), new Inputs(RUNS.get(run), new ArrayList<>(stages)), parts, sizing).toJavaRDD();
   }
 
   private static int[][] pieces(ByteBuffer in) {
@@ -132,60 +190,123 @@ public final class Stages {
 
   /** What a stage gives: pairs of partition and bytes, kept as files of Spark's shuffle. */
   @SuppressWarnings({"unchecked", "rawtypes"})
-  public static void output(String run, String stage, JavaRDD<byte[]> pairs, int partitions) {
-    ClassTag<Object> number = (ClassTag) ClassTag$.MODULE$.apply(long.class);
-    ClassTag<byte[]> bytes = ClassTag$.MODULE$.apply(byte[].class);
+  public static void output(String run, String stage, List<String> reads, JavaRDD<byte[]> pairs, int partitions) {
     SparkContext spark = pairs.rdd().sparkContext();
-    RDD<? extends Product2<Object, byte[]>> rdd;
+    Run found = RUNS.get(run);
     spark.setCallSite(stage); // so is Spark's stage called
     try {
-      rdd = (RDD) new PairwiseRDD(new StageOutput(pairs.rdd()));
+      RDD<? extends Product2<Object, byte[]>> rdd = (RDD) new PairwiseRDD(new StageOutput(pairs.rdd()));
+      synchronized (found) {
+        found.outputs.put(stage, new Output(stage, new ArrayList<>(reads), rdd, partitions));
+      }
     } finally {
       spark.clearCallSite();
     }
-    RUNS.get(run).outputs.put(
-        stage,
-        new ShuffleDependency<Object, byte[], byte[]>(
-            rdd,
-            new PythonPartitioner(partitions, 0L),
-            new BlobSerializer(),
-            Option.empty(),
-            Option.empty(),
-            false,
-            new ShuffleWriteProcessor(),
-            number,
-            bytes,
-            bytes));
   }
 
-  /** Runs everything that these results stand on. */
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  private static ShuffleDependency<Object, byte[], byte[]> dependency(Output output) {
+    ClassTag<Object> number = (ClassTag) ClassTag$.MODULE$.apply(long.class);
+    ClassTag<byte[]> bytes = ClassTag$.MODULE$.apply(byte[].class);
+    return new ShuffleDependency<Object, byte[], byte[]>(
+        output.pairs,
+        new PythonPartitioner(output.partitions, 0L),
+        new BlobSerializer(),
+        Option.empty(),
+        Option.empty(),
+        false,
+        new ShuffleWriteProcessor(),
+        number,
+        bytes,
+        bytes);
+  }
+
+  /** Runs all stages, and takes these results from them. */
   public static void submit(JavaSparkContext spark, String run, JavaRDD<byte[]> results, int cores, String description) {
-    SparkContext context = spark.sc();
-    context.addJobTag(tag(run));
-    context.setLocalProperty(CORES_PROPERTY, String.valueOf(cores));
-    context.setLocalProperty(RUN_PROPERTY, run);
-    context.setLocalProperty("spark.job.description", description);
-    try {
-      RUNS.get(run).job = results.collectAsync();
-    } finally {
-      context.setLocalProperty("spark.job.description", null);
-      context.setLocalProperty(RUN_PROPERTY, null);
-      context.setLocalProperty(CORES_PROPERTY, null);
-      context.removeJobTag(tag(run));
+    Run found = RUNS.get(run);
+    synchronized (found) {
+      found.results = results;
+      found.cores = cores;
+      found.description = description;
+      goOn(spark.sc(), found);
     }
+  }
+
+  /** Begins with the stages whose inputs are there; with the results, when all stages have ended. */
+  private static void goOn(SparkContext context, Run run) {
+    synchronized (run) {
+      if (run.isDropped || run.failure != null) {
+        return;
+      }
+      context.addJobTag(tag(run.name));
+      context.setLocalProperty(CORES_PROPERTY, String.valueOf(run.cores));
+      context.setLocalProperty(RUN_PROPERTY, run.name);
+      context.setLocalProperty("spark.job.description", run.description);
+      try {
+        boolean haveAllEnded = true;
+        for (Output output : run.outputs.values()) {
+          haveAllEnded &= output.statistics != null;
+          if (output.job == null && output.reads.stream().allMatch(name -> run.outputs.get(name).statistics != null)) {
+            output.dependency = dependency(output);
+            output.job = context.submitMapStage(output.dependency);
+            output.job.onComplete(
+                ended -> {
+                  ended(context, run, output, ended.isSuccess() ? ended.get() : null, ended.failed());
+                  return null;
+                },
+                CALLBACKS);
+          }
+        }
+        if (haveAllEnded) {
+          run.job = run.results.collectAsync();
+        }
+      } finally {
+        context.setLocalProperty("spark.job.description", null);
+        context.setLocalProperty(RUN_PROPERTY, null);
+        context.setLocalProperty(CORES_PROPERTY, null);
+        context.removeJobTag(tag(run.name));
+      }
+    }
+  }
+
+  private static void ended(
+      SparkContext context, Run run, Output output, MapOutputStatistics statistics, scala.util.Try<Throwable> failure) {
+    synchronized (run) {
+      output.statistics = statistics;
+      try {
+        if (statistics == null) {
+          throw failure.get();
+        }
+        goOn(context, run);
+        return;
+      } catch (Throwable error) {
+        run.failure = run.failure == null ? String.valueOf(error.getMessage()) : run.failure;
+      }
+    }
+    context.cancelJobsWithTag(tag(run.name)); // other stages of a run that has failed
   }
 
   /** "unknown", "running", "done", or "failed: " and why. */
   public static String state(String run) {
     Run found = RUNS.get(run);
-    if (found == null || found.job == null) {
+    if (found == null) {
       return "unknown";
     }
-    if (!found.job.isDone()) {
+    JavaFutureAction<List<byte[]>> job;
+    synchronized (found) {
+      if (found.failure != null) {
+        return "failed: " + found.failure;
+      }
+      if (found.results == null) {
+        return "unknown";
+      }
+      job = found.job;
+    }
+    if (job == null || !job.isDone()) {
       return "running";
     }
     try {
-      found.job.get();
+      job.get();
       return "done";
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
@@ -205,29 +326,59 @@ public final class Stages {
    */
   public static String progress(JavaSparkContext spark, String run, String known) {
     Run found = RUNS.get(run);
-    if (found == null || found.job == null) {
+    if (found == null) {
       return "";
     }
     Set<String> left = new HashSet<>(List.of(known.split("\n")));
     StringBuilder lines = new StringBuilder();
-    SparkStatusTracker tracker = spark.sc().statusTracker();
-    for (Integer job : found.job.jobIds()) {
-      Option<SparkJobInfo> info = tracker.getJobInfo(job);
+    for (Map.Entry<String, List<SparkStageInfo>> one : begun(spark.sc(), found).entrySet()) {
+      List<SparkStageInfo> runs = one.getValue();
+      SparkStageInfo last = runs.get(runs.size() - 1);
+      int complete = runs.stream().mapToInt(SparkStageInfo::numCompletedTasks).max().getAsInt();
+      int active = runs.stream().mapToInt(SparkStageInfo::numActiveTasks).sum();
+      int failed = runs.stream().mapToInt(SparkStageInfo::numFailedTasks).sum();
+      line(lines, one.getKey(), last.numTasks(), active, complete, failed, last.stageId());
+      if (!left.contains(one.getKey())) {
+        runs.forEach(stage -> tasks(lines, spark.sc().statusStore(), stage));
+      }
+    }
+    return lines.toString();
+  }
+
+  /** What Spark has begun with of each stage, by its name: once more, if a later job has missed some of its output. */
+  private static Map<String, List<SparkStageInfo>> begun(SparkContext context, Run run) {
+    List<Object> jobs = new ArrayList<>();
+    synchronized (run) {
+      for (Output output : run.outputs.values()) {
+        if (output.job != null) {
+          jobs.addAll(CollectionConverters.asJava(output.job.jobIds()));
+        }
+      }
+      if (run.job != null) {
+        jobs.addAll(run.job.jobIds());
+      }
+    }
+    Map<String, List<SparkStageInfo>> found = new LinkedHashMap<>();
+    SparkStatusTracker tracker = context.statusTracker();
+    for (Object job : jobs) {
+      Option<SparkJobInfo> info = tracker.getJobInfo((Integer) job);
       if (info.isEmpty()) {
         continue;
       }
       for (int stage : info.get().stageIds()) {
         Option<SparkStageInfo> one = tracker.getStageInfo(stage);
-        if (one.isDefined()) {
-          SparkStageInfo s = one.get();
-          line(lines, s.name(), s.numTasks(), s.numActiveTasks(), s.numCompletedTasks(), s.numFailedTasks(), stage);
-          if (!left.contains(s.name())) {
-            tasks(lines, spark.sc().statusStore(), s);
-          }
+        if (one.isDefined() && one.get().submissionTime() > 0) {
+          found.computeIfAbsent(one.get().name(), name -> new ArrayList<>()).add(one.get());
         }
       }
     }
-    return lines.toString();
+    return found;
+  }
+
+  /** Where Spark's own pages are; empty: there are none. */
+  public static String pages(JavaSparkContext spark) {
+    Option<String> found = spark.sc().uiWebUrl();
+    return found.isDefined() ? found.get() : "";
   }
 
   private static void tasks(StringBuilder lines, AppStatusStore store, SparkStageInfo stage) {
@@ -278,10 +429,15 @@ public final class Stages {
     if (found == null) {
       return;
     }
-    spark.sc().cancelJobsWithTag(tag(run));
-    for (ShuffleDependency<Object, byte[], byte[]> output : found.outputs.values()) {
-      spark.env().shuffleManager().unregisterShuffle(output.shuffleId());
-      spark.sc().cleaner().get().doCleanupShuffle(output.shuffleId(), false);
+    synchronized (found) {
+      found.isDropped = true;
+      spark.sc().cancelJobsWithTag(tag(run));
+      for (Output output : found.outputs.values()) {
+        if (output.dependency != null) {
+          spark.env().shuffleManager().unregisterShuffle(output.dependency.shuffleId());
+          spark.sc().cleaner().get().doCleanupShuffle(output.dependency.shuffleId(), false);
+        }
+      }
     }
   }
 
@@ -292,6 +448,17 @@ public final class Stages {
         drop(spark, run.getKey());
       }
     }
+  }
+
+  private static ExecutionContext callbacks() {
+    Executor one =
+        Executors.newSingleThreadExecutor(
+            task -> {
+              Thread thread = new Thread(task, "firesteel-stages");
+              thread.setDaemon(true);
+              return thread;
+            });
+    return ExecutionContext.fromExecutor(one);
   }
 
   private static String tag(String run) {
