@@ -10,6 +10,7 @@ import sys
 import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def plane(whole_control_plane: ControlPlane) -> ControlPlane:
     for one in yaml.safe_load_all(CRDS.read_text()):
         whole_control_plane.ask("POST", path, one)
     for plural in ("firesteeldeployments", "firesteelsessionjobs"):
-        wait_until(lambda plural=plural: _served(whole_control_plane, plural), f"{plural} are served")
+        wait_until(partial(_served, whole_control_plane, plural), f"{plural} are served")
     return whole_control_plane
 
 
@@ -140,6 +141,9 @@ def test_two_operators_one_of_which_is_killed(plane: ControlPlane, tmp_path: Pat
     def status() -> dict[str, Any]:
         return dict((plane.find(f"{OURS}/firesteeldeployments/demo") or {}).get("status") or {})
 
+    def is_gone(name: str) -> bool:
+        return plane.find(f"{OURS}/firesteeldeployments/{name}") is None
+
     with operators(plane, tmp_path, 2) as running:
         first = wait_until(lambda: leader(plane), "one leads")
         plane.ask("POST", f"{OURS}/firesteeldeployments", deployment("demo"))
@@ -171,7 +175,7 @@ def test_two_operators_one_of_which_is_killed(plane: ControlPlane, tmp_path: Pat
         wait_until(is_told, "what its schema can't see is told")
         for name in ("demo", "wrong"):
             plane.ask("DELETE", f"{OURS}/firesteeldeployments/{name}")
-            wait_until(lambda name=name: plane.find(f"{OURS}/firesteeldeployments/{name}") is None, f"{name} is let go")
+            wait_until(partial(is_gone, name), f"{name} is let go")
         assert plane.find(f"{JOBS}/demo") is None
         selector = "?labelSelector=app=demo"
         wait_until(

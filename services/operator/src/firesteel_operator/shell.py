@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from firesteel.config import Settings
@@ -83,10 +84,9 @@ class OperatorService(Service):
             self._changed.clear()
             waits = [due - now for key, due in self._due.items() if key not in self._busy]
             pause = min([CAMPAIGN_SECONDS, *(max(0.05, wait) for wait in waits)])
-            try:
-                await asyncio.wait_for(self._changed.wait(), pause)
-            except TimeoutError:
-                pass
+            with suppress(TimeoutError):  # wait_for of Python 3.11 may lose a cancellation
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
 
     async def _campaign(self) -> None:
         while self._epoch is None:
