@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,11 +86,12 @@ def operators(plane: ControlPlane, folder: Path, count: int) -> Iterator[list[su
         f"{election}.lease-duration": "4 s", f"{election}.renew-deadline": "4 s", f"{election}.retry-period": "1 s",
     }  # fmt: skip
     definitions = [f"-D{key}={value}" for key, value in options.items()]
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
+    short = tempfile.mkdtemp(prefix="o")  # paths of sockets are short
     try:
         for number in range(count):
             with (folder / f"operator-{number}.log").open("wb") as log:
-                words = [f"-Dfiresteel.run.directory={folder / f'run-{number}'}", *definitions]
+                words = [f"-Dfiresteel.run.directory={short}/{number}", *definitions]
                 started.append(
                     subprocess.Popen(
                         [sys.executable, "-P", "-m", "firesteel_operator", *words],
@@ -105,6 +108,7 @@ def operators(plane: ControlPlane, folder: Path, count: int) -> Iterator[list[su
             one.terminate()
         for one in started:
             one.wait(30)
+        shutil.rmtree(short)
 
 
 def leader(plane: ControlPlane) -> str:
