@@ -77,6 +77,12 @@ class Deployed:
         assert len(found) > 1, f"no service runs in {pod}"  # the shell has these words, too
         return min(map(int, found))
 
+    def take_memory(self, pod: str) -> None:
+        """More than its container may have; the kernel chooses its service then."""
+        held = "held = [b'x' * (1 << 20) for _ in range(4000)]"
+        script = f"open('/proc/{self.process_of(pod)}/oom_score_adj', 'w').write('1000')\n{held}"
+        self.kubectl("exec", pod, "-c", self._container, "--", "python3", "-c", script, check=False)
+
     @cached_property
     def rest_host(self) -> str:
         """Address and port of the REST API's Service, which the host reaches."""

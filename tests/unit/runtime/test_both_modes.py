@@ -120,8 +120,13 @@ def in_batch_mode(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def anywhere() -> None:
+def place() -> None:
     """Where a suite would run its programs; it is here."""
+
+
+@pytest.fixture
+def anywhere(place: None) -> None:
+    """The same."""
 
 
 @pytest.mark.parametrize("name", tpch.QUERIES)
