@@ -58,7 +58,8 @@ class StandIn:
             answer = self.do(method, path, body)
             if fault == "unanswered":
                 raise UnansweredError("unanswered")
-        self.tell()
+        if method != "GET":
+            self.tell()
         return answer
 
     def tell(self) -> None:
@@ -83,11 +84,21 @@ class StandIn:
                     self.refused += 1
                     raise ConflictError("exists", 409, "AlreadyExists")
                 body["metadata"]["uid"] = f"uid-{next(self._versions)}"
+            elif method == "PUT" and path.endswith("/status"):
+                path = path.removesuffix("/status")
+                if path not in self.objects:
+                    raise MissingError("NotFound", 404)
+                assert body is not None
+                body = {**deepcopy(self.objects[path]), "status": body["status"], "metadata": body["metadata"]}
             elif method == "GET" and path.rpartition("/")[2] in ("pods", "leases", "configmaps"):
                 return {"items": list(self._in(path).values())}
             elif path not in self.objects:
                 raise MissingError("NotFound", 404)
             there = self.objects.get(path)
+            if method == "DELETE" and (there or {}).get("metadata", {}).get("finalizers"):
+                assert there is not None
+                there["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                return deepcopy(there)
             if method == "DELETE":
                 return self.objects.pop(path)
             if method != "GET":
@@ -98,6 +109,8 @@ class StandIn:
                     raise ConflictError("Conflict", 409)
                 body["metadata"]["resourceVersion"] = str(next(self._versions))
                 self.objects[path] = body
+                if body["metadata"].get("deletionTimestamp") and not body["metadata"].get("finalizers"):
+                    return self.objects.pop(path)
             return deepcopy(self.objects[path])
 
     def come(self) -> None:

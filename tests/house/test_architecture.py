@@ -90,7 +90,7 @@ def test_nothing_of_one_machine_is_committed() -> None:
 
 def test_one_version_everywhere() -> None:
     versions = {path.name: project(path)["version"] for path in PROJECTS}
-    assert len(versions) == 6
+    assert len(versions) == 7
     assert set(versions.values()) == {importlib.import_module("firesteel").__version__}, versions
     for path in PROJECTS[1:]:
         dependencies = project(path)["dependencies"]
@@ -163,5 +163,5 @@ def test_public_packages_export_what_they_say(name: str) -> None:
 
 def test_typed_packages_say_so() -> None:
     packages = [path for part in PROJECTS for path in (part / "src").iterdir() if path.is_dir()]
-    assert len(packages) == 6
+    assert len(packages) == 7
     assert all((package / "py.typed").is_file() for package in packages)

@@ -88,7 +88,7 @@ class Reactive:
             assert job.get("state") not in ("FAILED", "FINISHED"), job
             return job.get("state") == "RUNNING" and counts == [parallelism] * 2
 
-        wait_until(runs, f"{parallelism} subtasks of each vertex run")
+        wait_until(runs, f"{parallelism} subtasks of each vertex run", 240.0)
 
     def completed(self) -> int:
         """Checkpoints that are complete."""

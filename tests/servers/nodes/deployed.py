@@ -77,6 +77,13 @@ class Deployed:
         assert len(found) > 1, f"no service runs in {pod}"  # the shell has these words, too
         return min(map(int, found))
 
+    def take_memory(self, pod: str) -> None:
+        """More than its container may have. Who takes it has a lower score than all others there, so the kernel ends
+        these: slots, the executor, the service."""
+        held = "held = [b'x' * (1 << 20) for _ in range(20000)]"
+        script = f"with open('/proc/self/oom_score_adj', 'w') as file: file.write('0')\n{held}"
+        self.kubectl("exec", pod, "-c", self._container, "--", "python3", "-I", "-S", "-c", script, check=False)
+
     @cached_property
     def rest_host(self) -> str:
         """Address and port of the REST API's Service, which the host reaches."""

@@ -99,7 +99,10 @@ class Native(Deployed):
             "jobmanager.memory.process.size": "1600m",
             "heartbeat.interval": "1 s",
             "heartbeat.timeout": "12 s",
-            "resourcemanager.taskmanager-timeout": "8 s",
+            "resourcemanager.taskmanager-timeout": "15 s",
+            # A busy machine of tests has an API server that takes its time.
+            "high-availability.kubernetes.leader-election.lease-duration": "30 s",
+            "high-availability.kubernetes.leader-election.renew-deadline": "30 s",
             "execution.checkpointing.dir": f"s3://{BUCKET}/checkpoints",
             "execution.checkpointing.interval": "1 s",
             "execution.checkpointing.timeout": "60 s",

@@ -169,9 +169,7 @@ def test_pods_are_evicted(release: Release, job: Counting) -> None:
 def test_a_taskmanager_is_killed_for_its_memory(release: Release, job: Counting) -> None:
     name = release.names("taskmanager")[0]
     before = release.restarts(name)
-    service = release.process_of(name)
-    script = f"open('/proc/{service}/oom_score_adj', 'w').write('1000')\nheld = [b'x' * (1 << 20) for _ in range(4000)]"
-    release.kubectl("exec", name, "-c", "firesteel", "--", "python3", "-c", script, check=False)
+    release.take_memory(name)
     until(lambda: release.restarts(name) > before, "Kubernetes starts the container again")
     (status,) = release.get("pod", name)["status"]["containerStatuses"]
     assert status["lastState"]["terminated"]["reason"] == "OOMKilled"

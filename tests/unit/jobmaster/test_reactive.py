@@ -59,6 +59,12 @@ def test_vertices_joined_by_forward_edges_have_one_parallelism() -> None:
     scale.job(3).validate()
 
 
+def test_joined_vertices_of_two_groups_have_the_parallelism_of_the_smaller_one() -> None:
+    scale = Scale(job(limited(1, 128), limited(2, 128, group="b"), partitioner="FORWARD"))
+    assert set(scale.parallelism(5).values()) == {2}
+    scale.job(5).validate()
+
+
 def test_groups_share_the_slots_evenly_as_far_as_they_can_use_them() -> None:
     scale = Scale(job(limited(1, 128), limited(2, 2, group="b"), limited(3, 128, group="c")))
     assert scale.least == 3
@@ -280,6 +286,17 @@ def test_new_slots_are_used_when_cooldown_and_stabilization_are_over() -> None:
     assert d.core.job_values()["numRescales"] == 1
     assert d.core.job_values()["numRestarts"] == 0, "nothing has failed"
     assert not d.seen(do.ReleaseSlot)
+
+
+def test_a_failure_of_one_region_restarts_all() -> None:
+    d = Reactive(job(limited(1, 2, splits=True), limited(2, 2), partitioner="FORWARD"))
+    d.start()
+    d.offer(0, 1)
+    d.submitted()
+    d.run()
+    assert len(d.core.graph.regions) == 2
+    d.report(d.ids()[0], "FAILED", failure())
+    assert {d.state(id_) for id_ in d.ids()[1:]} == {"CANCELING"}
 
 
 def test_slots_that_come_while_it_is_being_restarted_are_used_at_once() -> None:

@@ -436,6 +436,9 @@ def test_slots_that_it_holds_beyond_what_it_needs_stay_its_own() -> None:
     held = grant(core, core.declare_requirements("j", 1, 0.0, most=9))
     assert len(held) == 3
     assert core.declare_requirements("j", 1, 1.0, most=9) == []
+    out = add_taskmanager(core, 1, "b", now=1.0)
+    assert core.declare_requirements("j", 1, 1.0, most=9) == []
+    assert len(grant(core, out, 1.0)) == 1, "one that it does not know of yet, too"
     (freed,) = core.declare_requirements("j", 1, 2.0, [held[0]], 9)
     assert isinstance(freed, i.FreeSlot)
     assert freed.allocation_id == held[0]

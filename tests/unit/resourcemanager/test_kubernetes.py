@@ -247,3 +247,26 @@ def test_wrong_options_are_named(settings: dict[str, str], said: str, tmp_path: 
     )
     with pytest.raises(ConfigurationError, match=said):
         KubernetesProvider(context)
+
+
+def test_a_pod_whose_node_is_lost_is_not_waited_for(tmp_path: Path) -> None:
+    """Kubernetes deletes it, and keeps it until the node says that it has ended."""
+    server, clock = StandIn(), ManualClock()
+    made = started(server, tmp_path, clock)
+    for worker, phase in (("new", "Pending"), ("old", "Running"), ("well", "Running")):
+        made.start_worker(WorkerSpec(worker, 1))
+        set_status(server, worker, {"phase": phase})
+    assert made.ended_workers() == []
+    for worker in ("new", "old"):
+        pod(server, worker)["metadata"] |= {
+            "deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30,
+        }  # fmt: skip
+    server.tell()
+    assert made.ended_workers() == [("new", "its pod was deleted before it ran")]
+    clock.advance(34.9)
+    assert made.ended_workers() == []
+    clock.advance(0.2)
+    assert made.ended_workers() == [("old", "its pod was deleted, and its node does not say that it has ended")]
+    clock.advance(100)
+    assert made.ended_workers() == []
+    made.close()

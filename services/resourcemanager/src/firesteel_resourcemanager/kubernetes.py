@@ -59,6 +59,8 @@ _AGAIN_SECONDS: Final = 3.0
 """Between two tries to remove a pod."""
 _STOP_SECONDS: Final = 30.0
 """That pods have to go when the cluster ends."""
+_LATE_SECONDS: Final = 5.0
+"""That a node may take beyond the time that a pod has to end."""
 _POLL: Final = 0.1
 _TRIES: Final = 5
 _PAUSE: Final = 0.3
@@ -72,6 +74,8 @@ class _Worker:
     """The watch has shown its pod."""
     stop_at: float | None = None
     """When its pod is to be removed (again)."""
+    lost_at: float | None = None
+    """When its pod, which is being deleted, has to be gone, if its node is there."""
 
 
 class KubernetesProvider(HostedProvider):
@@ -207,6 +211,8 @@ class KubernetesProvider(HostedProvider):
                     if cause := end_of(pod):
                         ended.append((worker.id, cause))
                         to_remove.append(pod["metadata"]["name"])
+                    elif cause := _lost(worker, pod, now):
+                        ended.append((worker.id, cause))
                     elif worker.stop_at is not None and now >= worker.stop_at:
                         worker.stop_at = now + _AGAIN_SECONDS
                         if "deletionTimestamp" not in pod["metadata"]:
@@ -385,6 +391,23 @@ class KubernetesProvider(HostedProvider):
                 ports={"rpc": _PORT},
             )
         )
+
+
+def _lost(worker: _Worker, pod: JsonObject, now: float) -> str:
+    """Why a pod that is being deleted counts as ended, although Kubernetes keeps it until its node has said so.
+
+    Empty: it may still end in order.
+    """
+    metadata = pod["metadata"]
+    if "deletionTimestamp" not in metadata:
+        return ""
+    if (pod.get("status") or {}).get("phase") == "Pending":
+        return "its pod was deleted before it ran"
+    if worker.lost_at is None:
+        worker.lost_at = now + float(metadata.get("deletionGracePeriodSeconds") or 0) + _LATE_SECONDS
+    if now < worker.lost_at:
+        return ""
+    return "its pod was deleted, and its node does not say that it has ended"
 
 
 def _reference(version: str, kind: str, found: JsonObject) -> JsonObject:

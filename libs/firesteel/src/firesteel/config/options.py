@@ -13,6 +13,7 @@ from firesteel.config.cluster_options import *  # noqa: F403
 from firesteel.config.hadoop_options import *  # noqa: F403
 from firesteel.config.kubernetes_options import *  # noqa: F403
 from firesteel.config.memory_options import *  # noqa: F403
+from firesteel.config.operator_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
 from firesteel.config.program_options import *  # noqa: F403
 from firesteel.config.recovery_options import *  # noqa: F403

@@ -13,7 +13,7 @@ import base64
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +68,20 @@ class KubernetesCluster:
     Args:
         settings: with ``kubernetes.cluster-id``.
         api: of the Kubernetes where it is; None: as the settings say.
+        owner: reference to the object that the cluster goes with.
+        annotations: of its Deployment or Job.
 
     Raises:
         ConfigurationError: an option is missing or wrong.
     """
 
-    def __init__(self, settings: Settings, api: KubernetesApi | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        api: KubernetesApi | None = None,
+        owner: JsonObject | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         if settings.get(options.KUBERNETES_CLUSTER_ID) is None:
             raise ConfigurationError(f"say which cluster: -D{options.KUBERNETES_CLUSTER_ID.key}=NAME")
         self.settings, self.name = settings, cluster_id(settings)
@@ -83,8 +91,64 @@ class KubernetesCluster:
         else:
             self.api, self.namespace = api, settings.get(options.KUBERNETES_NAMESPACE)
         self.labels = cluster_labels(self.name, JOBMANAGER)
+        self._owner, self._annotations = owner, dict(annotations or {})
 
     # -- made
+
+    def ensure(self, arguments: Sequence[str] | None) -> None:
+        """Make what is missing of the cluster; what is there stays as it is.
+
+        Args:
+            arguments: as of ``create_application``; None: it is a session.
+
+        Raises:
+            KubernetesClusterError: Kubernetes refuses it, or there is another cluster of this name.
+            OSError: Kubernetes does not answer.
+        """
+        kind, program = ("Deployment", _SESSION) if arguments is None else ("Job", _APPLICATION)
+        group = "apps" if kind == "Deployment" else "batch"
+        files, workload = self._files(), self._workload(kind, program, arguments or ())
+        made = self._find(f"/apis/{group}/v1", f"{kind.lower()}s", self.name)
+        if made is None:
+            made = self._ask("POST", f"/apis/{group}/v1", f"{kind.lower()}s", workload)
+        there = made["metadata"].get("annotations") or {}
+        if any(there.get(name) != value for name, value in self._annotations.items()):
+            raise KubernetesClusterError(f"there is another cluster {self.name} in namespace {self.namespace}")
+        for plural, body in self._others(files):
+            with suppress(ConflictError):
+                self._ask("POST", "/api/v1", plural, self._owned(body, made, kind))
+
+    def is_complete(self) -> bool:
+        """Whether nothing is missing that the JobManager needs.
+
+        Raises:
+            ApiError: Kubernetes does not answer, or refuses.
+        """
+        needed = (("secrets", f"{self.name}-config"), ("services", self.name), ("services", f"{self.name}-rest"))
+        return all(self._find("/api/v1", plural, name) is not None for plural, name in needed)
+
+    def workload(self) -> JsonObject | None:
+        """Its Deployment or Job; None: there is none.
+
+        Raises:
+            ApiError: as of ``is_complete``.
+        """
+        found = self._find("/apis/apps/v1", "deployments", self.name)
+        return found if found is not None else self._find("/apis/batch/v1", "jobs", self.name)
+
+    def pods(self) -> list[JsonObject]:
+        """All of its pods, those of TaskManagers, too.
+
+        Raises:
+            ApiError: as of ``is_complete``.
+        """
+        labels = cluster_labels(self.name)
+        found = self.api.ask(
+            "GET", f"/api/v1/namespaces/{self.namespace}/pods", query={"labelSelector": selector(labels)}
+        )
+        return [
+            pod for pod in found.get("items") or () if labels.items() <= (pod["metadata"].get("labels") or {}).items()
+        ]
 
     def create_session(self) -> None:
         """Make the objects of a session cluster.
@@ -119,19 +183,24 @@ class KubernetesCluster:
             ) from error
         except ApiError as error:
             raise KubernetesClusterError(str(error)) from error
-        owner = {
-            "apiVersion": f"{group}/v1", "kind": kind, "name": self.name, "uid": made["metadata"]["uid"],
-            "controller": True, "blockOwnerDeletion": True,
-        }  # fmt: skip
         try:
             for plural, body in self._others(files):
-                body["metadata"] |= {"labels": {**self.labels, **body["metadata"].get("labels", {})}}
-                body["metadata"]["ownerReferences"] = [owner]
-                self._ask("POST", "/api/v1", plural, body)
+                self._ask("POST", "/api/v1", plural, self._owned(body, made, kind))
         except ApiError as error:
             with suppress(ApiError):
                 self.delete()
             raise KubernetesClusterError(f"cluster {self.name} can't be made: {error}") from error
+
+    def _owned(self, body: JsonObject, workload: JsonObject, kind: str) -> JsonObject:
+        """An object that goes with the cluster."""
+        body["metadata"] |= {"labels": {**self.labels, **body["metadata"].get("labels", {})}}
+        group = "apps" if kind == "Deployment" else "batch"
+        owner = {
+            "apiVersion": f"{group}/v1", "kind": kind, "name": self.name, "uid": workload["metadata"]["uid"],
+            "controller": True, "blockOwnerDeletion": True,
+        }  # fmt: skip
+        body["metadata"]["ownerReferences"] = [owner]
+        return body
 
     def _files(self) -> dict[str, str]:
         settings = {key: value for key, value in self.settings.to_plain().items() if key not in _NOT_IN_PODS}
@@ -229,9 +298,12 @@ class KubernetesCluster:
                 "template": template,
             }  # fmt: skip
         version = "apps/v1" if kind == "Deployment" else "batch/v1"
-        return {
-            "apiVersion": version, "kind": kind, "metadata": {"name": self.name, "labels": self.labels}, "spec": spec,
-        }  # fmt: skip
+        metadata: JsonObject = {"name": self.name, "labels": self.labels}
+        if self._annotations:
+            metadata["annotations"] = self._annotations
+        if self._owner is not None:
+            metadata["ownerReferences"] = [self._owner]
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
     def _others(self, files: dict[str, str]) -> list[tuple[str, JsonObject]]:
         data = {name: base64.b64encode(text.encode()).decode() for name, text in files.items()}

@@ -1,0 +1,1 @@
+"""The operator: clusters and jobs on Kubernetes become what their objects say."""

@@ -1,0 +1,471 @@
+"""What the operator does next: each transition, and each crash between two of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from firesteel_operator import decisions as o
+from firesteel_operator.decisions import JobSeen, LastCheckpoint, OperationSeen, Seen, Status, decide
+from firesteel_operator.report import lifecycle, status_of
+from firesteel_operator.specs import ROLLBACK, Spec, SpecError
+
+UID = "uid-1"
+HA = {"high-availability.type": "kubernetes", "high-availability.storageDir": "s3://b/ha"}
+PLACES = {"execution.checkpointing.dir": "s3://b/c", "execution.checkpointing.savepoint-dir": "s3://b/s"}
+GONE = Seen()
+
+
+def spec(mode: str = "savepoint", *, image: str = "one", ha: bool = True, rollback: bool = False, **job: Any) -> Spec:
+    configuration = {**PLACES, **(HA if ha else {}), ROLLBACK: rollback}
+    plain = {"program": "local:///p.py", "upgradeMode": mode, **job}
+    return Spec.from_plain({"image": image, "firesteelConfiguration": configuration, "job": plain})
+
+
+def running(number: int = 1, state: str = "RUNNING", checkpoint: str = "s3://b/c/chk-1", **more: Any) -> Seen:
+    return Seen(True, number, is_ready=True, job=JobSeen(state, "job", checkpoint), **more)
+
+
+class World:
+    """An object that is looked at again and again. Its cluster does what it is told, one look later.
+
+    ``crashes``: the operator dies behind each status that it writes, before it acts, and behind each action.
+    """
+
+    def __init__(self, wanted: Spec, *, crashes: bool = False) -> None:
+        self.wanted, self.crashes = wanted, crashes
+        self.status, self.seen, self.now = Status(), Seen(), 1000.0
+        self.made: list[o.Create] = []
+        self.actions: list[o.Action] = []
+        self.events: list[str] = []
+        self.savepoints: dict[str, OperationSeen] = {}
+        self.last = LastCheckpoint("s3://b/c/chk-9")
+        self.records = False
+        self.state = "RUNNING"
+
+    def look(self) -> o.Decision:
+        """One look; what was decided is done."""
+        if self.crashes:
+            before = self.see()
+            once = decide(UID, self.wanted, before, self.status, self.now)
+            again = decide(UID, self.wanted, before, once.status, self.now)
+            if once.status.step:  # the status was written, and nothing was done: all of it is decided again
+                assert set(map(repr, once.actions)) <= set(map(repr, again.actions)), (once, again)
+            self.status = once.status
+        decision = decide(UID, self.wanted, self.see(), self.status, self.now)
+        self.status = Status.from_plain(decision.status.to_plain())
+        self.events += [event.reason for event in decision.events]
+        for action in decision.actions:
+            self.do(action)
+            if self.crashes:
+                self.do(action)
+        self.now += 1
+        return decision
+
+    def see(self) -> Seen:
+        seen, s = self.seen, self.status
+        if not seen.exists and not seen.is_going:
+            last = self.last if s.step == o.REMOVING and s.find else None
+            return replace(seen, leftovers=self.records, last=last)
+        operation = None if s.operation is None else self.savepoints.get(s.operation.id)
+        job = None if seen.job is None else replace(seen.job, state=self.state)
+        return replace(seen, operation=operation, job=job)
+
+    def do(self, action: o.Action) -> None:
+        self.actions.append(action)
+        match action:
+            case o.Create():
+                if not self.seen.exists:
+                    self.made.append(action)
+                    self.records = True
+                    self.state = "RUNNING"
+                    self.seen = running(action.incarnation)
+            case o.Remove():
+                self.seen = GONE
+            case o.Stop(_, id_):
+                self.savepoints.setdefault(id_, OperationSeen(f"s3://b/s/{len(self.savepoints)}"))
+            case o.TakeSavepoint(_, id_):
+                self.savepoints.setdefault(id_, OperationSeen(f"s3://b/s/{len(self.savepoints)}"))
+            case o.Forget():
+                self.records = False
+
+    def settle(self, looks: int = 12) -> None:
+        for _ in range(looks):
+            self.look()
+        assert self.status.step == "", self.status
+
+
+@pytest.fixture(params=[False, True], ids=["", "crashes"])
+def crashes(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def deployed(wanted: Spec, crashes: bool = False) -> World:
+    world = World(wanted, crashes=crashes)
+    world.settle()
+    assert [one.incarnation for one in world.made] == [1]
+    return world
+
+
+def test_an_object_becomes_a_cluster_once(crashes: bool) -> None:
+    world = deployed(spec(initialSavepointPath="s3://b/s/old"), crashes)
+    assert world.made[0].restore == "s3://b/s/old"
+    assert world.made[0].claim is False
+    assert lifecycle(world.status) == "STABLE"
+    assert world.status.stable == world.wanted.plain
+    assert world.status.job == "RUNNING"
+
+
+def test_nothing_is_done_while_nothing_changes() -> None:
+    world = deployed(spec())
+    world.actions.clear()
+    world.settle()
+    assert world.actions == []
+    assert world.look().again == o.LATER
+
+
+def test_an_upgrade_by_savepoint_goes_on_from_it(crashes: bool) -> None:
+    world = deployed(spec(), crashes)
+    world.wanted = spec(image="two")
+    world.settle(15)
+    first, second = world.made
+    assert second.incarnation == 2
+    assert second.job_id != first.job_id
+    assert second.spec["image"] == "two"
+    assert second.restore == "s3://b/s/0", "the first savepoint, and there is no other"
+    assert second.claim is False, "a savepoint is the user's"
+    assert world.status.savepoint is not None
+    assert world.status.savepoint["location"] == "s3://b/s/0"
+    assert lifecycle(world.status) == "STABLE"
+
+
+def test_nothing_is_removed_before_its_savepoint_is_complete() -> None:
+    world = deployed(spec())
+    world.wanted = spec(image="two")
+    world.savepoints = _Pending()
+    for _ in range(5):
+        world.look()
+    assert world.status.step == o.STOPPING
+    assert not [one for one in world.actions if isinstance(one, o.Remove)]
+    stops = {one.operation_id for one in world.actions if isinstance(one, o.Stop)}
+    assert len(stops) == 1, "it is one request, however often it is made"
+
+
+class _Pending(dict[str, OperationSeen]):
+    def get(self, key: str, default: Any = None) -> Any:
+        return OperationSeen()
+
+
+def test_a_savepoint_that_fails_leaves_the_job_alone_and_is_taken_again() -> None:
+    world = deployed(spec())
+    world.wanted = spec(image="two")
+    number = 1 * 1000
+    world.savepoints[o.operation_id_of(UID, "stop", number)] = OperationSeen(failure="disk full")
+    world.look()
+    world.look()
+    assert world.status.step == ""
+    assert "disk full" in world.status.error
+    assert "SavepointError" in world.events
+    world.look()
+    assert "soon" in world.status.error
+    assert len(world.made) == 1
+    world.now += o.AGAIN_SECONDS
+    world.settle()
+    assert len(world.made) == 2
+
+
+def test_last_state_finds_the_checkpoint_when_all_is_gone(crashes: bool) -> None:
+    world = deployed(spec("last-state"), crashes)
+    world.wanted = spec("last-state", image="two")
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-9"
+    assert world.made[1].claim is True, "it was the job's own, and goes when there is another"
+    kinds = [type(one).__name__ for one in world.actions]
+    assert kinds.index("Remove") < kinds.index("Forget") < len(kinds) - 1 - kinds[::-1].index("Create")
+
+
+def test_pods_that_are_still_there_are_waited_for() -> None:
+    world = deployed(spec("last-state"))
+    world.wanted = spec("last-state", image="two")
+    world.look()
+    world.seen = Seen(is_going=True, incarnation=1)
+    for _ in range(3):
+        decision = decide(UID, world.wanted, world.seen, world.status, world.now)
+        assert [type(one) for one in decision.actions] == [o.Remove]
+        world.status = decision.status
+    assert len(world.made) == 1
+
+
+def test_a_checkpoint_that_can_not_be_told_is_waited_for() -> None:
+    world = deployed(spec("last-state"))
+    world.wanted = spec("last-state", image="two")
+    world.last = LastCheckpoint(error="no answer")
+    for _ in range(5):
+        world.look()
+    assert "no answer" in world.status.error
+    assert len(world.made) == 1
+    assert world.records, "what tells it stays"
+    world.last = LastCheckpoint("s3://b/c/chk-3")
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-3"
+
+
+def test_a_job_without_any_checkpoint_begins_with_what_it_began_with() -> None:
+    world = deployed(spec("last-state", initialSavepointPath="s3://b/s/old"))
+    world.wanted = spec("last-state", image="two", initialSavepointPath="s3://b/s/old")
+    world.last = LastCheckpoint("")
+    world.settle()
+    assert world.made[1].restore == "s3://b/s/old"
+    assert world.made[1].claim is False
+
+
+def test_stateless_begins_anew(crashes: bool) -> None:
+    world = deployed(spec("stateless", initialSavepointPath="s3://b/s/old"), crashes)
+    world.wanted = spec("stateless", image="two")
+    world.settle()
+    assert world.made[1].restore == ""
+
+
+def test_a_job_that_does_not_run_is_upgraded_by_its_last_state() -> None:
+    world = deployed(spec("savepoint"))
+    world.state = "RESTARTING"
+    world.wanted = spec("savepoint", image="two")
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-9"
+    assert "UpgradeByLastState" in world.events
+
+
+def test_without_high_availability_a_job_that_does_not_run_is_waited_for() -> None:
+    world = deployed(spec("savepoint", ha=False))
+    world.state = "RESTARTING"
+    world.wanted = spec("savepoint", image="two", ha=False)
+    world.settle()
+    assert len(world.made) == 1
+    assert "RESTARTING" in world.status.error
+    world.state = "RUNNING"
+    world.settle()
+    assert world.made[1].restore == "s3://b/s/0"
+
+
+def test_a_job_that_has_failed_goes_on_from_its_last_checkpoint() -> None:
+    world = deployed(spec("savepoint"))
+    world.state = "FAILED"
+    world.look()
+    assert lifecycle(world.status) == "FAILED"
+    world.wanted = spec("savepoint", image="two")
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-1", "REST has told it: nothing comes after a job's end"
+
+
+def test_suspended_and_resumed(crashes: bool) -> None:
+    world = deployed(spec(), crashes)
+    world.wanted = spec(state="suspended")
+    world.settle()
+    assert lifecycle(world.status) == "SUSPENDED"
+    assert not world.seen.exists
+    shown = status_of(world.status, world.wanted)
+    assert shown["jobStatus"]["upgradeSavepointPath"] == "s3://b/s/0"
+    world.actions.clear()
+    world.settle()
+    assert world.actions == []
+    world.wanted = spec()
+    world.settle()
+    assert world.made[1].restore == "s3://b/s/0"
+
+
+def test_one_that_is_suspended_from_its_beginning_is_not_made() -> None:
+    world = World(spec(state="suspended", initialSavepointPath="s3://b/s/1"))
+    world.settle()
+    assert not world.made
+    world.wanted = spec(initialSavepointPath="s3://b/s/1")
+    world.settle()
+    assert world.made[0].restore == "s3://b/s/1"
+
+
+def test_a_nonce_takes_one_savepoint(crashes: bool) -> None:
+    world = deployed(spec(), crashes)
+    world.wanted = spec(savepointTriggerNonce=7)
+    world.settle()
+    taken = {one.operation_id for one in world.actions if isinstance(one, o.TakeSavepoint)}
+    assert len(taken) == 1
+    assert len(world.made) == 1, "the job goes on"
+    assert world.status.savepoint is not None
+    assert world.status.savepoint["triggerType"] == "MANUAL"
+    world.actions.clear()
+    world.settle()
+    assert world.actions == []
+    world.wanted = spec(savepointTriggerNonce=8)
+    world.settle()
+    assert {type(one) for one in world.actions} == {o.TakeSavepoint}
+
+
+def test_a_savepoint_of_a_nonce_that_fails_is_told_once() -> None:
+    world = deployed(spec())
+    world.savepoints[o.operation_id_of(UID, "savepoint", 7)] = OperationSeen(failure="no disk")
+    world.wanted = spec(savepointTriggerNonce=7)
+    world.settle()
+    assert world.events.count("SavepointError") == 1
+    assert world.status.nonce == 7
+
+
+def test_another_restart_nonce_is_an_upgrade() -> None:
+    world = deployed(spec())
+    world.wanted = Spec.from_plain({**world.wanted.plain, "restartNonce": 1})
+    world.settle()
+    assert len(world.made) == 2
+
+
+def test_another_redeploy_nonce_begins_from_the_named_savepoint(crashes: bool) -> None:
+    world = deployed(spec(), crashes)
+    world.wanted = spec(savepointRedeployNonce=1, initialSavepointPath="s3://b/s/named")
+    world.settle()
+    assert world.made[1].restore == "s3://b/s/named"
+    assert len(world.made) == 2
+
+
+def test_what_is_gone_by_itself_is_made_again_from_its_last_checkpoint(crashes: bool) -> None:
+    world = deployed(spec("last-state"), crashes)
+    world.seen = GONE
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-9"
+    assert world.made[1].spec == world.made[0].spec
+    assert crashes or "Missing" in world.events, "an event may be lost with the operator"
+
+
+def test_without_high_availability_one_that_is_gone_is_not_guessed_about() -> None:
+    world = deployed(spec("savepoint", ha=False))
+    world.seen = GONE
+    world.settle()
+    assert len(world.made) == 1
+    assert "savepointRedeployNonce" in world.status.error
+
+
+def test_an_upgrade_that_does_not_run_is_rolled_back(crashes: bool) -> None:
+    world = deployed(spec(rollback=True), crashes)
+    world.wanted = spec(image="broken", rollback=True)
+    for _ in range(40):
+        world.look()
+        if len(world.made) == 2:
+            world.state = "RESTARTING"
+    assert world.status.state == o.UPGRADING
+    world.now += 300
+    for _ in range(12):
+        world.look()
+    assert [one.spec["image"] for one in world.made] == ["one", "broken", "one"]
+    assert world.made[2].restore == "s3://b/c/chk-9", "the last checkpoint of the one that did not become stable"
+    assert lifecycle(world.status) == "ROLLED_BACK"
+    world.settle()
+    assert len(world.made) == 3, "the same spec is not tried again"
+    world.wanted = spec(image="mended", rollback=True)
+    world.settle(20)
+    assert world.made[3].spec["image"] == "mended"
+    assert lifecycle(world.status) == "STABLE"
+
+
+def test_one_that_never_ran_is_replaced_by_the_mended_one() -> None:
+    world = deployed(spec("savepoint", ha=False))
+    world.wanted = spec("savepoint", image="misspelled", ha=False)
+    for _ in range(4):
+        world.look()
+    world.status = replace(world.status, job="", step="", state=o.UPGRADING)
+    world.seen = Seen(True, 2, trouble="ErrImagePull")
+    world.look()
+    assert world.status.error == "ErrImagePull"
+    world.wanted = spec("savepoint", image="mended", ha=False)
+    world.settle()
+    assert world.made[-1].spec["image"] == "mended"
+    assert world.made[-1].restore == "s3://b/s/0", "what the misspelled one was to begin with"
+
+
+def test_a_job_that_has_ended_is_not_run_again_when_its_session_forgets_it() -> None:
+    world = deployed(spec("stateless"))
+    world.state = "FINISHED"
+    world.look()
+    world.seen = GONE
+    world.settle()
+    assert len(world.made) == 1
+    assert world.status.job == "FINISHED"
+
+
+def test_without_the_option_nothing_is_rolled_back() -> None:
+    world = deployed(spec())
+    world.wanted = spec(image="broken")
+    for _ in range(20):
+        world.look()
+        if len(world.made) == 2:
+            world.state = "RESTARTING"
+    world.now += 3000
+    world.settle()
+    assert len(world.made) == 2
+    assert lifecycle(world.status) == "DEPLOYED"
+
+
+def test_a_session_is_replaced_as_it_is() -> None:
+    world = World(Spec.from_plain({"image": "one"}))
+    world.settle()
+    assert world.status.state == o.DEPLOYED
+    world.wanted = Spec.from_plain({"image": "two"})
+    world.settle()
+    assert [one.restore for one in world.made] == ["", ""]
+
+
+def test_something_else_of_the_same_name_is_left_alone() -> None:
+    decision = decide(UID, spec(), Seen(is_foreign=True), Status(), 1.0)
+    assert not decision.actions
+    assert "rename" in decision.status.error
+
+
+def test_what_blocks_is_told_and_waited_for() -> None:
+    decision = decide(UID, spec(), Seen(blocked="no session"), Status(), 1.0)
+    assert not decision.actions
+    assert decision.status.error == "no session"
+
+
+def test_a_deleted_object_goes_last() -> None:
+    status = Status(incarnation=3)
+    assert [type(one) for one in o.remove(running(3), status).actions] == [o.Remove]
+    assert [type(one) for one in o.remove(Seen(is_going=True), status).actions] == [o.Remove]
+    assert [type(one) for one in o.remove(Seen(leftovers=True), status).actions] == [o.Forget]
+    assert [type(one) for one in o.remove(Seen(), status).actions] == [o.Release]
+
+
+# -- specs
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        ({"job": {"program": ""}}, "spec.job.program is empty"),
+        ({"job": {"program": "p.py", "upgradeMode": "hope"}}, "upgradeMode is 'hope'"),
+        ({"job": {"program": "p.py", "state": "gone"}}, "state is 'gone'"),
+        ({"job": {"program": "p.py", "upgradeMode": "savepoint"}}, "savepoint needs execution.checkpointing.savepoint"),
+        (
+            {"job": {"program": "p.py", "upgradeMode": "last-state"}, "firesteelConfiguration": PLACES},
+            "last-state needs high-availability.type: kubernetes",
+        ),
+        ({"firesteelConfiguration": {"kubernetes.cluster-id": "x"}}, "is set by the operator"),
+        ({"firesteelConfiguration": {"rest": {"port": "many"}}}, "rest.port"),
+        ({"firesteelConfiguration": {ROLLBACK: "maybe"}}, "has to be true or false"),
+        (
+            {"job": {"program": "p", "upgradeMode": "savepoint"}, "firesteelConfiguration": {**PLACES, ROLLBACK: True}},
+            "true needs high-availability.type",
+        ),
+    ],
+)
+def test_what_can_not_be_done_is_told(plain: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said.replace("(", r"\(")):
+        Spec.from_plain(plain)
+
+
+def test_a_session_job_needs_its_session() -> None:
+    with pytest.raises(SpecError, match="deploymentName"):
+        Spec.from_plain({"job": {"program": "p.py"}}, session_job=True)
+
+
+def test_how_a_job_is_upgraded_is_no_reason_for_an_upgrade() -> None:
+    one = spec("savepoint")
+    assert spec("last-state", savepointTriggerNonce=1, state="suspended").digest == one.digest
+    assert spec("savepoint", parallelism=3).digest != one.digest
+    assert spec("savepoint", image="two").digest != one.digest
