@@ -33,6 +33,7 @@ from firesteel.functions.source import (
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.batch import END_OF_INPUT, InBand, InputBatch, Watermark
 from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.sources import source_input
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.interrupts import CancelToken, Guard
@@ -269,6 +270,47 @@ def test_polls_grow_while_they_are_quick(bench: Bench) -> None:
         bench.input.poll()
     assert bench.reader.polls[0] == 64
     assert bench.reader.polls[-1] == 1000
+
+
+class Obedient(ScriptedReader):
+    """Gives as many as it is asked for."""
+
+    def poll(self, max_records: int) -> Any:
+        self.polls.append(max_records)
+        return batch(*range(max_records))
+
+
+def test_a_chain_that_is_slow_gets_small_batches_and_larger_ones_when_it_is_quick_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A barrier waits behind a batch."""
+    now = 0.0
+    monkeypatch.setattr(source_input, "_now", lambda: now)
+    made = Bench(AnySource(Obedient))
+    made.input.open()
+    for _ in range(30):
+        now += 0.020 * len(batch_of(made.input.poll()))
+    polls = made.reader.polls
+    assert polls[0] == 64
+    assert set(polls[1:]) <= {4, 5}, "0.1 s"
+    for _ in range(12):
+        now += 0.000_01 * len(batch_of(made.input.poll()))
+    assert polls[-1] == 1000
+    made.loop.close()
+
+
+def test_time_without_records_slows_nobody_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(source_input, "_now", lambda: now)
+    bench.reader.script.extend([batch(1, 2), Wait(5.0), batch(3), batch(4)])
+    assert batch_of(bench.input.poll()) == [1, 2]
+    assert bench.input.poll() is None
+    now += 5.0
+    bench.clock.now += 5.0
+    bench.run()
+    assert batch_of(bench.input.poll()) == [3]
+    assert batch_of(bench.input.poll()) == [4]
+    assert min(bench.reader.polls) == 64
 
 
 def test_polls_of_large_records_are_small(bench: Bench) -> None:

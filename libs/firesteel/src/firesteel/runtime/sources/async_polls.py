@@ -43,6 +43,7 @@ class AsyncPolls:
 
     def __init__(self, reader: AsyncSourceReader[Any], max_records: int, notify: Callable[[], None], name: str) -> None:
         self._reader, self._max, self._notify = reader, max_records, notify
+        self._most = max_records
         self._answers: deque[Any] = deque()
         self._loop = asyncio.new_event_loop()
         self._again = asyncio.Event()
@@ -55,8 +56,9 @@ class AsyncPolls:
         """Open the reader and begin."""
         self._thread.start()
 
-    def take(self) -> Any:
-        """The next answer, or None; raises what the reader raised."""
+    def take(self, most: int) -> Any:
+        """The next answer, or None; raises what the reader raised. From now on it is asked for ``most`` at once."""
+        self._most = min(self._max, most)
         if not self._answers:
             return None
         answer = self._answers.popleft()
@@ -149,7 +151,7 @@ class AsyncPolls:
                 self._room.clear()
                 await self._room.wait()
             self._again.clear()  # before the poll: what happens during it must not be missed
-            answer = await self._reader.poll(self._max)
+            answer = await self._reader.poll(self._most)
             if isinstance(answer, Wait):
                 await self._pause(answer.seconds)
             elif isinstance(answer, NeedSplits):

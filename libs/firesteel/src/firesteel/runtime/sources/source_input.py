@@ -55,6 +55,8 @@ BATCH_BYTES: Final = 1024 * 1024
 COLUMN_SECONDS: Final = 0.005
 COLUMN_BYTES: Final = 8 * 1024 * 1024
 """The same of columns, which cost less the more rows they have."""
+CHAIN_SECONDS: Final = 0.1
+"""For about so long the chain behind a source works on one batch: a barrier waits behind it."""
 _SAMPLED: Final = 16
 SHOWN_SPLITS: Final = 20
 """So many splits have a watermark among the metrics."""
@@ -83,6 +85,32 @@ class _Limits(NamedTuple):
         if read >= _SAMPLED or count < _SAMPLED:
             count = min(count, self.bytes * read // max(1, values_bytes(values)))
         return max(1, min(count, self.records))
+
+
+class _Pace:
+    """How many records the chain takes in ``CHAIN_SECONDS``, as the last batches tell.
+
+    Args:
+        limit: records in one batch, at most.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self.most = limit
+        self._given: tuple[int, float] | None = None
+
+    def gave(self, records: int, now: float) -> None:
+        """The chain has so many to work on."""
+        self._given = (records, now) if records else None
+
+    def asked(self, now: float) -> None:
+        """The chain is done with them, and wants more."""
+        if self._given is None:
+            return
+        (records, at), self._given = self._given, None
+        if now - at > CHAIN_SECONDS:
+            self.most = max(1, min(self.most, int(records * CHAIN_SECONDS / (now - at))))
+        elif now - at < CHAIN_SECONDS / 2:
+            self.most = min(self._limit, 2 * self.most)
 
 
 class TaskReaderContext(ReaderContext):
@@ -221,6 +249,7 @@ class SourceInput(UserCode, TaskInput):
             max_columnar_records = max_records
         self._columnar_limits = _Limits(max_columnar_records, COLUMN_SECONDS, COLUMN_BYTES)
         self._count = min(SMALLEST_POLL, max_records)
+        self._pace = _Pace(max(max_records, max_columnar_records))
         self._source_makes_columns = source.makes_columns
         self._type = source.produced_type()
         self._columns = None if self._type is None or uncolumnar(self._type) else StreamColumns(self._type)
@@ -448,17 +477,24 @@ class SourceInput(UserCode, TaskInput):
 
     def _ask(self) -> Any:
         if self._async is not None:
-            return self._async.take()
+            self._pace.asked(_now())
+            answer = self._async.take(self._pace.most)
+            self._pace.gave(len(answer.values) if isinstance(answer, SourceBatch) else 0, _now())
+            return answer
         reader = self._reader
         assert isinstance(reader, SourceReader)
-        count = self._count
         began = _now()
+        self._pace.asked(began)
+        count = min(self._count, self._pace.most)
         self._guard.active = self._token
         answer = reader.poll(count)
         self._guard.active = None
-        if isinstance(answer, SourceBatch) and not (reader.blocking and isinstance(answer.values, list)):
-            limits = self._limits if isinstance(answer.values, list) else self._columnar_limits
-            self._count = limits.next_count(count, answer.values, _now() - began)
+        if isinstance(answer, SourceBatch):
+            now = _now()
+            self._pace.gave(len(answer.values), now)
+            if not (reader.blocking and isinstance(answer.values, list)):
+                limits = self._limits if isinstance(answer.values, list) else self._columnar_limits
+                self._count = limits.next_count(count, answer.values, now - began)
         return answer
 
     def _need_splits(self) -> None:
