@@ -249,7 +249,7 @@ INTEGRATION = Session(
     "integration",
     {"integration": ["tests/integration", "tests/docs"]},
     "not long",
-    ["-n", str(3 * CORES), *_BY_FILE],  # processes wait for each other half of their time
+    ["-n", str(3 * CORES // 2), *_BY_FILE],  # more clusters at once cost more than they gain: each has work of its own
     second_look=True,
     preparations={"integration": "firesteel.spark.training"},
 )

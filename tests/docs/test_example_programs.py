@@ -84,7 +84,7 @@ def test_backfill(tmp_path: Path, run_together: RunProgram) -> None:
     (tmp_path / "b.csv").write_text("\n".join(lines[40:]) + "\n")
     process = run_together(EXAMPLES / "backfill.py", "--folder", str(tmp_path), folder=tmp_path)
     assert process.returncode == 0, process.stderr
-    assert sorted(line.partition("> ")[2] for line in process.stdout.splitlines()) == ["(EWR-IAH,60)", "(LGA-IAH,30)"]
+    assert sorted(line.rpartition("> ")[2] for line in process.stdout.splitlines()) == ["(EWR-IAH,60)", "(LGA-IAH,30)"]
 
 
 def test_sessions(tmp_path: Path, run_together: RunProgram) -> None:
