@@ -38,12 +38,6 @@ def program(client: YarnClient) -> tuple[Path, Path]:
     return path, helper
 
 
-def printed(client: YarnClient, application: Application, name: str) -> str:
-    """What containers of an application have printed."""
-    files = client.yarn.folder.glob(f"nodemanager-*/logs/{application.id}/*/{name}")
-    return "".join(file.read_text() for file in files)
-
-
 def test_a_program_ends_its_application(client: YarnClient) -> None:
     path, helper = program(client)
     keep = {"yarn.application.name": "of a test", "yarn.application.queue": "default"}
@@ -158,7 +152,8 @@ def test_packages_are_shipped_once(client: YarnClient) -> None:
     assert done.returncode == 0, done.stdout + done.stderr + client.logs()
     (archive,) = client.staging.glob(".firesteel/cache/packages-*.tar")
     before = archive.stat().st_mtime_ns
-    assert "4" in printed(client, Application(client, client.applications[0]), "taskmanager.out")
+    logs = client.firesteel("yarn-logs", client.applications[0])
+    assert sorted(re.findall(r"^4[0-9]$", logs.stdout, re.MULTILINE)) == ["41", "42", "43"], logs.stdout[-3000:]
     done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), more=more)
     assert done.returncode == 0, done.stdout + done.stderr + client.logs()
     assert archive.stat().st_mtime_ns == before
