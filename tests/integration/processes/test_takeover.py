@@ -60,6 +60,7 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         before = jobmaster_of(cluster.cluster_directory)
         assert before is not None
         first = {pid for _, pid in lines_of(read)}
+        began = start_time(cluster, job)
         os.kill(before.pid, signal.SIGKILL)
         wait_until(lambda: restored(cluster, job) >= 2, "another JobMaster has restored a checkpoint")
         wait_until(lambda: completed(cluster, job) >= restored(cluster, job) + 2, "it takes further checkpoints")
@@ -85,6 +86,7 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         wait_until(lambda: state(cluster, job) == "FINISHED", "the job ends", 200)
         assert attempts(cluster, job) == {2}
         assert 0 not in {value for value, pid in lines_of(read) if pid in third}, "it began anew"
+        assert start_time(cluster, job) == began, "it runs since its submission, whoever has led it"
         found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
         expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
         assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
@@ -94,6 +96,11 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         assert state(cluster, job) == "FINISHED", "a finished job is shown, and not run again"
         wait_until(lambda: not list(cluster.folder.glob("ha/**/checkpoints/*")), "what only a running job needs goes")
         assert [path.name for path in cluster.folder.glob("ha/**/ended/*")] == [f"{job}.json"]
+
+
+def start_time(cluster: Cluster, job: str) -> int:
+    """Of the job, epoch ms."""
+    return int(cluster.rest("GET", f"/jobs/{job}")[1]["start-time"])
 
 
 @pytest.mark.long  # seeds of the simulation have such deaths in every run

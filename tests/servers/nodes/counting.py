@@ -13,7 +13,7 @@ from tests.servers.nodes.deployed import Deployed, until
 from tests.servers.nodes.store import BUCKET, Store
 
 KEYS = 16
-PROGRAM = f"""
+COUNTS = """
 import sys
 
 from firesteel.common import Encoder, Types, WatermarkStrategy
@@ -21,8 +21,6 @@ from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironmen
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel.datastream.connectors.file_system import FileSink, RollingPolicy
 from firesteel.datastream.state import ValueStateDescriptor
-
-KEYS = {KEYS}
 
 
 class Count(KeyedProcessFunction):
@@ -32,17 +30,23 @@ class Count(KeyedProcessFunction):
     def process_element(self, number, context):
         count = (self.count.value() or 0) + 1
         self.count.update(count)
-        yield f"{{number}} {{count}}"
+        yield f"{number} {count}"
 
 
+"""
+"""The beginning of programs that count."""
+PROGRAM = (
+    COUNTS
+    + f"""
 env = StreamExecutionEnvironment.get_execution_environment()
 source = DataGeneratorSource(lambda i: i, 10**12, RateLimiterStrategy.per_second(500), Types.LONG())
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
-counted = numbers.key_by(lambda i: i % KEYS, Types.LONG()).process(Count(), Types.STRING())
+counted = numbers.key_by(lambda i: i % {KEYS}, Types.LONG()).process(Count(), Types.STRING())
 files = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder())
 counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
 env.execute("counting")
 """
+)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.conftest import tell
 from tests.servers.helm.chart import ROOT
 from tests.servers.nodes.cluster import KubernetesCluster
-from tests.servers.nodes.counting import KEYS, Counting, counting
+from tests.servers.nodes.counting import COUNTS, KEYS, Counting, counting
 from tests.servers.nodes.deployed import until
 from tests.servers.nodes.native import Native, make_namespace
 from tests.servers.nodes.store import BUCKET, Store
@@ -28,26 +28,9 @@ pytestmark = [
     pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
 ]
 _RULES = re.compile(r"rules:\n((?:  - .*\n)+)")
-BOUNDED = f"""
-import sys
-
-from firesteel.common import Encoder, Types, WatermarkStrategy
-from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
-from firesteel.datastream.connectors.file_system import FileSink, RollingPolicy
-from firesteel.datastream.state import ValueStateDescriptor
-
-
-class Count(KeyedProcessFunction):
-    def open(self, context):
-        self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, number, context):
-        count = (self.count.value() or 0) + 1
-        self.count.update(count)
-        yield f"{{number}} {{count}}"
-
-
+BOUNDED = (
+    COUNTS
+    + f"""
 out, records, rate, wrong = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["--wrong"]
 if wrong:
     raise ValueError("no such table: orders")
@@ -59,6 +42,7 @@ files = FileSink.for_row_format(out, Encoder.simple_string_encoder())
 counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
 env.execute("bounded")
 """
+)
 
 
 def rules_of_docs() -> str:

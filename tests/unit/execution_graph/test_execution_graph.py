@@ -177,6 +177,17 @@ def test_the_net_runtime_counts_restarts() -> None:
     assert archive_of(graph)["net-runtime"] == 8000
 
 
+def test_a_job_that_a_jobmaster_before_had_begun_runs_since_its_submission() -> None:
+    graph = ExecutionGraph(job(vertex(1, 1)), ManualClock(epoch_ms=60_000))
+    graph.submitted(1000)
+    graph.move_job(JobStatus.CREATED, "test")
+    graph.move_job(JobStatus.RUNNING, "test")
+    archive = archive_of(graph)
+    assert (archive["start-time"], archive["net-runtime"]) == (1000, 59_000)
+    graph.submitted(70_000)  # the clock of the Dispatcher's host is ahead
+    assert archive_of(graph)["start-time"] == 1000
+
+
 def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
     graph = ExecutionGraph(job(vertex(1, 1)), ManualClock())
     for i in range(40):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.common.job_status import JobStatus
 from firesteel.core.backoff import pauses
 from firesteel.core.errors import GraphError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
@@ -125,7 +126,7 @@ class JobMasterCalls:
             message = m.StartJob(
                 graph.to_plain(), where.dispatcher, where.token, resourcemanager, where.dispatcher, where.term,
                 job.takeovers, job.takeover_cause, tuple(job.former),
-                self._trace_of(job_id),
+                self._trace_of(job_id), job.timestamps.get(JobStatus.INITIALIZING.name, 0),
             )  # fmt: skip
             answer = await host.start_job(message)
             if answer.jobmaster_token in job.former:

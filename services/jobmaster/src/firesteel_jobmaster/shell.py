@@ -125,6 +125,8 @@ class JobMaster:
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
+        if start.submitted_ms:
+            self.core.graph.submitted(start.submitted_ms)
         self._meters = list(meters)
         self._traces: JobTraces | None = None
         self._trace_reporters: list[dict[str, Any]] = []

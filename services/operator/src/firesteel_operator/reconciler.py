@@ -14,7 +14,7 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, MissingError
 from firesteel_operator.decisions import LATER, SOON, Decision, Event, Release, Seen, Status, decide, remove
 from firesteel_operator.report import now_text, read_status, status_of
-from firesteel_operator.specs import DEPLOYMENTS, GROUP, SESSION_JOBS, VERSION, Spec, SpecError
+from firesteel_operator.specs import GROUP, SESSION_JOBS, VERSION, Spec, SpecError
 from firesteel_operator.worlds import World
 
 logger = logging.getLogger(__name__)
@@ -161,6 +161,3 @@ class Reconciler:
                 self._api.ask("PUT", f"{events}/{name}", there)
         except ApiError as error:
             logger.info("event %s of %s is not told: %s", event.reason, metadata["name"], error)
-
-
-__all__ = ["DEPLOYMENTS", "SESSION_JOBS", "Reconciler"]

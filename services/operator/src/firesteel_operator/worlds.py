@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -49,6 +50,8 @@ _REST_SECONDS: Final = 10.0
 _RUN_SECONDS: Final = 120.0
 _LARGEST_PROGRAM: Final = 100 << 20
 _LOCAL: Final = "local://"
+_PROGRAMS: Final = (".py", ".zip", ".whl")
+"""Endings of programs. Nothing else is read for whoever may make objects: in the operator's pod there are secrets."""
 
 Work = Create | Remove | Stop | TakeSavepoint | Forget
 
@@ -502,7 +505,9 @@ def read_program(uri: str) -> tuple[str, bytes]:
         SpecError: it can't be read from there.
         OSError: it can't be read.
     """
-    name = uri.rstrip("/").rpartition("/")[2]
+    name = urlsplit(uri).path.rpartition("/")[2]
+    if not name.endswith(_PROGRAMS):
+        raise SpecError(f"spec.job.program: {uri} is no program: it has to end with {', '.join(_PROGRAMS)}")
     if uri.startswith(("http://", "https://")):
         with urllib.request.urlopen(uri, timeout=_RUN_SECONDS) as answer:
             content: bytes = answer.read(_LARGEST_PROGRAM + 1)

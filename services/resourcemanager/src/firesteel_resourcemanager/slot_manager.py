@@ -22,8 +22,6 @@ from firesteel_resourcemanager.workers import Workers
 
 HOLDING_BACK = 0.5
 """The part of ``slot.request.timeout`` for which a job that waits holds back those behind it."""
-
-
 TELL_AFTER = 5.0
 """Seconds for which a job waits before it hears that there are too few slots: they may be on their way."""
 

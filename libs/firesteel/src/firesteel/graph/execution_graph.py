@@ -386,7 +386,7 @@ class ExecutionGraph:
         self.spark_pages = ""
         """Where Spark's own pages about the job's stages are."""
         self.waiting_reason = ""
-        """Why the TaskManagers do not come that the job waits for, as far as is known."""
+        """Why the slots do not come that the job waits for, as far as is known."""
         self._restarting_ms = 0
         self.restarts = 0
         """Of the job or parts of it, since its submission."""
@@ -411,6 +411,11 @@ class ExecutionGraph:
             for subtask in region:
                 self.tally.count(subtask.current, self._region_tallies[number])
                 self._region_tallies[number].unplaced += 1
+
+    def submitted(self, epoch_ms: int) -> None:
+        """The job was submitted then; a JobMaster before this one may have run it since."""
+        stamps = self.job.entered_ms
+        stamps[JobStatus.INITIALIZING] = min(epoch_ms, stamps[JobStatus.INITIALIZING])
 
     def rescale(self, job_graph: JobGraph) -> None:
         """The same job with other parallelisms: new attempts of all subtasks, none of which has a slot.

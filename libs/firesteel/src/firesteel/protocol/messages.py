@@ -294,6 +294,7 @@ class StartJob(Message):
         takeover_cause: why the last of them was lost.
         given_up: fencing tokens of those that were lost last; a host that still runs one of them kills it first.
         trace: ``traceparent`` of the submission's span; empty = it was not traced.
+        submitted_ms: when the job was submitted, epoch; 0 = the Dispatcher does not say.
     """
 
     job_graph: Mapping[str, Any]
@@ -306,6 +307,7 @@ class StartJob(Message):
     takeover_cause: str = ""
     given_up: tuple[str, ...] = field(default=(), repr=False)
     trace: str = ""
+    submitted_ms: int = 0
 
 
 @dataclass(frozen=True)
