@@ -20,7 +20,7 @@ from firesteel.common import Types, WatermarkStrategy
 from firesteel.datastream import KeyedProcessFunction
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel.datastream.state import ValueStateDescriptor
-from tests.integration.embedded.programs import ended, new_environment, proportional, rest_of, state_of
+from tests.integration.embedded.programs import ended, new_environment, proportional, rest_of, running, state_of
 from tests.waiting import wait_until
 
 MINUTES = float(os.environ.get("FIRESTEEL_TEST_MINUTES") or 60)
@@ -107,8 +107,9 @@ def test_memory_and_disks_stay_within_their_bounds(tmp_path: Path) -> None:
     numbers.key_by(key_of).process(Kept(str(seen))).print()
     job = env.execute_async("state beyond memory")
     peaks = dict.fromkeys(("memory", "local", "stored"), 0)
-    began, shown = time.monotonic(), 0
     try:
+        running(job)
+        began, shown = time.monotonic(), 0
         while time.monotonic() < began + MINUTES * 60:
             assert state_of(job) == "RUNNING", rest_of(job, "/exceptions")
             pids = [int(path.name[4:]) for path in seen.glob("pid-*")]
