@@ -95,6 +95,9 @@ def test_memory_and_disks_stay_within_their_bounds(tmp_path: Path) -> None:
         taskmanager__memory__network__max="16m",
         state__backend__type="rocksdb",
         state__backend__rocksdb__localdir=str(local),
+        # levels as much smaller than the state as those of the defaults are than one of gigabytes
+        state__backend__rocksdb__compaction__level__max_size_level_base="16mb",
+        state__backend__rocksdb__compaction__level__target_file_size_base="4mb",
         execution__checkpointing__dir=str(stored),
         execution__checkpointing__incremental="true",
         execution__checkpointing__interval="10 s",
