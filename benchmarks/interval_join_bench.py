@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=16 << 20, help="of the slot, bytes")
     parser.add_argument("--keys", type=int, default=1)
     parser.add_argument("--kept", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--moving", type=int, nargs="*", default=[1_000], help="keys, where the watermark moves")
     given = parser.parse_args()
     print("watermark  backend   kept of a key  us/record  partners/record", flush=True)
     for backend in given.backend:
@@ -84,7 +85,7 @@ def main() -> None:
                 cost, pairs = join.run(given.keys, times, times + MEASURED, None)
                 print(f"still      {backend:9} {kept:13} {cost:10.2f} {pairs / 2 / MEASURED:16.1f}", flush=True)
                 join.operator.close()
-        for keys in (1_000, 100_000):
+        for keys in given.moving:
             with tempfile.TemporaryDirectory() as folder:
                 join = Join(backend, given.memory, folder, 4 * keys)
                 join.run(keys, 0, 8 * keys, 5 * keys)
