@@ -57,7 +57,12 @@ class TimelineTable(RocksTable, Timeline):
 
     def remove(self, key: Any, time: int) -> None:
         """Forget the records of a time; nothing is read for that."""
-        self[key, time] = MISSING
+        place = key, time
+        if time >= self._known.get(key, _HIGHEST) and not any(place in some for some in (self._old, *self._layers)):
+            self._young.pop(place, None)  # the database has never heard of it
+            self._gone(place)
+        else:
+            self[place] = MISSING
 
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         """Times and records."""
