@@ -98,7 +98,9 @@ class Words:
         return pa.RecordBatch.from_arrays([words], ["f0"])
 
 
-def build(env: StreamExecutionEnvironment, workload: str, total: int, out: str, text: list[str]) -> None:
+def build(
+    env: StreamExecutionEnvironment, workload: str, total: int, out: str, text: list[str], keys: int = events.KEYS
+) -> None:
     """Add a workload's operators."""
     no_marks = WatermarkStrategy.no_watermarks()
     if workload in ("w4c", "w4p"):
@@ -109,7 +111,7 @@ def build(env: StreamExecutionEnvironment, workload: str, total: int, out: str, 
         counted.sink_to(CountingColumns(out, sums=True))
         return
     declared = BID_TUPLE if workload == "w2p" else BID
-    source = DataGeneratorSource.of_batches(Events(out), declared, total, projects=workload.endswith("cp"))
+    source = DataGeneratorSource.of_batches(Events(out, keys), declared, total, projects=workload.endswith("cp"))
     bids = env.from_source(source, no_marks, "Events")
     if workload.startswith("w1"):
         kept = bids.with_columns((col("price") * 0.908).alias("price")).filter(col("auction") % 123 == 0)
