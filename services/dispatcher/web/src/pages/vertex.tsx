@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { at, usePolled, type Polled } from "../api";
 import { quantile } from "../diagnose";
-import { bytes, count, duration, isNumber, percent, watermark } from "../format";
+import { bytes, count, duration, isNumber, percent, share, watermark } from "../format";
 import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from "../parts";
 import { go, href } from "../router";
 import { config, useStore } from "../store";
@@ -51,6 +51,11 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
 
 const live = (row: Subtask, name: string): number => row["firesteel-now"]?.[name] ?? NaN;
 const perSecond = (row: Subtask, name: string): number => live(row, `${name}PerSecond`);
+/** What the slot of a subtask has logged. */
+const slotLog = (row: Subtask) =>
+  (row["firesteel-slot"] ?? -1) < 0 || row["taskmanager-id"].startsWith("(") || config.get()?.features["web-history"] ? null : (
+    <a href={href(["taskmanagers", row["taskmanager-id"], "logs", `slot-${row["firesteel-slot"]}.log`])} title="What the functions of this slot have logged">log</a>
+  );
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
@@ -66,6 +71,7 @@ const SUBTASKS: Column<Subtask>[] = [
   { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
   { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.1 },
   { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.7, show: (row) => place(row["taskmanager-id"]) },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.8, show: (row) => <>{(row["firesteel-slot"] ?? -1) < 0 ? "–" : row["firesteel-slot"]} {slotLog(row)}</> },
   { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
   { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.2, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
@@ -129,6 +135,8 @@ const PRESSURE: Column<Subtask>[] = [
   { key: "held", title: "Held up", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, show: (row) => percent(perSecond(row, "busyTimeMs")) },
   { key: "idle", title: "Idle", value: (row) => perSecond(row, "idleTimeMs"), number: true, show: (row) => percent(perSecond(row, "idleTimeMs")) },
+  { key: "in-pool", title: "In front", help: "how full the channels in front of it are", value: (row) => live(row, "buffers.inPoolUsage"), number: true, show: (row) => share(live(row, "buffers.inPoolUsage")) },
+  { key: "out-pool", title: "Behind", help: "how full the channels behind it are", value: (row) => live(row, "buffers.outPoolUsage"), number: true, show: (row) => share(live(row, "buffers.outPoolUsage")) },
   {
     key: "bar", title: "Of each second", value: (row) => perSecond(row, "backPressuredTimeMs"), wide: 5,
     show: (row) => (
@@ -158,7 +166,7 @@ function BackPressure({ of }: { of: Polled<VertexDetails> }) {
               Back pressure is <span class={`level ${ratioLevel(most)}`} data-level={ratioLevel(most)}>{ratioLevel(most)}</span>: the subtask that waits most for those
               behind it does so {percent(most)} of the time. What holds it up is further to the right in the graph.
             </p>
-            <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute</p>
+            <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute. In front, Behind: how full the channels of a subtask are now. What is full in front of a subtask waits for it; what is full behind it waits for the next one.</p>
             <Table name="pressure" columns={PRESSURE} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
           </>
         );
