@@ -35,7 +35,7 @@ resident memory, `Heap.Max` that of the machine or container, `CPU.Load` and `CP
 `numRecordsIn`, `numRecordsOut`, `numBytesIn`, `numBytesOut` (each also `...PerSecond`, over the last minute),
 `busyTimeMsPerSecond`, `idleTimeMsPerSecond`, `backPressuredTimeMsPerSecond`, `accumulateBusyTimeMs` and so on,
 `currentInputWatermark`, `currentOutputWatermark`, `isBackPressured` (1 or 0), `buffers.inPoolUsage` and
-`buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full the windows of its channels are),
+`buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full its fullest channel is),
 `checkpointAlignmentTime`, `checkpointStartDelayNanos`, `<operator>.numRecordsIn` and `.numRecordsOut` (each also
 `...PerSecond`) of each operator of its chain, `numBytesSpilled` of a job in batch mode, and what user functions
 register.

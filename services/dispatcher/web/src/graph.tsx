@@ -131,7 +131,7 @@ function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
   const worst = vertex["firesteel-worst"];
   const busy = worst?.busy?.value ?? 0;
   const held = worst?.backPressured?.value ?? 0;
-  const heat = level(held) !== "ok" ? "held" : busy > 900 ? "hot" : busy > 500 ? "warm" : "";
+  const heat = vertex.status === "FAILED" ? "failed" : level(held) !== "ok" ? "held" : busy > 900 ? "hot" : busy > 500 ? "warm" : "";
   const name = vertex.name;
   return (
     <button

@@ -1,3 +1,4 @@
+import { useEffect, useRef, useState } from "preact/hooks";
 import { at, usePolled } from "../api";
 import { JobActions } from "../actions";
 import { diagnose } from "../diagnose";
@@ -62,27 +63,43 @@ function GraphTab({ job, rest }: { job: JobDetails; rest: string[] }) {
   const [chosen = "", panel = "subtasks"] = rest;
   const vertex = job.vertices.find((one) => one.id === chosen);
   const choose = (id: string) => go(id === chosen ? ["jobs", job.jid, "overview"] : ["jobs", job.jid, "overview", id, panel]);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (vertex) box.current?.scrollIntoView({ block: "start" });
+  }, [vertex?.id]);
   return (
     <>
       <Findings job={job} />
       <Card name="graph">
         <Graph job={job} chosen={chosen} choose={choose} />
       </Card>
+      <div class="panel-place" ref={box} />
       {vertex ? <VertexPanel job={job} vertex={vertex} panel={panel} /> : <Card title="Vertices" name="vertices"><Vertices job={job} choose={choose} /></Card>}
     </>
   );
 }
 
+const AT_FIRST = 2;
+
 function Findings({ job }: { job: JobDetails }) {
+  const [all, setAll] = useState(false);
   const found = diagnose(job);
   if (!found.length) return null;
+  const shown = all || found.length <= AT_FIRST + 1 ? found : found.slice(0, AT_FIRST);
   return (
     <ul class="findings">
-      {found.slice(0, 4).map((one) => (
-        <li key={one.text} class={one.kind} data-finding={one.kind}>
+      {shown.map((one) => (
+        <li key={`${one.vertex} ${one.text.replace(/\d+/g, "")}`} class={one.kind} data-finding={one.kind}>
           {one.vertex ? <a href={href(["jobs", job.jid, "overview", one.vertex, "subtasks"], { "subtasks-sort": "-busy" })}>{one.text}</a> : one.text}
         </li>
       ))}
+      {found.length > AT_FIRST + 1 && (
+        <li class="more">
+          <button type="button" class="plain" aria-expanded={all} onClick={() => setAll(!all)} data-toggle="findings">
+            {all ? "Fewer" : `${found.length - AT_FIRST} more`}
+          </button>
+        </li>
+      )}
     </ul>
   );
 }

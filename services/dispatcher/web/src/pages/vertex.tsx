@@ -166,7 +166,8 @@ function BackPressure({ of }: { of: Polled<VertexDetails> }) {
               Back pressure is <span class={`level ${ratioLevel(most)}`} data-level={ratioLevel(most)}>{ratioLevel(most)}</span>: the subtask that waits most for those
               behind it does so {percent(most)} of the time. What holds it up is further to the right in the graph.
             </p>
-            <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute. In front, Behind: how full the channels of a subtask are now. What is full in front of a subtask waits for it; what is full behind it waits for the next one.</p>
+            <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute</p>
+            <p class="dim">In front, behind: how full the fullest channel of a subtask is at the moment. What is full in front of a subtask waits for it; what is full behind it waits for the next one.</p>
             <Table name="pressure" columns={PRESSURE} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
           </>
         );
