@@ -52,10 +52,11 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
 const live = (row: Subtask, name: string): number => row["firesteel-now"]?.[name] ?? NaN;
 const perSecond = (row: Subtask, name: string): number => live(row, `${name}PerSecond`);
 /** What the slot of a subtask has logged. */
-const slotLog = (row: Subtask) =>
-  (row["firesteel-slot"] ?? -1) < 0 || row["taskmanager-id"].startsWith("(") || config.get()?.features["web-history"] ? null : (
-    <a href={href(["taskmanagers", row["taskmanager-id"], "logs", `slot-${row["firesteel-slot"]}.log`])} title="What the functions of this slot have logged">log</a>
-  );
+const slotLog = (row: Subtask) => {
+  const slot = row["firesteel-slot"] ?? -1;
+  if (slot < 0 || config.get()?.features["web-history"]) return slot < 0 ? "–" : slot;
+  return <a href={href(["taskmanagers", row["taskmanager-id"], "logs", `slot-${slot}.log`])} title="What the functions of this slot have logged">{slot}</a>;
+};
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
@@ -69,9 +70,9 @@ const SUBTASKS: Column<Subtask>[] = [
   { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1.05, show: (row) => <Count of={row.metrics["write-records"]} /> },
   { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
   { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
-  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.1 },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.7, show: (row) => place(row["taskmanager-id"]) },
-  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.8, show: (row) => <>{(row["firesteel-slot"] ?? -1) < 0 ? "–" : row["firesteel-slot"]} {slotLog(row)}</> },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.05 },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.35, show: (row) => place(row["taskmanager-id"]) },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.75, show: slotLog },
   { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
   { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.2, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
