@@ -169,6 +169,7 @@ def test_every_endpoint(tmp_path: Path) -> None:
             if one.method == "GET" and not any(word in one.path for word in ASKED_BELOW):
                 read(world, faults, one, path_of(world, one, checkpoint))
         stubs(world, faults)
+        datasets(world, faults)
         logs(world, faults)
         metrics(world, faults)
         samples(world, faults)
@@ -262,6 +263,22 @@ def completed(world: World, faults: Faults, flink_path: str, path: str) -> Any:
     _, body, _ = world.call("GET", path)
     shape(faults, row("GET", flink_path), body)
     return json.loads(body)["operation"]
+
+
+def datasets(world: World, faults: Faults) -> None:
+    """What cache() keeps is listed; one that is deleted is computed again."""
+    env = new_environment(1, firesteel__cache__directory=str(world.folder))
+    kept = env.from_collection([1, 2]).map(lambda i: i + 1).cache()
+    faults.expect("its results", sorted(kept.execute_and_collect()) == [2, 3])
+    found = world.get("/datasets")["dataSets"]
+    mine = {one.name for one in world.folder.glob("firesteel-cache-*/*")}
+    listed = [one for one in found if one["id"] in mine]
+    faults.expect("it is listed", [one["isComplete"] for one in listed] == [True], (found, mine))
+    asked = done(world, faults, "DELETE", "/datasets/:datasetid", f"/datasets/{listed[0]['id']}")
+    completed(world, faults, "/datasets/delete/:triggerid", f"/datasets/delete/{asked['request-id']}")
+    faults.expect("its files are gone", not list(world.folder.glob("firesteel-cache-*/*")))
+    faults.expect("it is computed again", sorted(kept.execute_and_collect()) == [2, 3])
+    env.close()
 
 
 def stubs(world: World, faults: Faults) -> None:

@@ -66,7 +66,9 @@ _DIFFERENCES: Final = (
     ),
     (
         "data sets",
-        "none: results of `cache()` are files, which their programs look after",
+        "results of `cache()`: files that their programs own and remove. Listed are those that the Dispatcher's host "
+        "sees, below `firesteel.cache.directory` of the cluster and of its jobs; a program whose results were deleted "
+        "computes them again",
     ),
     (
         "rescaling",

@@ -51,8 +51,8 @@ TASKS = "firesteel-tasks"
 SPARK = "firesteel-spark"
 """Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
-"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, those whose
-channels are fullest in front of them and behind them (0 to 1), how uneven the records are that subtasks read, and rates
+"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, those with
+the fullest channel in front of them and behind them (0 to 1), how uneven the records are that subtasks read, and rates
 of all together."""
 SLOT = "firesteel-slot"
 """Of a subtask: the number of its slot, by which the slot's output is named at its TaskManager; -1 = it has none."""
