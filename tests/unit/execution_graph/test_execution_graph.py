@@ -204,7 +204,7 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
 
 def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:
     graph = placed(job(vertex(1, 3)))
-    values = [
+    values: list[dict[str, float]] = [
         {"busyTimeMsPerSecond": 200, "numRecordsIn": 10, "currentInputWatermark": 90, "numRecordsInPerSecond": 1},
         {"busyTimeMsPerSecond": 900, "numRecordsIn": 30, "currentInputWatermark": 70, "numRecordsInPerSecond": 3},
         {"busyTimeMsPerSecond": 100, "numRecordsIn": 20, "backPressuredTimeMsPerSecond": 50},
