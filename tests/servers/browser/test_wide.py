@@ -97,12 +97,17 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         edges = browser.wait("[...document.querySelectorAll('[data-edge]')].map((one) => one.innerText)")
         assert "100 % full" in edges[0], "what is in front of the slow one"
         assert f"subtask {SLOW} is 99 % busy" in browser.text("main")
+        rows(browser, "vertices", 3)
+        assert cut(browser, "vertices") == []
         shot(browser, "wide-graph")
+        browser.press(f".node[data-vertex='{middle}']")
+        browser.wait("document.querySelector('[data-card=vertex]')?.getBoundingClientRect().top < innerHeight / 2")
         browser.go(f"#/jobs/{JOB}/overview/{middle}/subtasks?subtasks-sort=-busy")
         browser.wait("document.querySelector('table[data-name=subtasks]')?.ariaRowCount === '1000'")
         first = rows(browser, "subtasks", 10)
         assert first[0][0] == str(SLOW)
         assert len(first) < 60, "only rows that can be seen are in the page"
+        assert cut(browser, "subtasks") == []
         shot(browser, "wide-subtasks")
         for page, wanted in (
             (f"overview/{middle}/backpressure", "table[data-name=pressure] tr[data-row]"),
@@ -123,6 +128,15 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         assert browser.problems == []
 
     looked(program, look)
+
+
+def cut(browser: Chromium, name: str) -> list[str]:
+    """Figures of a table that have no room."""
+    found: list[str] = browser.evaluate(
+        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number')])"
+        ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
+    )
+    return found
 
 
 def shot(browser: Chromium, name: str) -> None:

@@ -60,21 +60,21 @@ const slotLog = (row: Subtask) => {
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.5 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.4, show: (row) => <Badge state={row.status} /> },
-  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
-  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.75 },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.3, show: (row) => <Badge state={row.status} /> },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
+  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
   { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
   { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsOut")) },
   { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
-  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1.05, show: (row) => <Count of={row.metrics["write-records"]} /> },
+  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1, show: (row) => <Count of={row.metrics["write-records"]} /> },
   { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.15, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
   { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.05 },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.35, show: (row) => place(row["taskmanager-id"]) },
-  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.75, show: slotLog },
-  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
-  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.2, show: (row) => duration(row.duration) },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.3, show: (row) => place(row["taskmanager-id"]) },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.65, show: slotLog },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.05, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.1, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
 const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
@@ -132,7 +132,7 @@ function Subtasks({ of }: { of: Polled<VertexDetails> }) {
 }
 
 const PRESSURE: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.4 },
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.6 },
   { key: "held", title: "Held up", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, show: (row) => percent(perSecond(row, "busyTimeMs")) },
   { key: "idle", title: "Idle", value: (row) => perSecond(row, "idleTimeMs"), number: true, show: (row) => percent(perSecond(row, "idleTimeMs")) },
