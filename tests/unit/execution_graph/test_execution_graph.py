@@ -209,8 +209,8 @@ def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:
         {"busyTimeMsPerSecond": 900, "numRecordsIn": 30, "currentInputWatermark": 70, "numRecordsInPerSecond": 3},
         {"busyTimeMsPerSecond": 100, "numRecordsIn": 20, "backPressuredTimeMsPerSecond": 50},
     ]
-    for value, (taken, given) in zip(values, ((0.25, 0), (1, 0.5), (0, 0.75)), strict=True):
-        value |= {"buffers.inPoolUsage": taken, "buffers.outPoolUsage": given}
+    for value, (taken, sent) in zip(values, ((0.25, 0), (1, 0.5), (0, 0.75)), strict=True):
+        value |= {"buffers.inPoolUsage": taken, "buffers.outPoolUsage": sent}
     assert archive_of(graph)["vertices"][0][WORST] == {}, "nothing runs yet"
     for execution, metrics in zip(graph.executions(), values, strict=True):
         for state in (E.SCHEDULED, E.DEPLOYING):
