@@ -237,9 +237,9 @@ METRIC_TOTALS = (
 METRIC_RATES = {name: f"{name}PerSecond" for name in METRIC_TOTALS}
 """Totals -> their rates, which a slot reports as well: over the last minute, or since the task began."""
 POOL_USAGES = ("buffers.inPoolUsage", "buffers.outPoolUsage")
-"""How much of the room of its channels is filled, in front of a task and behind it: 0 to 1, or a bit more."""
+"""How much of its room the fullest channel has filled, in front of a task and behind it: 0 to 1, or a bit more."""
 QUEUE_SIZES = ("buffers.inputQueueSize", "buffers.outputQueueSize")
-"""The same in bytes."""
+"""Bytes in all of these channels."""
 CHECKPOINT_TIMES = ("checkpointAlignmentTime", "checkpointStartDelayNanos")
 """Of the last checkpoint, in nanoseconds."""
 METRIC_NAMES = (
