@@ -127,10 +127,10 @@ def main() -> None:
             source, sink = (cluster.create_topic(f"bench-{uuid.uuid4().hex[:8]}", PARTITIONS) for _ in range(2))
             ready, results = context.Event(), context.Queue()
             job = _job(servers, source, sink, way, given.parallelism, directory)
-            reads = context.Process(target=_read, args=(servers, sink, count, given.warm, ready, results))
+            reads = context.Process(target=_read, args=(servers, sink, count, given.warm, ready, results), daemon=True)
             reads.start()
             ready.wait()
-            writes = context.Process(target=_write, args=(servers, source, given.rate, given.seconds))
+            writes = context.Process(target=_write, args=(servers, source, given.rate, given.seconds), daemon=True)
             writes.start()
             found, half, most, largest = results.get(timeout=given.seconds + 60)
             figures = {"p50_ms": round(half, 1), "p99_ms": round(most, 1), "max_ms": round(largest, 1)}
