@@ -105,7 +105,10 @@ def test_a_centre_that_is_away_is_waited_for(
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{realm.folder}/dave.cache")
     realm.stop()
     try:
-        with pytest.raises(ConnectionError), KafkaSession(lambda: consumer_arguments(properties)):
+        with (
+            pytest.raises(ConnectionError, match="Cannot contact any KDC"),
+            KafkaSession(lambda: consumer_arguments(properties)),
+        ):
             pass
     finally:
         realm.start()
