@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 _PREFIX: Final = "worker-"
 _REGISTERED_SECONDS: Final = 120.0
 _POLL: Final = 0.05
+_NODE_SECONDS: Final = 3.0
+"""In which a NodeManager notices that a container has ended, and YARN hears of it."""
 _PRIORITY: Final = 1
 _LONGEST_TEXT: Final = 1000
 _WAITING_SECONDS: Final = 20.0
@@ -60,6 +62,7 @@ class YarnProvider(HostedProvider):
     def __init__(self, context: ProviderContext, folder: Path | None = None) -> None:
         super().__init__(context)
         settings = context.settings
+        self.ends_within = settings.get(options.YARN_HEARTBEAT) + _NODE_SECONDS
         self._folder = folder or Path.cwd()
         self._guard = threading.Lock()
         """Held around the fields below."""
