@@ -115,13 +115,18 @@ class Launches:
 
     def __init__(self) -> None:
         self.commands: list[str] = []
+        self.tokens = ""
 
     def command(self, line: str) -> None:
         self.commands.append(line)
 
     def variable(self, name: str, value: str) -> None: ...
 
-    def ownCredentials(self) -> None: ...
+    def ownCredentials(self) -> None:
+        self.tokens = "of the ApplicationMaster"
+
+    def credentials(self, tokens: str) -> None:
+        self.tokens = tokens
 
     def make(self) -> Launches:
         return self
@@ -184,6 +189,26 @@ def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     assert server.containers == {}
     assert server.hung_up == 3, "each provider lets the JVM go"
+
+
+def test_with_a_keytab_containers_get_tokens_that_are_new(
+    provider: YarnProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = StandInYarn()
+    provider._gateway = provider._master = server
+    found: list[str | OSError] = ["new", OSError("no NameNode")]
+
+    def tokens() -> str:
+        if isinstance(one := found.pop(0), OSError):
+            raise one
+        return one
+
+    provider._keytab = SimpleNamespace(tokens=tokens)
+    with caplog.at_level("WARNING"):
+        for worker in ("worker-00000000000a", "worker-00000000000b"):
+            provider.start_worker(WorkerSpec(worker, 1))
+    assert [launch.tokens for launch in server.containers.values()] == ["new", "of the ApplicationMaster"]
+    assert "no NameNode" in caplog.text, "the container is asked for all the same"
 
 
 def ended(worker: str, code: int, container: str = "c") -> str:
