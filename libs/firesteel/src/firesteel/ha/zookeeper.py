@@ -52,6 +52,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from firesteel.config import Settings, options
+from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cell_services import CellServices
@@ -552,7 +553,7 @@ def _by_kerberos(settings: Settings) -> dict[str, str] | None:
             f"{options.KERBEROS_CONTEXTS.key}: Client needs the packages 'pure-sasl' and 'pykerberos': pip install "
             "'firesteel[zookeeper-gssapi]' (it is built there, with a C compiler and the headers of MIT's Kerberos)"
         )
-    keytab, principal = settings.get(options.KERBEROS_KEYTAB), settings.get(options.KERBEROS_PRINCIPAL)
+    keytab, principal = login_keytab(settings), settings.get(options.KERBEROS_PRINCIPAL)
     if (keytab is None) != (principal is None):
         one, other = options.KERBEROS_KEYTAB.key, options.KERBEROS_PRINCIPAL.key
         raise ConfigurationError(f"{other if keytab else one} is missing: {one} and {other} are set both, or none")
@@ -566,7 +567,7 @@ def _by_kerberos(settings: Settings) -> dict[str, str] | None:
     made = {"mechanism": _KERBEROS, "service": settings.get(options.ZOOKEEPER_SASL_SERVICE)}
     if keytab is not None and principal is not None:
         # MIT's library gets tickets by itself, again and again; they stay in this process
-        os.environ["KRB5_CLIENT_KTNAME"] = f"FILE:{keytab}"
+        os.environ[KEYTAB_VARIABLE] = f"FILE:{keytab}"
         os.environ["KRB5CCNAME"] = f"MEMORY:firesteel-{os.getpid()}"
         made["principal"] = principal
     return made

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firesteel.config import options
+from firesteel.config.kerberos import login_keytab
 from firesteel.config.settings import Settings
 
 LAUNCH_FILE: Final = "firesteel-launch.json"
@@ -100,7 +101,7 @@ class Launch:
 
 def keytab_of(jvm: Any, settings: Settings, launch: Launch) -> Any:
     """A ``Keytab`` of Java's, where settings name one and Hadoop is secured by Kerberos; else None."""
-    keytab, principal = settings.get(options.KERBEROS_KEYTAB), settings.get(options.KERBEROS_PRINCIPAL)
+    keytab, principal = login_keytab(settings), settings.get(options.KERBEROS_PRINCIPAL)
     if keytab is None or principal is None:
         return None
     if not jvm.org.apache.hadoop.security.UserGroupInformation.isSecurityEnabled():
