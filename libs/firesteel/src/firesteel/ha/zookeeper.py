@@ -535,7 +535,8 @@ def _why_refused(sasl: dict[str, str] | None, error: Exception) -> str:
         return f"it wants to know the user: see {options.ZOOKEEPER_SASL.key} and {options.KERBEROS_CONTEXTS.key}"
     if sasl["mechanism"] != _KERBEROS:
         return f"it does not know the user and password of {options.ZOOKEEPER_SASL.key}"
-    reason = "; ".join(str(one) for one in error.args) or type(error).__name__
+    found = error.__cause__ or error  # of GSSAPI's two statuses, texts with codes
+    reason = "; ".join(str(one[0] if isinstance(one, tuple) else one) for one in found.args) or type(found).__name__
     return (
         f"Kerberos: {reason}: see {options.KERBEROS_PRINCIPAL.key}, {options.KERBEROS_KEYTAB.key} (or kinit) and "
         f"{options.ZOOKEEPER_SASL_SERVICE.key} = {sasl['service']}"
