@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.connectors.filesystems.file_system import FileSystems
@@ -22,6 +22,9 @@ from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split
 
 __all__ = ["BulkFormat", "FileFormat", "StreamFormat"]
+
+_COLUMN_BLOCK: Final = 1024 * 1024
+"""Bytes of text that become one batch of columns: what each batch costs by itself is then little for each line."""
 
 
 class FileFormat(ABC):
@@ -135,7 +138,7 @@ class _TextColumn(_TextLines):
         self.column = column
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        blocks = LineBlocks(split, malformed, byte_order_mark(self.charset), self.files)
+        blocks = LineBlocks(split, malformed, byte_order_mark(self.charset), self.files, _COLUMN_BLOCK)
         if malformed.policy is MalformedPolicy.EMIT:
             return TextRowCursor(blocks, self.charset, self.column)
         return TextColumnCursor(blocks, self.charset, self.column)

@@ -431,6 +431,7 @@ class Deployer:
                     channels,
                     edge.max_parallelism,
                     random.Random(),
+                    dictionaries=True,
                 )
             )
         return found
