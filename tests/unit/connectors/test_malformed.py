@@ -401,7 +401,8 @@ def test_files_that_are_not_compressed_as_they_are_called(file_format: FileForma
     assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
 
 
-TEXTS = [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n'), (LINES, "é\nb\n"), (COLUMN, "é\nb\n")]
+LINES_OF_JSON = '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n'
+TEXTS = [(CSV, "1,a\n2,b\n"), (JSON, LINES_OF_JSON), (LINES, "é\nb\n"), (COLUMN, "é\nb\n")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ WORDS = ["", "a", "ü", "word", "x" * 40, *(f"word {number}" for number in range
 SCHEMA = StreamColumns(ROW).schema
 
 
-def batch_of(words: list[str | None], stamps: bool = False, kinds: bool = False) -> Batch:
+def batch_of(words: Sequence[str | None], stamps: bool = False, kinds: bool = False) -> Batch:
     size = len(words)
     rows = pa.RecordBatch.from_arrays([pa.array(range(size)), pa.array(words, pa.string())], schema=SCHEMA)
     return Batch(rows, np.arange(size) * 7 if stamps else None, np.arange(size, dtype=np.int8) % 4 if kinds else None)
@@ -73,7 +73,7 @@ def plain(batch: Batch) -> tuple[Any, ...]:
 def test_each_channel_gets_its_rows_in_order(
     some: list[str], size: int, channels: int, stamps: bool, kinds: bool, start: int
 ) -> None:
-    words: list[str | None] = [some[number * number % len(some)] for number in range(size + start)]
+    words = [some[number * number % len(some)] for number in range(size + start)]
     batch = batch_of(words, stamps, kinds).slice(start, size + start)
     expected = routed(output_of(channels, dictionaries=False), batch)
     found = routed(output_of(channels, dictionaries=True), batch)

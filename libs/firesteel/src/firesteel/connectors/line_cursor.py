@@ -301,7 +301,10 @@ class TextColumnCursor(_BlockCursor):
             text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
         if len(text) > _LONGEST_ARRAY:
             raise MalformedDataError(
-                self._blocks.path, self._blocks.block, None, f"a line of {len(text)} bytes, but a column of text takes 2 GiB"
+                self._blocks.path,
+                self._blocks.block,
+                None,
+                f"a line of {len(text)} bytes, but a column of text takes 2 GiB",
             )
         lines = pc.list_flatten(pc.split_pattern(_array_of(text), "\n"))
         return lines.slice(0, len(lines) - 1) if ended else lines

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["RepeatedTexts", "with_form", "plain_columns"]
+__all__ = ["RepeatedTexts", "plain_columns", "with_form"]
 
 Ints = npt.NDArray[np.int32]
 
