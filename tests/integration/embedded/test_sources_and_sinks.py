@@ -60,11 +60,11 @@ def lines_of(env: StreamExecutionEnvironment, path: Path, split_size: int | None
 def test_words_of_lines_in_a_column_are_counted_by_text_that_repeats(tmp_path: Path) -> None:
     chance = random.Random(5)
     words = ["", "ä€", *(f"word{number}" for number in range(200))]
-    lines = [" ".join(chance.choices(words, k=10)) for _ in range(12_000)]
+    lines = [" ".join(chance.choices(words, k=10)) for _ in range(30_000)]  # read 64, 128, ... at a time
     (tmp_path / "a.txt").write_text("\n".join(lines))
     env = new_environment(3)
     text = FileSource.for_record_stream_format(StreamFormat.text_line_format(column="line"), str(tmp_path))
-    source = text.set_split_size(200_000).build()
+    source = text.build()
 
     def words_of(batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as arrow

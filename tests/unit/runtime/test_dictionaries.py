@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from firesteel.expressions import col, count, max_, min_
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch, alike, merge
+from firesteel.runtime.columns import dictionaries
 from firesteel.runtime.columns.columns import StreamColumns
 from firesteel.runtime.columns.dictionaries import RepeatedTexts, plain_columns
 from firesteel.runtime.exchange.partitioners import Output, create_output
@@ -30,6 +31,14 @@ from tests.unit.runtime.whole_graphs import WholeGraph
 ROW = Types.ROW_NAMED(["id", "word"], [Types.LONG(), Types.STRING()])
 WORDS = ["", "a", "ü", "word", "x" * 40, *(f"word {number}" for number in range(300))]
 SCHEMA = StreamColumns(ROW).schema
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_batches() -> Iterator[None]:
+    """Batches of a thousand rows are large."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dictionaries, "_FEWEST", 1024)
+        yield
 
 
 def batch_of(words: Sequence[str | None], stamps: bool = False, kinds: bool = False) -> Batch:

@@ -17,10 +17,12 @@ __all__ = ["RepeatedTexts", "plain_columns", "with_form"]
 
 Ints = npt.NDArray[np.int32]
 
-_FEWEST: Final = 1024
-"""Rows; smaller batches stay as they are. Of larger ones so many are looked at first."""
+_FEWEST = 32768
+"""Rows; smaller batches cost less as they are."""
+_SAMPLE: Final = 1024
+"""Rows that are looked at first."""
 _DIFFERENT: Final = 0.85
-"""If more than this share of those are different, the batch stays as it is."""
+"""If more than this share of these are different, the batch stays as it is."""
 _REPEATED: Final = 0.5
 """A dictionary is used if it has at most this share of the batch's rows."""
 _LONGEST_PAUSE: Final = 63
@@ -43,7 +45,7 @@ class RepeatedTexts:
         if self._left:
             self._left -= 1
             return None
-        if len(column.slice(0, _FEWEST).dictionary_encode().dictionary) <= _DIFFERENT * _FEWEST:
+        if len(column.slice(0, _SAMPLE).dictionary_encode().dictionary) <= _DIFFERENT * _SAMPLE:
             found = column.dictionary_encode()
             if len(found.dictionary) <= _REPEATED * count:
                 self._pause = 0
