@@ -24,6 +24,7 @@ from firesteel.runtime.columns.columns import StreamColumns
 from firesteel.runtime.columns.dictionaries import RepeatedTexts, plain_columns
 from firesteel.runtime.exchange.partitioners import Output, create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.state.columnar.key_index import KeyIndex
 from tests.unit.runtime.support import FakeOutput
 from tests.unit.runtime.test_push_down import Kept
 from tests.unit.runtime.whole_graphs import WholeGraph
@@ -109,6 +110,23 @@ def test_dictionaries_of_several_batches_are_merged_and_mixed_with_plain_ones_on
     for part in (few, merged, few, few, parts[0], few):
         segments, _ = writer.dumps(part)
         assert plain(reader.loads(bytearray(b"".join(segments)))) == plain(part)
+
+
+@pytest.mark.parametrize("dictionaries_too", [False, True])
+def test_dictionaries_in_flight_are_routed_again_where_parallelism_changes(dictionaries_too: bool) -> None:
+    batch = batch_of([WORDS[number * number % len(WORDS)] for number in range(6000)], stamps=True)
+    for part in routed(output_of(2, dictionaries=True), batch).values():
+        assert is_dictionary(part)
+        assert isinstance(part.values, pa.RecordBatch)
+        again = routed(output_of(3, dictionaries=dictionaries_too), part)
+        expected = routed(output_of(3, dictionaries=False), part.with_values(plain_columns(part.values)))
+        assert {channel: plain(one) for channel, one in again.items()} == {c: plain(p) for c, p in expected.items()}
+        for channel, one in again.items():
+            assert isinstance(one.values, pa.RecordBatch)
+            index = KeyIndex([pa.string()])
+            index.slots([one.values.column(1)])
+            words = plain_columns(expected[channel].values).column(1)
+            assert index.keys(np.arange(index.size))[0].to_pylist() == words.unique().to_pylist()
 
 
 @pytest.mark.parametrize(
