@@ -104,9 +104,8 @@ def build(
     """Add a workload's operators."""
     no_marks = WatermarkStrategy.no_watermarks()
     if workload in ("w4c", "w4p"):
-        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *text).build()
-        read = env.from_source(lines, no_marks, "Lines").map(lambda line: (line,), TEXT)
-        words = read.map_batches(Words(out), TEXT).key_by("f0")
+        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(column="line"), *text).build()
+        words = env.from_source(lines, no_marks, "Lines").map_batches(Words(out), TEXT).key_by("f0")
         counted = words.aggregate(count().alias("n")) if workload == "w4c" else words.process(CountByKey())
         counted.sink_to(CountingColumns(out, sums=True))
         return

@@ -330,7 +330,7 @@ class MiniJob:
                 self.wires.output(ChannelId(spec.edge, subtask, number), (down.name, number), key) for number in numbers
             ]
             plan.outlet_of(spec).outputs.append(
-                create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1))
+                create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1), dictionaries=True)
             )
             channels += edge
         self.tasks[key] = StreamTask(

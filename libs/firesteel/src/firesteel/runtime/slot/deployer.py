@@ -432,6 +432,7 @@ class Deployer:
                     channels,
                     edge.max_parallelism,
                     random.Random(),
+                    dictionaries=True,
                 )
             )
         return found
