@@ -35,9 +35,9 @@ class IncrementalJob(MiniJob):
         whole = super().services()
         return replace(whole, open_shared=lambda number, hint: InlineStream(), delta_ratio=3.0)
 
-    def trigger(self) -> int:
+    def trigger(self, savepoint: bool = False, stop: str = "") -> int:
         self.options = {} if self.completed is None else {BASE: str(self.completed.number)}
-        return super().trigger()
+        return super().trigger(savepoint, stop)
 
 
 def counted(degrees: Sequence[int]) -> list[Vertex]:
