@@ -130,7 +130,7 @@ function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => vo
     { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1, show: (one) => <Count of={one.metrics["write-records"]} /> },
     { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
     { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.15, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
-    { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.2, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
+    { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.35, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
     { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.15, show: (one) => duration(one.duration) },
   ]; // prettier-ignore
   return <Table name="vertices" columns={columns} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;
