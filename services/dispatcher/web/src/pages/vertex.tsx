@@ -73,7 +73,7 @@ const SUBTASKS: Column<Subtask>[] = [
   { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.95 },
   { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.2, show: (row) => place(row["taskmanager-id"]) },
   { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.65, show: slotLog },
-  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.05, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.15, show: (row) => <When ms={row["start-time"]} short /> },
   { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.35, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
