@@ -61,7 +61,7 @@ export const place = (id: string) => (id.startsWith("(") || config.get()?.featur
 
 const SUBTASKS: Column<Subtask>[] = [
   { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.75 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.25, show: (row) => <Badge state={row.status} /> },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.35, show: (row) => <Badge state={row.status} /> },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
   { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
   { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
