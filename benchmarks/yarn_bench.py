@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from firesteel.core.process import is_running, kill
@@ -57,19 +58,19 @@ def first_record(client: YarnClient) -> tuple[float, float]:
 
 
 def after_death(client: YarnClient, zookeeper: ZooKeeper) -> tuple[float, float, float]:
-    """Seconds from the ApplicationMaster's death to the next attempt's registration, a record, and a checkpoint."""
+    """Seconds from the ApplicationMaster's death to an answer of the REST API, a record, and a checkpoint."""
     session = client.session(**zookeeper.settings(client.folder / "payloads", "12 s"))
     job = Counting(client.folder)
     job.run(session)
-    master, attempt = session.process(MASTER), session.attempt()
+    master = session.process(MASTER)
     if master is None:
         raise SystemExit("there is no ApplicationMaster")
-    before, last = _processes(job.read), session.checkpoint(job.job)
+    last = session.checkpoint(job.job)
     kill(master)
     died = time.monotonic()
-    wait_until(lambda: not is_running(master) and session.attempt() > attempt, "the next attempt", _PATIENCE)
+    wait_until(lambda: not is_running(master) and session.state(job.job), "the REST API of the next attempt", _PATIENCE)
     seen = time.monotonic() - died
-    wait_until(lambda: _processes(job.read) - before, "records of the job as it goes on", _PATIENCE)
+    wait_until(lambda: _is_replayed(job.read), "records of the job as it goes on", _PATIENCE)
     flows = time.monotonic() - died
     wait_until(lambda: session.checkpoint(job.job) > last, "a checkpoint", _PATIENCE)
     complete = time.monotonic() - died
@@ -78,9 +79,10 @@ def after_death(client: YarnClient, zookeeper: ZooKeeper) -> tuple[float, float,
     return seen, flows, complete
 
 
-def _processes(read: Path) -> set[str]:
-    """Of slots that have read records."""
-    return {line.partition(" ")[2] for line in read.read_text().splitlines() if " " in line}
+def _is_replayed(read: Path) -> bool:
+    """Whether records were read again behind a checkpoint; slots go on until the next attempt restarts the job."""
+    values = [int(line.partition(" ")[0]) for line in read.read_text().splitlines() if " " in line]
+    return any(one >= other for one, other in pairwise(values))
 
 
 def main() -> None:
@@ -106,7 +108,7 @@ def main() -> None:
                 with client_of(yarn) as client:
                     seen, flows, complete = after_death(client, zookeeper)
                     print(
-                        f"ApplicationMaster killed: {seen:.1f} s to the next attempt, {flows:.1f} s to a record, "
+                        f"ApplicationMaster killed: {seen:.1f} s to the REST API, {flows:.1f} s to a record, "
                         f"{complete:.1f} s to a checkpoint", flush=True,
                     )  # fmt: skip
     finally:

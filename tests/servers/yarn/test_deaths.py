@@ -10,9 +10,12 @@ from functools import partial
 import pytest
 
 from firesteel.core.process import is_running, kill
+from tests.servers.hadoop.server import RESOURCEMANAGER
 from tests.servers.yarn.cluster import MASTER, Application, Counting, YarnClient, wait_for
 from tests.servers.zookeeper.server import ZooKeeper
 
+_YARN = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+"""What ``yarn application`` runs."""
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 
@@ -83,6 +86,19 @@ def test_attempts_are_used_up(client: YarnClient) -> None:
     assert ended["state"] == "FAILED"
     assert "failed 1 times" in ended["diagnostics"]
     wait_for(lambda: not client.processes(), "nothing is left")
+    assert staged(client) == [session.id], "nobody was there to remove it"
+    refused = client.firesteel("yarn-session", "-d", more={"yarn.ship-files": "/does/not/exist"})
+    assert refused.returncode != 0
+    assert staged(client) == [], "whoever comes next has removed it"
+
+
+def test_an_application_is_killed_by_its_user(client: YarnClient) -> None:
+    """By YARN's own command: nobody of the cluster hears of it before."""
+    session = client.session()
+    assert client.processes()
+    client.yarn.daemons[RESOURCEMANAGER].run(_YARN, "application", "-kill", session.id)
+    assert session.wait_ended()["state"] == "KILLED"
+    wait_for(lambda: not client.processes(), "no process is left")
     assert staged(client) == [session.id], "nobody was there to remove it"
     refused = client.firesteel("yarn-session", "-d", more={"yarn.ship-files": "/does/not/exist"})
     assert refused.returncode != 0

@@ -1,9 +1,12 @@
-"""ZooKeeper that wants TLS with certificates of both sides, and authenticated users (SASL)."""
+"""ZooKeeper that wants TLS with certificates of both sides, and users that show who they are: passwords or Kerberos."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +17,12 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.ha.cells import Put
 from firesteel.ha.zookeeper import ZooKeeperCells
 from tests.ports import free_ports
+from tests.servers.java_server import CACHE
+from tests.servers.kerberos.realm import REALM, Realm, ensure_kerberos
 from tests.servers.zookeeper.server import ZooKeeper
 
 pytestmark = [
-    pytest.mark.timeout(300), pytest.mark.may_skip(reason="there is no openssl"),
+    pytest.mark.timeout(300), pytest.mark.may_skip(reason="there is no openssl, or no Kerberos"),
     # kazoo leaves sockets on which TLS was refused to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]  # fmt: skip
@@ -109,21 +114,30 @@ def test_who_shows_certificate_and_password_leads(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "said"),
     [
-        {"firesteel__zookeeper__sasl__credentials": f"{USER}:another password"},
-        {
-            "firesteel__zookeeper__sasl__credentials": "",
-            "high-availability__zookeeper__client__acl": "open",
-        },
-        {"firesteel__zookeeper__tls__ca-file": ""},
+        (
+            {"firesteel__zookeeper__sasl__credentials": f"{USER}:another password"},
+            r"does not know the user and password of firesteel\.zookeeper\.sasl\.credentials",
+        ),
+        (
+            {
+                "firesteel__zookeeper__sasl__credentials": "",
+                "high-availability__zookeeper__client__acl": "open",
+            },
+            "wants to know the user",
+        ),
+        (
+            {"firesteel__zookeeper__tls__ca-file": ""},
+            r"TLS: CERTIFICATE_VERIFY_FAILED: see firesteel\.zookeeper\.tls",
+        ),
     ],
     ids=["wrong password", "no password", "an authority that nobody trusts"],
 )
-def test_others_are_refused(secured: Secured, wrong: dict[str, str]) -> None:
+def test_others_are_refused(secured: Secured, wrong: dict[str, str], said: str) -> None:
     cells = ZooKeeperCells(secured.settings(**wrong))
     try:
-        with pytest.raises(OSError, match="ZooKeeper") as caught:
+        with pytest.raises(OSError, match=f"ZooKeeper.*{said}") as caught:
             cells.campaign("resourcemanager")
         assert PASSWORD not in str(caught.value)
     finally:
@@ -137,3 +151,97 @@ def test_half_of_the_settings_is_refused(secured: Secured) -> None:
         ZooKeeperCells(secured.settings(**{"firesteel.zookeeper.tls.enabled": "false"}))
     with pytest.raises(ConfigurationError, match="user:password is expected"):
         ZooKeeperCells(secured.settings(**{"firesteel.zookeeper.sasl.credentials": "nobody"}))
+
+
+_CAMPAIGNS = """
+import json, sys
+from firesteel.config import Settings
+from firesteel.ha.zookeeper import ZooKeeperCells
+
+cells = ZooKeeperCells(Settings(json.loads(sys.argv[1])))
+try:
+    print("epoch", cells.campaign("dispatcher"))
+except OSError as error:
+    print("refused", error)
+finally:
+    cells.close()
+"""
+
+
+@pytest.mark.long
+def test_with_kerberos_the_user_of_a_keytab_leads(tmp_path: Path) -> None:
+    ensure_kerberos()
+    packages = ensure_module()
+    realm = Realm()
+    jaas = tmp_path / "jaas.conf"
+    zookeeper = ZooKeeper(
+        more=(
+            "sessionRequireClientSASLAuth=true",
+            "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        ),
+        flags=(f"-Djava.security.auth.login.config={jaas}", *realm.java_flags),
+    )
+    try:
+        server = realm.keytab("server", "zookeeper/localhost")
+        jaas.write_text(
+            "Server { com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+            f'useTicketCache=false keyTab="{server}" principal="zookeeper/localhost@{REALM}"; }};\n'
+        )
+        alice, other = realm.keytab("alice", "alice"), realm.keytab("other", "other")
+        realm.start()
+        zookeeper.start()
+        settings = zookeeper.settings(tmp_path / "payloads") | {
+            "high-availability.zookeeper.quorum": f"localhost:{zookeeper.servers[0].port}",
+            "high-availability.zookeeper.client.acl": "creator",
+            "high-availability.zookeeper.client.connection-timeout": "20 s",
+            "high-availability.zookeeper.client.max-retry-attempts": "0",
+            "security.kerberos.login.contexts": "Client",
+            "security.kerberos.login.principal": f"alice@{REALM}",
+            "security.kerberos.login.keytab": str(alice),
+            "security.kerberos.krb5-conf.path": str(realm.krb5_conf),
+        }
+
+        def campaign(**more: str) -> str:
+            given = settings | {name.replace("__", "."): value for name, value in more.items()}
+            done = subprocess.run(
+                [sys.executable, "-c", _CAMPAIGNS, json.dumps(given)], capture_output=True, text=True, timeout=100,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), *sys.path])},
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        assert campaign() == "epoch 1"
+        wrong = campaign(security__kerberos__login__keytab=str(other))
+        assert wrong.startswith("refused ZooKeeper is not to be reached at localhost"), wrong
+        assert "(Kerberos: " in wrong, wrong
+        assert "see security.kerberos.login.principal" in wrong, wrong
+        service = campaign(**{"zookeeper.sasl.service-name": "another"})
+        assert "zookeeper.sasl.service-name = another" in service, service
+        of_other = {"security__kerberos__login__keytab": str(other), "security__kerberos__login__principal": "other"}
+        assert "refuses: NoAuthError" in campaign(**of_other), "nodes are alice's"
+        assert campaign() == "epoch 2"
+    finally:
+        zookeeper.close()
+        realm.close()
+
+
+def ensure_module() -> Path:
+    """Folder with the module ``kerberos``, built once."""
+    folder = CACHE / f"python{sys.version_info[1]}-kerberos"
+    if not folder.exists():
+        fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
+        base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
+        done = subprocess.run(
+            ["sh", "-c", _BUILD, str(base), str(fresh)], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        if done.returncode:
+            pytest.skip(f"the module kerberos can't be built here: {done.stderr[-300:]}")
+        fresh.rename(folder)
+    return folder
+
+
+_BUILD = """
+command -v krb5-config cc >/dev/null || { apt-get update -qq && apt-get install -y -qq libkrb5-dev gcc; } >&2 || exit 3
+exec "$0" -m pip install -q --no-deps --target "$1" 'pykerberos>=1.2.4,<2' >&2
+"""

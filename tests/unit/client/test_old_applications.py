@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from firesteel.client.cli import applications
+from firesteel.core.process import myself
+from firesteel.core.run_directory import hold
 
 
 def test_logs_of_clusters_that_have_ended_are_kept_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,22 +21,38 @@ def test_logs_of_clusters_that_have_ended_are_kept_for_a_while(tmp_path: Path, m
         home = tmp_path / name
         (home / "log").mkdir(parents=True)
         for folder in more:
-            (home / folder).mkdir()
+            (home / folder).mkdir(parents=True)
         file = home / "log" / "standalone-job.log"
         file.touch()
         at = file.stat().st_mtime - age
-        for path in (file, home / "log"):
+        for path in home.rglob("*"):
             os.utime(path, (at, at))
         return home
 
+    def with_record(home: Path, start: int) -> None:
+        record = home / "cluster" / "driver.json"
+        record.write_text(json.dumps({"process": {"pid": os.getpid(), "start": start}}))
+        for path in (record, record.parent):
+            os.utime(path, (0, 0))
+
     newest, second, third = (made(f"application-{age}", age) for age in (10, 20, 30))
     old = made("application-old", applications._LOG_SECONDS + 60)
-    runs = made("application-runs", applications._LOG_SECONDS + 60, "conf", "cluster")
+    long_ago = applications._LOG_SECONDS + 60
+    runs = made("application-runs", long_ago, "conf", "cluster")
+    left, killed = (made(f"application-{name}", long_ago, "conf", "cluster") for name in ("left", "killed"))
+    lately = made("application-lately", 60, "conf", "cluster")
+    with_record(left, myself().start)
+    with_record(killed, 1)
+    held = hold(runs)
     other = made("cluster-x", applications._LOG_SECONDS + 60)
     applications._remove_old()
+    os.close(held)
     assert newest.exists()
     assert second.exists()
     assert not third.exists()
     assert not old.exists()
-    assert runs.exists()
+    assert runs.exists(), "its supervisor lives"
+    assert left.exists(), "its driver lives"
+    assert not killed.exists()
+    assert lately.exists(), "the next start may take it over"
     assert other.exists()

@@ -280,7 +280,7 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
             return self
 
         def open(self, path: str) -> io.BytesIO:
-            if path != "s3://bucket/dir/p.py":
+            if not path.startswith("s3://bucket/dir/"):
                 raise FileNotFoundError(path)
             return io.BytesIO(b"print(1)")
 
@@ -292,6 +292,21 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigurationError, match="is not there"):
         asyncio.run(programs.fetched("s3://bucket/q.py", Settings()))
     assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")
+
+    given = {
+        "python.files": "s3://bucket/dir/a.py,/here/b.py", "python.archives": "s3://bucket/dir/data.zip#data",
+        "python.requirements": "requirements.txt#packages", "parallelism.default": "2",
+    }  # fmt: skip
+    made = asyncio.run(programs.dependencies_fetched(given, Settings()))
+    first, second = made["python.files"].split(",")
+    assert (Path(first).name, Path(first).read_bytes(), second) == ("a.py", b"print(1)", "/here/b.py")
+    archive, _, target = made["python.archives"].partition("#")
+    assert (Path(archive).name, Path(archive).exists(), target) == ("data.zip", True, "data")
+    assert {key: made[key] for key in made if key not in ("python.files", "python.archives")} == {
+        "python.requirements": "requirements.txt#packages", "parallelism.default": "2",
+    }  # fmt: skip
+    with pytest.raises(ConfigurationError, match=r"s3://bucket/q\.zip is not there"):
+        asyncio.run(programs.dependencies_fetched({"python.archives": "s3://bucket/q.zip"}, Settings()))
 
 
 def test_a_program_on_an_hdfs_that_nobody_knows_is_not_waited_for(

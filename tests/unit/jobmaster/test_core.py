@@ -7,7 +7,7 @@ import pytest
 from firesteel.core.errors import ProtocolError, TaskManagerStoppedError, class_name
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.core import END_SECONDS, MISSED_SLOTS
+from firesteel_jobmaster.core import MISSED_SLOTS, STOPPING_SECONDS
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
@@ -285,32 +285,32 @@ def test_lost_taskmanager() -> None:
     d.did(d.core.taskmanager_lost("right", "again"))
 
 
-def lost_right(d: Driver, tells_ends: bool) -> None:
+def lost_right(d: Driver, ends_within: float, gone_for: float = 0.0) -> None:
     """A job at two TaskManagers loses one of them, and all of its tasks have ended."""
     d.start()
-    d.did(d.core.resourcemanager_connected(tells_ends))
+    d.did(d.core.resourcemanager_connected(ends_within))
     for tm in ("left", "right"):
         d.offer(0, tm=tm)
     for id_ in d.ids():
         d.report(id_, "RUNNING", tm="left")
         d.report(id_, "RUNNING", tm="right")
-    d.did(d.core.taskmanager_lost("right", "gave no sign of life"))
+    d.did(d.core.taskmanager_lost("right", "gave no sign of life", gone_for))
     for id_ in d.ids():
         d.report(id_, "CANCELED", tm="left")
 
 
 def test_a_job_that_fails_by_a_lost_taskmanager_says_how_that_has_ended() -> None:
     d = Driver(two_by_two())
-    lost_right(d, True)
+    lost_right(d, 7.0)
     assert d.core.state.name == "FAILING", "the ResourceManager will hear of it"
-    assert do.SetTimer("reason", END_SECONDS) in d.all
+    assert do.SetTimer("reason", 7.0) in d.all
     d.did(d.core.taskmanager_ended("left", "another one"))
     assert d.core.state.name == "FAILING"
 
 
 def test_a_job_that_fails_tells_the_cause_that_the_resourcemanager_gives() -> None:
     d = Driver(two_by_two())
-    lost_right(d, True)
+    lost_right(d, 7.0)
     d.did(d.core.taskmanager_ended("right", "container c has used more memory than it has"))
     assert d.core.state.name == "FAILED"
     told = seen(d.core)["failure"]
@@ -322,25 +322,36 @@ def test_a_job_that_fails_tells_the_cause_that_the_resourcemanager_gives() -> No
 
 def test_a_job_that_fails_does_not_wait_for_ever_nor_where_nobody_learns_how_taskmanagers_end() -> None:
     d = Driver(two_by_two())
-    lost_right(d, True)
+    lost_right(d, 7.0)
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
     assert "gave no sign of life" in seen(d.core)["failure"]["message"]
     d = Driver(two_by_two())
-    lost_right(d, False)
+    lost_right(d, 0.0)
     assert d.core.state.name == "FAILED"
+
+
+def test_a_job_waits_for_the_reason_no_longer_than_it_takes_to_be_known() -> None:
+    d = Driver(two_by_two())
+    lost_right(d, 7.0, gone_for=5.0)
+    assert do.SetTimer("reason", 2.0) in d.all
+    assert d.core.state.name == "FAILING"
+    d = Driver(two_by_two())
+    lost_right(d, 7.0, gone_for=29.0)
+    assert d.core.state.name == "FAILED", "it would have been said meanwhile"
 
 
 def test_a_taskmanager_that_is_told_to_stop_is_waited_for_as_well() -> None:
     d = Driver(two_by_two())
     d.running()
-    d.did(d.core.resourcemanager_connected(True))
+    d.did(d.core.resourcemanager_connected(7.0))
     first, *others = d.ids()
     stopped = {"error_class": class_name(TaskManagerStoppedError)}
     d.report(first, "FAILED", {**failure("external", "TaskManager tm was stopped"), **stopped})
     for id_ in others:
         d.report(id_, "CANCELED")
     assert d.core.state.name == "FAILING"
+    assert do.SetTimer("reason", 7.0 + STOPPING_SECONDS) in d.all
     d.did(d.core.taskmanager_ended("tm", "container c is over its memory"))
     assert d.core.state.name == "FAILED"
     told = seen(d.core)["failure"]["message"]
@@ -350,7 +361,7 @@ def test_a_taskmanager_that_is_told_to_stop_is_waited_for_as_well() -> None:
 def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
     d = Driver(two_by_two())
     d.running()
-    d.did(d.core.resourcemanager_connected(True))
+    d.did(d.core.resourcemanager_connected(7.0))
     d.did(d.core.taskmanager_ended("tm", "it was preempted"))
     assert d.core.state.name == "FAILED", "there is nothing more to wait for"
     assert "was lost: it was preempted" in seen(d.core)["failure"]["message"]

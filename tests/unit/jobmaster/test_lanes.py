@@ -27,7 +27,7 @@ def links_of_a_job() -> TaskManagerLinks:
 
     links = TaskManagerLinks(
         "ab" * 16, JobMasterSettings(), ManualClock(), None, "token", spawn, spawn,  # type: ignore[arg-type]
-        lambda taskmanager: (), lambda taskmanager, report: None, lambda taskmanager, cause: None,
+        lambda taskmanager: (), lambda taskmanager, report: None, lambda taskmanager, cause, gone_for: None,
     )  # fmt: skip
     links._gateways["tm"] = object()  # type: ignore[assignment]
     return links

@@ -300,7 +300,7 @@ def test_cancelling_ends_the_waiting() -> None:
 def test_a_job_that_restarts_for_a_lost_taskmanager_learns_how_that_has_ended() -> None:
     d = Driver(two_by_two(), settings(attempts=9))
     d.running()
-    d.did(d.core.resourcemanager_connected(True))
+    d.did(d.core.resourcemanager_connected(7.0))
     d.did(d.core.taskmanager_lost("tm", "gone"))
     d.did(d.core.taskmanager_ended("tm", "container c was preempted"))
     assert d.core.state.name == "RESTARTING", "nobody waits for it"

@@ -40,7 +40,7 @@ def test_a_taskmanager_that_is_watched_again_has_one_exchange_of_heartbeats() ->
         client: Any = NoClient()
         links = TaskManagerLinks(
             "job", JobMasterSettings(), ManualClock(), client, "token", spawn, spawn, lambda _: (),
-            lambda tm, report: None, lambda tm, cause: lost.append(cause),
+            lambda tm, report: None, lambda tm, cause, gone_for: lost.append(cause),
         )  # fmt: skip
         for _ in range(3):
             links.watch("tm", "http://tm:1")
@@ -52,5 +52,30 @@ def test_a_taskmanager_that_is_watched_again_has_one_exchange_of_heartbeats() ->
         links.close()
         await asyncio.wait(tasks)
         assert lost == []
+
+    asyncio.run(main())
+
+
+def test_of_one_that_was_silent_it_is_known_for_how_long() -> None:
+    async def main() -> None:
+        lost: list[tuple[str, float]] = []
+        clock = ManualClock()
+        client: Any = NoClient()
+
+        def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> None:
+            coroutine.close()
+
+        links = TaskManagerLinks(
+            "job", JobMasterSettings(heartbeat_interval=10.0, heartbeat_timeout=50.0), clock, client, "token",
+            spawn, spawn, lambda _: (), lambda tm, report: None,
+            lambda tm, cause, gone_for: lost.append((tm, gone_for)),
+        )  # fmt: skip
+        for name in ("silent", "killed"):
+            links.watch(name, "http://tm:1")
+        links._gone("killed", "the connection broke")
+        for _ in range(51):
+            clock.advance(1.0)
+            links._find_lost()
+        assert lost == [("killed", 0.0), ("silent", 40.0)]
 
     asyncio.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,10 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.runtime.slot.slot_main import slot_main
-from firesteel.yarn.launch import Launch
+from firesteel.spark.driver import GatewayAddress
+from firesteel.testing import check_provider
+from firesteel.yarn.launch import LAUNCH_FILE, Launch
+from firesteel.yarn.record import write_record
 from firesteel_resourcemanager import yarn
 from firesteel_resourcemanager.shell import _new_worker_id
 from firesteel_resourcemanager.yarn import FailingNodes, YarnProvider
@@ -104,6 +108,107 @@ class Master:
 
     def workers(self) -> str:
         return f"{yarn._number('worker-00000000000a')}\tc\tn:1\n"
+
+
+class Launches:
+    """What a container is started with."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.tokens = ""
+
+    def command(self, line: str) -> None:
+        self.commands.append(line)
+
+    def variable(self, name: str, value: str) -> None: ...
+
+    def ownCredentials(self) -> None:
+        self.tokens = "of the ApplicationMaster"
+
+    def credentials(self, tokens: str) -> None:
+        self.tokens = tokens
+
+    def make(self) -> Launches:
+        return self
+
+
+class StandInYarn:
+    """What the ApplicationMaster's JVM gives to the provider, with a YARN that has room for all."""
+
+    def __init__(self) -> None:
+        self.jvm = SimpleNamespace(firesteel=SimpleNamespace(yarn=SimpleNamespace(Master=self, Launches=Launches)))
+        self.containers: dict[int, Launches] = {}
+        self.events: list[str] = []
+        self.hung_up = 0
+
+    def current(self) -> StandInYarn:
+        return self
+
+    def maximum(self) -> str:
+        return "8192 8"
+
+    def workers(self) -> str:
+        return "".join(f"{number}\tcontainer_{number}\tn:1\n" for number in self.containers)
+
+    def request(self, number: int, megabytes: int, cores: int, label: str, priority: int, launch: Launches) -> None:
+        if number not in self.containers:
+            self.containers[number] = launch
+            self.events.append(f"allocated\t{number}\tcontainer_{number}\tn:1")
+
+    def stop(self, number: int) -> None:
+        self.end(number, -105)
+
+    def end(self, number: int, code: int) -> None:
+        if self.containers.pop(number, None) is not None:
+            self.events.append(f"ended\t{number}\tcontainer_{number}\tn:1\t{code}\twhy")
+
+    def takeEvents(self) -> str:
+        taken, self.events = "\n".join(self.events), []
+        return taken
+
+    def exclude(self, more: list[str], less: list[str]) -> None: ...
+
+
+def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = StandInYarn()
+
+    def hang_up(gateway: StandInYarn) -> None:
+        assert gateway is server
+        server.hung_up += 1
+
+    monkeypatch.setattr(yarn, "attach", lambda address: server)
+    monkeypatch.setattr(yarn, "hang_up", hang_up)
+    write_record(tmp_path, GatewayAddress(1, "secret"))
+    (tmp_path / LAUNCH_FILE).write_text(Launch("python3", megabytes=1728).to_json())
+    context = ProviderContext(Settings({}), "s", SystemClock(), tmp_path, slot_main)
+    check_provider(
+        lambda: YarnProvider(context, tmp_path),
+        lambda worker: yarn._number(worker) in server.containers,
+        lambda worker: server.end(yarn._number(worker), 137),
+        patience=5.0,
+    )
+    assert server.containers == {}
+    assert server.hung_up == 3, "each provider lets the JVM go"
+
+
+def test_with_a_keytab_containers_get_tokens_that_are_new(
+    provider: YarnProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = StandInYarn()
+    provider._gateway = provider._master = server
+    found: list[str | OSError] = ["new", OSError("no NameNode")]
+
+    def tokens() -> str:
+        if isinstance(one := found.pop(0), OSError):
+            raise one
+        return one
+
+    provider._keytab = SimpleNamespace(tokens=tokens)
+    with caplog.at_level("WARNING"):
+        for worker in ("worker-00000000000a", "worker-00000000000b"):
+            provider.start_worker(WorkerSpec(worker, 1))
+    assert [launch.tokens for launch in server.containers.values()] == ["new", "of the ApplicationMaster"]
+    assert "no NameNode" in caplog.text, "the container is asked for all the same"
 
 
 def ended(worker: str, code: int, container: str = "c") -> str:

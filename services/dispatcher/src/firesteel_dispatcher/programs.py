@@ -219,6 +219,29 @@ class Programs:
         await asyncio.to_thread(bring)
         return target
 
+    async def dependencies_fetched(self, given: Mapping[str, str], settings: Settings) -> dict[str, str]:
+        """Settings of jobs in which files that travel with them are on this host; see ``fetched``.
+
+        Args:
+            given: settings of jobs; of a file system may be what ``python.files``, ``python.archives`` and
+                ``python.requirements`` name.
+            settings: of the file systems.
+
+        Raises:
+            ConfigurationError, OSError, FileSystemError: as ``fetched``.
+        """
+        found = dict(given)
+        for option in (options.PYTHON_FILES, options.PYTHON_REQUIREMENTS, options.PYTHON_ARCHIVES):
+            entries = []
+            for entry in found.get(option.key, "").split(","):
+                path, mark, target = entry.strip().partition("#")
+                if path and remote_path(path, option.key) is not None:
+                    path = str(await self.fetched(path, settings))
+                entries.append(f"{path}{mark}{target}")
+            if option.key in found:
+                found[option.key] = ",".join(entries)
+        return found
+
     def main(self, order: Order, rest_address: str, *, own: bool) -> Main:
         """The process of an application, not started yet.
 

@@ -470,7 +470,7 @@ class DispatcherService(Service):
                         await self.on_disk(self.store.forget, job_id)
             order = Order("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
             try:
-                order = replace(order, path=await self._fetched(settings.program))
+                order = await self._fetched(order, settings.program)
                 application = self.applications.begin(order, self.rest_address, own=True)
             except (ConfigurationError, ProgramError) as error:
                 logger.error("the program of this cluster can't be run: %s", error)
@@ -513,11 +513,14 @@ class DispatcherService(Service):
         except OSError as error:
             logger.error("where the REST API is can't be written to %s: %s", path, error)
 
-    async def _fetched(self, program: str) -> Path:
-        """The program on this host; a file system that does not answer is waited for."""
+    async def _fetched(self, order: Order, program: str) -> Order:
+        """With the program, and what travels with its jobs, on this host; a file system that does not answer is waited
+        for."""
         for pause in pauses(_FIRST_PAUSE, _LONGEST_WAIT):
             try:
-                return await self.programs.fetched(program, self.cluster_settings)
+                path = await self.programs.fetched(program, self.cluster_settings)
+                jobs = await self.programs.dependencies_fetched(order.settings or {}, self.cluster_settings)
+                return replace(order, path=path, settings=jobs)
             except (OSError, FileSystemError) as error:
                 logger.error("the program %s can't be read: %s; next try in %g s", program, error, pause)
                 await asyncio.sleep(pause)

@@ -30,6 +30,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError
 from firesteel.core.ids import parse_job_id
+from firesteel.core.run_directory import hold
 from firesteel.service.logs import setup_logging
 from firesteel.service.pid_file import STANDBY, AlreadyRunningError, PidFile
 from firesteel.service.process import cluster_directory
@@ -183,6 +184,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         directory = cluster_directory(settings, folder)
         with contextlib.ExitStack() as stack:
             setup_logging(file=parsed.log_file)
+            if parsed.own_directory is not None:
+                stack.callback(os.close, hold(parsed.own_directory))
             pid_file = stack.enter_context(PidFile(parsed.pid_file)) if parsed.pid_file else None
             return _run(definitions, settings, folder, directory, parsed, pid_file)
     except (ConfigurationError, RunDirectoryError) as error:

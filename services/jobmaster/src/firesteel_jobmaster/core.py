@@ -52,9 +52,8 @@ COMMIT_PAUSE = 1.0
 """Seconds until a job commits once more that has lost a slot meanwhile; no strategy limits that."""
 REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
-END_SECONDS = 12.0
-"""One that fails because a TaskManager is gone waits so long for the ResourceManager to say how that has ended, where
-it learns that: from YARN by a heartbeat each 5 s."""
+STOPPING_SECONDS = 5.0
+"""In which a TaskManager that was told to stop should have ended."""
 CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
 """Tasks, and slots, in one slice: a large job must not keep others waiting."""
 PLACED_AT_ONCE, SCHEDULED_AT_ONCE, RESTARTED_AT_ONCE = 1000, 1000, 1000
@@ -119,9 +118,10 @@ class JobMasterCore:
         self._connected = False
         """The ResourceManager knows the job."""
         self._watched: set[str] = set()
-        self._tells_ends = False
-        self._unexplained: set[str] = set()
-        """TaskManagers that are gone, and nobody has said yet how they have ended."""
+        self._ends_within = 0.0
+        self._unexplained: dict[str, float] = {}
+        """TaskManagers that are gone, and nobody has said yet how they have ended -> seconds for which a job that fails
+        waits for it."""
         self._used: dict[str, float] = {}
         """TaskManagers at which tasks of this JobMaster may run -> when the job had a slot there last, as far as was
         looked."""
@@ -351,9 +351,10 @@ class JobMasterCore:
 
     # -- slots
 
-    def resourcemanager_connected(self, tells_ends: bool = False) -> list[do.Instruction]:
-        """The job is registered (again), with one that learns how TaskManagers end, or does not."""
-        self._connected, self._tells_ends = True, tells_ends
+    def resourcemanager_connected(self, ends_within: float = 0.0) -> list[do.Instruction]:
+        """The job is registered (again), with one that says within so many seconds how a TaskManager has ended (0: it
+        does not)."""
+        self._connected, self._ends_within = True, ends_within
         if not self.is_terminal:
             self._declare_now()
         return self._take()
@@ -459,12 +460,12 @@ class JobMasterCore:
             self._fail(failure, failed=self._waiting())
         return self._take()
 
-    def taskmanager_lost(self, taskmanager_id: str, cause: str) -> list[do.Instruction]:
-        """A TaskManager is gone with all its slots."""
+    def taskmanager_lost(self, taskmanager_id: str, cause: str, gone_for: float = 0.0) -> list[do.Instruction]:
+        """A TaskManager is gone with all its slots, for at least so many seconds: in them it may have been said why."""
         self._watched.discard(taskmanager_id)
         slots = self.pool.at(taskmanager_id)
-        if slots and self._tells_ends:
-            self._unexplained.add(taskmanager_id)
+        if slots and gone_for < self._ends_within:
+            self._unexplained[taskmanager_id] = self._ends_within - gone_for
         self._slots_lost(slots, cause)
         return self._take()
 
@@ -472,7 +473,7 @@ class JobMasterCore:
         """The ResourceManager knows how a TaskManager has ended, which may have been missed before."""
         if self.is_terminal:
             return self._take()
-        self._unexplained.discard(taskmanager_id)
+        self._unexplained.pop(taskmanager_id, None)
         self.graph.explain(taskmanager_id, lambda failure: failures.slot_lost_since(failure, cause))
         self._slots_lost(self.pool.at(taskmanager_id), cause)
         self._check_end()
@@ -1059,8 +1060,8 @@ class JobMasterCore:
             slot.endpoint if slot else "",
             slot.taskmanager_id if slot else "",
         )
-        if self._tells_ends and slot is not None and failures.is_stopped(plain):
-            self._unexplained.add(slot.taskmanager_id)
+        if self._ends_within and slot is not None and failures.is_stopped(plain):
+            self._unexplained[slot.taskmanager_id] = self._ends_within + STOPPING_SECONDS
         rank = failures.rank(plain, self._killing())
         if self.state in (JobStatus.FAILING, JobStatus.CANCELLING):
             self._fail_further(record, rank, reported)
@@ -1238,7 +1239,7 @@ class JobMasterCore:
         """For how long a better explanation of the failure that ends the job may come; 0: there is none to come."""
         root = None if self._ending is None else self._ending.root
         if root is not None and root.taskmanager_id in self._unexplained and failures.is_slot_lost(root.failure):
-            return END_SECONDS
+            return self._unexplained[root.taskmanager_id]
         return REASON_SECONDS if self._reason_is_open else 0.0
 
     def _close_reason(self) -> None:

@@ -57,7 +57,7 @@ class ResourceManagerLink(LeaderLink):
     ) -> None:
         async def register(gateway: ResourceManagerGateway) -> tuple[str, float]:
             answer = await gateway.register_jobmaster(registration)
-            self.tells_ends = answer.tells_ends
+            self.ends_within = answer.ends_within
             return answer.token, 0.0
 
         super().__init__(
@@ -71,8 +71,8 @@ class ResourceManagerLink(LeaderLink):
         self._declarations: Lane[m.DeclareRequirements] | None = None
         """Those under the registration of now."""
         self._started = self._left = False
-        self.tells_ends = False
-        """Whether the ResourceManager says how TaskManagers have ended."""
+        self.ends_within = 0.0
+        """Seconds within which the ResourceManager says how a TaskManager has ended; 0: it does not."""
         self._persistent = True
         self.last_heard = clock.monotonic()
         """When the ResourceManager was last reached."""

@@ -170,7 +170,7 @@ class JobMaster:
             spawn,
             spawn_call,
             lambda: self._event(
-                "registering", lambda: self.core.resourcemanager_connected(self._resourcemanager.tells_ends)
+                "registering", lambda: self.core.resourcemanager_connected(self._resourcemanager.ends_within)
             ),
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
             self.followed,
@@ -186,7 +186,9 @@ class JobMaster:
             spawn_call,
             self.core.allocations_at,
             lambda tm, report: self._event("a heartbeat", lambda: self.core.taskmanager_heartbeat(tm, report)),
-            lambda tm, cause: self._event("losing a TaskManager", lambda: self.core.taskmanager_lost(tm, cause)),
+            lambda tm, cause, gone_for: self._event(
+                "losing a TaskManager", lambda: self.core.taskmanager_lost(tm, cause, gone_for)
+            ),
         )
 
     @property

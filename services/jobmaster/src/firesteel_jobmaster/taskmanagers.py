@@ -46,7 +46,7 @@ class TaskManagerLinks:
         spawn_call: runs lanes.
         allocations: the slots that the job holds at a TaskManager.
         heard: called with each answer to a heartbeat.
-        lost: called once when a TaskManager is gone.
+        lost: called once when a TaskManager is gone: its id, the cause, and for how many seconds it has been, at least.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TaskManagerLinks:
         spawn_call: Spawn,
         allocations: Callable[[str], tuple[str, ...]],
         heard: Callable[[str, m.ExecutionReport], None],
-        lost: Callable[[str, str], None],
+        lost: Callable[[str, str, float], None],
     ) -> None:
         self._job_id, self._settings, self._rpc, self._token = job_id, settings, rpc, token
         self._spawn, self._spawn_call = spawn, spawn_call
@@ -327,6 +327,7 @@ class TaskManagerLinks:
             self._ticking = False
 
     def _find_lost(self) -> None:
+        silent = {peer: self._monitor.silence(peer) for peer in self._monitor.peers()}
         for taskmanager_id in self._monitor.tick():
             reason = self._reasons.get(taskmanager_id)
             detail = f" (last: {reason})" if reason else ""
@@ -335,9 +336,10 @@ class TaskManagerLinks:
                 taskmanager_id,
                 f"TaskManager {taskmanager_id} gave no sign of life for {timeout:g} s, or could not be reached "
                 f"{failures} times in a row{detail}",
+                max(0.0, silent[taskmanager_id] - self._settings.heartbeat_interval),
             )
 
     def _gone(self, taskmanager_id: str, cause: str) -> None:
         if taskmanager_id in self._monitor:
             self._monitor.forget(taskmanager_id)
-            self._lost(taskmanager_id, cause)
+            self._lost(taskmanager_id, cause, 0.0)

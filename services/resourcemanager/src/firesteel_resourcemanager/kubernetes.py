@@ -90,6 +90,7 @@ class KubernetesProvider(HostedProvider):
     """
 
     is_active = True
+    ends_within = 5.0
 
     def __init__(self, context: ProviderContext, api: KubernetesApi | None = None) -> None:
         super().__init__(context)

@@ -215,7 +215,7 @@ class ResourceManagerService(Service):
         )
         self._jobmasters.watch(message.job_id)
         self.perform(instructions)
-        return m.JobMasterRegistered(self.token, tells_ends=self.core.workers.is_active)
+        return m.JobMasterRegistered(self.token, ends_within=self._workers.ends_within)
 
     def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
         """A JobMaster is alive.

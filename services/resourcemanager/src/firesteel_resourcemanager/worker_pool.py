@@ -25,6 +25,7 @@ class WorkerPool:
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self.is_active = provider.is_active
+        self.ends_within = provider.ends_within if provider.is_active else 0.0
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-workers")
         self._recovered = self._closed = False
 

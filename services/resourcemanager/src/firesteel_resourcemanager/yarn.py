@@ -21,13 +21,15 @@ from firesteel.core.errors import FiresteelError
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.spark.hosted_provider import HostedProvider
 from firesteel.yarn.gateway import YarnError, attach, hang_up, yarn_errors
-from firesteel.yarn.launch import LAUNCH_FILE, Launch, fill
+from firesteel.yarn.launch import LAUNCH_FILE, Launch, fill, keytab_of
 from firesteel.yarn.record import read_record
 
 logger = logging.getLogger(__name__)
 _PREFIX: Final = "worker-"
 _REGISTERED_SECONDS: Final = 120.0
 _POLL: Final = 0.05
+_NODE_SECONDS: Final = 3.0
+"""In which a NodeManager notices that a container has ended, and YARN hears of it."""
 _PRIORITY: Final = 1
 _LONGEST_TEXT: Final = 1000
 _WAITING_SECONDS: Final = 20.0
@@ -60,11 +62,13 @@ class YarnProvider(HostedProvider):
     def __init__(self, context: ProviderContext, folder: Path | None = None) -> None:
         super().__init__(context)
         settings = context.settings
+        self.ends_within = settings.get(options.YARN_HEARTBEAT) + _NODE_SECONDS
         self._folder = folder or Path.cwd()
         self._guard = threading.Lock()
         """Held around the fields below."""
         self._gateway: Any = None
         self._master: Any = None
+        self._keytab: Any = None
         self._launch: Launch | None = None
         self._address = ""
         self._nodes = FailingNodes(
@@ -95,12 +99,13 @@ class YarnProvider(HostedProvider):
                 master = gateway.jvm.firesteel.yarn.Master.current()
                 largest = [int(word) for word in str(master.maximum()).split()]
                 found = [line.split("\t") for line in str(master.workers()).splitlines()]
+                keytab = keytab_of(gateway.jvm, self.context.settings, launch)
         except (FiresteelError, OSError, ValueError) as error:
             raise WorkerError(str(error)) from error
         if launch.megabytes > largest[0] or launch.cores > largest[1]:
             raise WorkerError(too_large(launch.megabytes, launch.cores, largest[0], largest[1]))
         with self._guard:
-            self._gateway, self._master, self._launch = gateway, master, launch
+            self._gateway, self._master, self._launch, self._keytab = gateway, master, launch, keytab
             self._address = resourcemanager_address.removeprefix("http://")
             now = self.context.clock.monotonic()
             self._waiting = {_worker(number): now for number, container, _ in found if container == "-"}
@@ -129,10 +134,23 @@ class YarnProvider(HostedProvider):
                 with yarn_errors(f"no container can be asked for ({spec.worker_id})"):
                     made = fill(self._gateway.jvm, launch, (), launch.taskmanager_environment, command)
                     made.ownCredentials()
+                    self._renew(made)
                     self._master.request(number, launch.megabytes, launch.cores, launch.label, _PRIORITY, made.make())
             except YarnError as error:
                 raise WorkerError(str(error)) from error
             self._waiting.setdefault(spec.worker_id, self.context.clock.monotonic())
+
+    def _renew(self, made: Any) -> None:
+        """Tokens that the application was submitted with end with their longest life: a keytab brings others."""
+        if self._keytab is None:
+            return
+        try:
+            with yarn_errors(
+                "no new delegation tokens can be had, so the container gets those of its ApplicationMaster"
+            ):
+                made.credentials(self._keytab.tokens())
+        except YarnError as error:
+            logger.warning("%s", error)
 
     def stop_worker(self, worker_id: str) -> None:
         """Have its container end, or no longer wait for it."""
@@ -200,7 +218,7 @@ class YarnProvider(HostedProvider):
             self._detach()
 
     def _detach(self) -> None:
-        self._master = None
+        self._master = self._keytab = None
         if self._gateway is not None:
             hang_up(self._gateway)
             self._gateway = None

@@ -48,6 +48,7 @@ from firesteel.checkpoint.object_store import (
 )
 from firesteel.checkpoint.places import HDFS, ObjectPlace
 from firesteel.config import Settings, options
+from firesteel.config.kerberos import login_keytab
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 
@@ -202,7 +203,7 @@ class HdfsClient(ObjectStore):
         self._patience = settings.get(options.HDFS_RETRY_TIMEOUT).total_seconds()
         self.part_size, self.concurrent = settings.get(options.HDFS_PART_SIZE), 2
         self._conf = settings.get(options.HADOOP_CONF_DIR)
-        self._keytab = settings.get(options.KERBEROS_KEYTAB)
+        self._keytab = login_keytab(settings)
         self._principal = settings.get(options.KERBEROS_PRINCIPAL)
         self._krb5_conf = settings.get(options.KRB5_CONF)
         self._cache = None

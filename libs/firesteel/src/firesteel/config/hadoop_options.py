@@ -60,6 +60,12 @@ KERBEROS_TICKET_CACHE = ConfigOption(
     "Without a keytab, be the user whose tickets kinit has got (the variable KRB5CCNAME says where they are). Where it "
     "is off, only a keytab or delegation tokens will do.",
 )
+KERBEROS_CONTEXTS = ConfigOption(
+    "security.kerberos.login.contexts",
+    STRING,
+    "",
+    "What the user of Kerberos is shown to beside HDFS and YARN, with commas between: Client = ZooKeeper.",
+)
 KRB5_CONF: ConfigOption[str | None] = ConfigOption(
     "security.kerberos.krb5-conf.path",
     STRING,

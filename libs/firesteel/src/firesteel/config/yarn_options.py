@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from firesteel.config.option import DURATION, INT, LIST, STRING, ConfigOption
+from firesteel.config.option import BOOL, DURATION, INT, LIST, STRING, ConfigOption
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -160,6 +160,18 @@ YARN_LOGS_INCLUDE: ConfigOption[str | None] = ConfigOption(
 )
 YARN_LOGS_EXCLUDE: ConfigOption[str | None] = ConfigOption(
     "yarn.rolled-logs.exclude-pattern", STRING, None, "Of these, those that it leaves out."
+)
+YARN_SHIP_KEYTAB = ConfigOption(
+    "yarn.security.kerberos.ship-local-keytab",
+    BOOL,
+    True,
+    "Whether containers are given security.kerberos.login.keytab. If not, it lies on all nodes, at that path.",
+)
+YARN_LOCALIZED_KEYTAB = ConfigOption(
+    "yarn.security.kerberos.localized-keytab-path",
+    STRING,
+    "krb5.keytab",
+    "Its name in the working directory of each container.",
 )
 YARN_NODE_FAILURES = ConfigOption(
     "firesteel.yarn.node-failures",

@@ -80,6 +80,18 @@ ZOOKEEPER_SASL: ConfigOption[Secret | None] = ConfigOption(
     "user:password by which a connection is authenticated (SASL, DIGEST-MD5). With creator as "
     "high-availability.zookeeper.client.acl the nodes are this user's alone.",
 )
+ZOOKEEPER_SASL_DISABLE = ConfigOption(
+    "zookeeper.sasl.disable",
+    BOOL,
+    False,
+    "Whether ZooKeeper is spoken to without Kerberos although security.kerberos.login.contexts names Client.",
+)
+ZOOKEEPER_SASL_SERVICE = ConfigOption(
+    "zookeeper.sasl.service-name",
+    STRING,
+    "zookeeper",
+    "First part of the servers' name in Kerberos, before / and the host that high-availability.zookeeper.quorum names.",
+)
 ZOOKEEPER_TLS = ConfigOption(
     "firesteel.zookeeper.tls.enabled",
     BOOL,

@@ -72,8 +72,7 @@ class RunDirectory:
             with _root_lock(base):
                 _remove_abandoned(base)
                 path.mkdir(mode=0o700)
-                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-                fcntl.flock(handle, fcntl.LOCK_SH)
+                handle = hold(path)
         except OSError as error:
             raise RunDirectoryError(f"Can't make a run directory in {base}: {error.strerror or error}.") from error
         return cls(path, handle)
@@ -212,7 +211,7 @@ def _remove_abandoned(root: Path) -> list[Path]:
         match = _NAME.fullmatch(entry.name)
         if match is None or entry.is_symlink() or not _is_gone(int(match[1], 16), int(match[2], 16)):
             continue
-        if _is_locked(entry):
+        if is_held(entry):
             in_use.append(entry)
         else:
             logger.info("removing %s, whose owner is gone", entry)
@@ -225,7 +224,19 @@ def _is_gone(pid: int, start: int) -> bool:
     return owner is None or owner.start != start
 
 
-def _is_locked(path: Path) -> bool:
+def hold(path: Path) -> int:
+    """Say that a directory is in use, as long as this process lives and the file that is returned is open.
+
+    Raises:
+        OSError: it is not there.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+def is_held(path: Path) -> bool:
+    """Whether anybody has said so who lives."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # it is being removed, or is nothing that this user may look at

@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
+    SASLException,
     SessionClosedRequireSaslError,
     SessionExpiredError,
     SessionMovedError,
@@ -50,6 +52,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from firesteel.config import Settings, options
+from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cell_services import CellServices
@@ -70,6 +73,7 @@ _AWAY: Final = (
     KazooTimeoutError,
 )  # fmt: skip
 _CLOSE_SECONDS: Final = 5.0
+_KERBEROS: Final = "GSSAPI"
 
 
 def _now() -> float:
@@ -108,12 +112,14 @@ class ZooKeeperCells(Cells):
         self._sasl, self._tls = _sasl(settings), _tls(settings)
         if not self._is_open and not self._authorization and self._sasl is None:
             raise ConfigurationError(
-                f"{options.ZOOKEEPER_ACL.key}: creator needs {options.ZOOKEEPER_AUTHORIZATION.key} or "
-                f"{options.ZOOKEEPER_SASL.key}"
+                f"{options.ZOOKEEPER_ACL.key}: creator needs {options.ZOOKEEPER_AUTHORIZATION.key}, "
+                f"{options.ZOOKEEPER_SASL.key} or {options.KERBEROS_CONTEXTS.key}: Client"
             )
         self._lock = threading.RLock()
         self._zookeeper: KazooClient | None = None
         self._connected, self._closed = threading.Event(), threading.Event()
+        self._refusal = ""
+        """Why the last server to which there was a connection did not take it."""
         self._heard = 0.0
         """When ZooKeeper was asked for the last answer that came."""
         self._led: set[tuple[str, int]] = set()
@@ -147,17 +153,16 @@ class ZooKeeperCells(Cells):
                 connect = client._connection._connect
 
                 def connect_and_tell(*where: Any) -> Any:
-                    """Remember the session time-out that the servers grant, which nothing else tells."""
+                    """Remember the session time-out that the servers grant, which nothing else tells, and refusals."""
                     try:
                         read_timeout, connect_timeout = connect(*where)
-                    except (AuthFailedError, SessionClosedRequireSaslError) as error:  # it would end the client
-                        if self._sasl is not None:
-                            logger.error(
-                                "ZooKeeper (%s) does not know the user and password of %s",
-                                self._hosts, options.ZOOKEEPER_SASL.key,
-                            )  # fmt: skip
-                        raise ConnectionDropped("ZooKeeper refuses the user") from error
-                    self._session = read_timeout * 1.5 / 1000
+                    except (AuthFailedError, SessionClosedRequireSaslError, *_refusals(self._sasl)) as error:
+                        self._refused(_why_refused(self._sasl, error))
+                        raise ConnectionDropped("ZooKeeper refuses the user") from error  # others would end the client
+                    except ssl.SSLError as error:
+                        self._refused(f"TLS: {error.reason or error}: see firesteel.zookeeper.tls.*")
+                        raise
+                    self._refusal, self._session = "", read_timeout * 1.5 / 1000
                     return read_timeout, connect_timeout
 
                 client._connection._connect = connect_and_tell
@@ -165,6 +170,11 @@ class ZooKeeperCells(Cells):
                 client.start_async()
                 self._zookeeper = client
             return self._zookeeper
+
+    def _refused(self, why: str) -> None:
+        if why != self._refusal:
+            logger.error("ZooKeeper (%s): %s", self._hosts, why)
+        self._refusal = why
 
     def _changed(self, state: str) -> None:
         if state == "CONNECTED":
@@ -188,7 +198,8 @@ class ZooKeeperCells(Cells):
         """
         client = self._client
         if not self._connected.wait(self._patience if seconds is None else seconds):
-            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}")
+            why = f" ({self._refusal})" if self._refusal else ""
+            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}{why}")
         try:
             return ask(client).get(timeout=self._session if seconds is None else seconds)
         except _AWAY as error:
@@ -510,11 +521,64 @@ def _authorization(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _refusals(sasl: dict[str, str] | None) -> tuple[type[Exception], ...]:
+    """What else is raised where the client can't show who it is."""
+    if sasl is None or sasl["mechanism"] != _KERBEROS:
+        return ()
+    import kerberos
+
+    return (SASLException, kerberos.KrbError)
+
+
+def _why_refused(sasl: dict[str, str] | None, error: Exception) -> str:
+    if sasl is None:
+        return f"it wants to know the user: see {options.ZOOKEEPER_SASL.key} and {options.KERBEROS_CONTEXTS.key}"
+    if sasl["mechanism"] != _KERBEROS:
+        return f"it does not know the user and password of {options.ZOOKEEPER_SASL.key}"
+    found = error.__cause__ or error  # of GSSAPI's two statuses, texts with codes
+    reason = "; ".join(str(one[0] if isinstance(one, tuple) else one) for one in found.args) or type(found).__name__
+    return (
+        f"Kerberos: {reason}: see {options.KERBEROS_PRINCIPAL.key}, {options.KERBEROS_KEYTAB.key} (or kinit) and "
+        f"{options.ZOOKEEPER_SASL_SERVICE.key} = {sasl['service']}"
+    )
+
+
+def _by_kerberos(settings: Settings) -> dict[str, str] | None:
+    """What the client needs to be the user of ``security.kerberos.login.*``."""
+    contexts = [one.strip() for one in settings.get(options.KERBEROS_CONTEXTS).split(",")]
+    if "Client" not in contexts or settings.get(options.ZOOKEEPER_SASL_DISABLE):
+        return None
+    missing = [name for name in ("puresasl", "kerberos") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"{options.KERBEROS_CONTEXTS.key}: Client needs the packages 'pure-sasl' and 'pykerberos': pip install "
+            "'firesteel[zookeeper-gssapi]' (it is built there, with a C compiler and the headers of MIT's Kerberos)"
+        )
+    keytab, principal = login_keytab(settings), settings.get(options.KERBEROS_PRINCIPAL)
+    if (keytab is None) != (principal is None):
+        one, other = options.KERBEROS_KEYTAB.key, options.KERBEROS_PRINCIPAL.key
+        raise ConfigurationError(f"{other if keytab else one} is missing: {one} and {other} are set both, or none")
+    if keytab is not None and not os.access(keytab, os.R_OK):
+        raise ConfigurationError(
+            f"{options.KERBEROS_KEYTAB.key} = {keytab!r}: there is no such file on {socket.gethostname()}, or it can't "
+            "be read"
+        )
+    if (krb5_conf := settings.get(options.KRB5_CONF)) is not None:
+        os.environ["KRB5_CONFIG"] = krb5_conf
+    made = {"mechanism": _KERBEROS, "service": settings.get(options.ZOOKEEPER_SASL_SERVICE)}
+    if keytab is not None and principal is not None:
+        # MIT's library gets tickets by itself, again and again; they stay in this process
+        os.environ[KEYTAB_VARIABLE] = f"FILE:{keytab}"
+        os.environ["KRB5CCNAME"] = f"MEMORY:firesteel-{os.getpid()}"
+        made["principal"] = principal
+    return made
+
+
 def _sasl(settings: Settings) -> dict[str, str] | None:
     """What the client needs to authenticate connections."""
     given = settings.get(options.ZOOKEEPER_SASL)
     if given is None:
-        return None
+        return _by_kerberos(settings)
     user, colon, password = given.reveal().partition(":")
     if not (user and colon and password):
         raise ConfigurationError(f"{options.ZOOKEEPER_SASL.key}: user:password is expected")

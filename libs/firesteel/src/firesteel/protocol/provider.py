@@ -63,7 +63,7 @@ class WorkerSpec:
     """A worker that is wanted.
 
     Attributes:
-        worker_id: letters, digits and ``-``; never used twice in a cluster.
+        worker_id: ``worker-`` and twelve hexadecimal digits; never used twice in a cluster.
         slots: how many it has to have.
     """
 
@@ -87,9 +87,12 @@ class Provider:
 
     Attributes:
         is_active: whether it can start workers; a constant of the class.
+        ends_within: seconds within which ``ended_workers`` tells of a worker that was killed, where nothing else is
+            wrong. A job that fails because of that waits so long for the reason.
     """
 
     is_active = False
+    ends_within = 2.0
 
     def __init__(self, fleet: Fleet, *, is_embedded: bool = False) -> None:
         self.fleet, self.is_embedded = fleet, is_embedded

@@ -38,12 +38,12 @@ class JobMasterRegistered(Message):
 
     Attributes:
         token: the ResourceManager's.
-        tells_ends: whether the ResourceManager learns how TaskManagers that it has started end, and says so
-            (``TaskManagerEnded``).
+        ends_within: seconds within which the ResourceManager learns how a TaskManager has ended that it has started,
+            and says so (``TaskManagerEnded``); 0: it does not.
     """
 
     token: str
-    tells_ends: bool = False
+    ends_within: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,10 @@ class HeartbeatMonitor:
         if entry is not None and now - self._stalled_at > 2 * self.tick_seconds:
             entry.failures += 1
 
+    def silence(self, peer: str) -> float:
+        """Seconds since the last sign of life of a peer that is watched; stalls of this process do not count."""
+        return self._now() - (self._peers[peer].deadline - self._timeout)
+
     def tick(self) -> list[str]:
         """The peers that have expired by now; each is reported once and then forgotten."""
         now = self._now()

@@ -66,6 +66,11 @@ def end_remains(directory: Path) -> list[str]:
     return said
 
 
+def has_remains(directory: Path) -> bool:
+    """Whether any process runs that a cluster's directory names."""
+    return any(True for pattern, _, read, _ in RECORDS for _ in _running(directory, pattern, read))
+
+
 def _running(directory: Path, pattern: str, read: Read) -> Iterator[tuple[ProcessId, Path]]:
     for path in sorted(directory.glob(pattern)):
         process = read(path)

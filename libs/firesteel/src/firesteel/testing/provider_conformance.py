@@ -13,6 +13,8 @@ from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 _POLL = 0.05
 _NOWHERE = "http://127.0.0.1:9"
 """The workers of the check need not find a ResourceManager."""
+_A, _B, _C, _D, _E, _F, _UNKNOWN = (f"worker-c0ffee00000{digit}" for digit in "abcdef0")
+"""Ids as the ResourceManager makes them."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ def check_provider(
     _check_fleet(provider.fleet)
     if not provider.is_active:
         try:
-            provider.start_worker(WorkerSpec("none", 1))
+            provider.start_worker(WorkerSpec(_A, 1))
         except WorkerError:
             provider.close()
             return
@@ -75,7 +77,7 @@ def check_provider(
     check = _Check(provider, runs, patience)
     _start_and_stop(check)
     _end_by_itself(check, kill)
-    check.start("check-d", "check-e")
+    check.start(_D, _E)
     provider.close()
     successor = make_provider()
     _succeed(_Check(successor, runs, patience))
@@ -102,38 +104,38 @@ def _check_fleet(fleet: Fleet) -> None:
 
 
 def _start_and_stop(check: _Check) -> None:
-    check.start("check-a", "check-b")
-    check.provider.start_worker(WorkerSpec("check-a", 1))
-    check.provider.stop_worker("check-unknown")
-    check.provider.stop_worker("check-a")
-    check.provider.stop_worker("check-a")
-    check.until(lambda: "check-a" in check.ended, "the end of a worker is reported after stop_worker()")
-    check.provider.stop_worker("check-a")
-    _require(set(check.ended) == {"check-a"}, f"the end of others is reported, too: {check.ended}")
-    _require(check.runs("check-b"), "stop_worker() ended another worker, too")
+    check.start(_A, _B)
+    check.provider.start_worker(WorkerSpec(_A, 1))
+    check.provider.stop_worker(_UNKNOWN)
+    check.provider.stop_worker(_A)
+    check.provider.stop_worker(_A)
+    check.until(lambda: _A in check.ended, "the end of a worker is reported after stop_worker()")
+    check.provider.stop_worker(_A)
+    _require(set(check.ended) == {_A}, f"the end of others is reported, too: {check.ended}")
+    _require(check.runs(_B), "stop_worker() ended another worker, too")
 
 
 def _end_by_itself(check: _Check, kill: Callable[[str], None]) -> None:
-    kill("check-b")
-    check.until(lambda: "check-b" in check.ended, "the end of a worker is reported that nobody has stopped")
-    check.start("check-c")
-    _require(not check.runs("check-b"), "a worker that has ended is started again")
-    check.provider.stop_worker("check-c")
-    check.until(lambda: "check-c" in check.ended, "the end of a worker is reported after stop_worker()")
+    kill(_B)
+    check.until(lambda: _B in check.ended, "the end of a worker is reported that nobody has stopped")
+    check.start(_C)
+    _require(not check.runs(_B), "a worker that has ended is started again")
+    check.provider.stop_worker(_C)
+    check.until(lambda: _C in check.ended, "the end of a worker is reported after stop_worker()")
 
 
 def _succeed(check: _Check) -> None:
     """A provider that follows another one which was closed, or died."""
     provider = check.provider
     found = provider.recover(_NOWHERE)
-    _require(sorted(found) == ["check-d", "check-e"], f"recover() finds {found} instead of check-d and check-e")
-    _require(check.runs("check-d") and check.runs("check-e"), "workers do not outlive their provider")
-    provider.start_worker(WorkerSpec("check-d", 1))
-    provider.stop_worker("check-d")
-    check.until(lambda: "check-d" in check.ended, "the end of a recovered worker is reported after stop_worker()")
-    check.start("check-f")
+    _require(sorted(found) == [_D, _E], f"recover() finds {found} instead of {_D} and {_E}")
+    _require(check.runs(_D) and check.runs(_E), "workers do not outlive their provider")
+    provider.start_worker(WorkerSpec(_D, 1))
+    provider.stop_worker(_D)
+    check.until(lambda: _D in check.ended, "the end of a recovered worker is reported after stop_worker()")
+    check.start(_F)
     provider.terminate()
-    left = [name for name in ("check-e", "check-f") if check.runs(name)]
+    left = [name for name in (_E, _F) if check.runs(name)]
     _require(not left, f"{', '.join(left)} run after terminate()")
 
 

@@ -28,7 +28,7 @@ from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.service.logs import setup_logging
 from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
 from firesteel.yarn.gateway import HadoopJvm, attach, hang_up, yarn_errors
-from firesteel.yarn.launch import CONF_LINK, LAUNCH_FILE, Launch
+from firesteel.yarn.launch import CONF_LINK, LAUNCH_FILE, Launch, keytab_of
 from firesteel.yarn.record import write_record
 from firesteel.yarn.token_file import keep_secret
 
@@ -202,14 +202,27 @@ class ApplicationMaster:
         try:
             if self._master is None:  # the end was faster than the JVM: nobody else will say why
                 self._register()
+            self._remove_staging()
             with yarn_errors("the end of the application can't be told"):
-                if self._launch.staging:
-                    jvm = self._gateway.jvm
-                    path = jvm.org.apache.hadoop.fs.Path(self._launch.staging)
-                    path.getFileSystem(jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()).delete(path, True)
                 self._master.unregister(status, diagnostics[:_DIAGNOSTICS], "")
         except FiresteelError as error:
             logger.error("%s", error)
+
+    def _remove_staging(self) -> None:
+        """YARN is told how the application has ended even if that does not work."""
+        if not self._launch.staging:
+            return
+        jvm = self._gateway.jvm
+        try:
+            with yarn_errors(f"the staging directory {self._launch.staging} stays"):
+                keytab = keytab_of(jvm, self._settings, self._launch)
+                if keytab is not None:
+                    keytab.deleteDirectory()
+                    return
+                path = jvm.org.apache.hadoop.fs.Path(self._launch.staging)
+                path.getFileSystem(jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()).delete(path, True)
+        except FiresteelError as error:
+            logger.warning("%s", error)
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ import yaml
 
 from firesteel.config import options
 from firesteel.config.addresses import is_loopback, leaders_are_announced
+from firesteel.config.kerberos import KEYTAB_VARIABLE
 from firesteel.config.load import CONFIG_FILE
 from firesteel.config.memory import has_memory_options, taskmanager_memory
 from firesteel.config.settings import Settings
@@ -320,6 +321,11 @@ class Yarn:
         plain = {**cluster.to_plain(), **own}
         shipped.append(staging.upload_text(yaml.safe_dump(plain, allow_unicode=True), CONFIG_FILE))
         environment |= {"HADOOP_CONF_DIR": f"{_HERE}/{CONF_LINK}"}
+        keytab = settings.get(options.KERBEROS_KEYTAB)
+        if self._is_secure() and keytab is not None and settings.get(options.YARN_SHIP_KEYTAB):
+            link = settings.get(options.YARN_LOCALIZED_KEYTAB)
+            shipped.append(staging.ship(keytab, link))
+            environment[KEYTAB_VARIABLE] = f"FILE:{_HERE}/{link}"
         if not self._is_secure():
             environment["HADOOP_USER_NAME"] = str(self._user.getShortUserName())
         attempts = attempts_of(cluster)

@@ -12,6 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from firesteel.config import options
+from firesteel.config.kerberos import login_keytab
+from firesteel.config.settings import Settings
+
 LAUNCH_FILE: Final = "firesteel-launch.json"
 CONF_LINK: Final = "__hadoop_conf__"
 PACKAGES_LINK: Final = "__packages__"
@@ -93,6 +97,16 @@ class Launch:
         """
         quoted = [word if word.startswith(("{{", "<LOG_DIR>")) or "{{" in word else shlex.quote(word) for word in words]
         return " ".join(["exec", self.python, "-P", *quoted, f"1><LOG_DIR>/{out}.out", f"2><LOG_DIR>/{out}.err"])
+
+
+def keytab_of(jvm: Any, settings: Settings, launch: Launch) -> Any:
+    """A ``Keytab`` of Java's, where settings name one and Hadoop is secured by Kerberos; else None."""
+    keytab, principal = login_keytab(settings), settings.get(options.KERBEROS_PRINCIPAL)
+    if keytab is None or principal is None:
+        return None
+    if not jvm.org.apache.hadoop.security.UserGroupInformation.isSecurityEnabled():
+        return None
+    return jvm.firesteel.yarn.Keytab(principal, keytab, launch.staging)
 
 
 def fill(jvm: Any, launch: Launch, more: Iterable[Shipped], environment: Mapping[str, str], command: str) -> Any:

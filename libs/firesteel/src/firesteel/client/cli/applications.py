@@ -25,8 +25,9 @@ from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.option import ConfigOption
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import ConfigurationError, FiresteelError
-from firesteel.core.run_directory import private_directory
+from firesteel.core.run_directory import is_held, private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
+from firesteel.service.remains import has_remains
 
 _SUPERVISOR: Final = "firesteel_dispatcher.standalone_job"
 _LOOK: Final = 0.1
@@ -80,14 +81,21 @@ def run_here(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def _remove_old() -> None:
-    """Of clusters that have ended nothing but their logs is left: those of the last ones stay, for a while."""
+    """Of clusters that have ended nothing but their logs is left: those of the last ones stay, for a while. So does all
+    of one that was killed, and of which nothing runs any more."""
     now = time.time()  # noqa: TID251 # compared with times of files
     ended: list[tuple[float, Path]] = []
     for home in private_directory(None).glob(f"{_PREFIX}*"):
-        if [one.name for one in home.iterdir()] != ["log"]:  # it runs, or was killed: the next start may take it over
+        try:
+            ages = [now - one.lstat().st_mtime for one in home.rglob("*")]
+            only_logs = [one.name for one in home.iterdir()] == ["log"]
+        except OSError:  # it changes
             continue
-        ages = [now - one.stat().st_mtime for one in home.rglob("*")]
-        ended.append((min(ages, default=0.0), home))
+        age = min(ages, default=0.0)
+        if only_logs:
+            ended.append((age, home))
+        elif age > _LOG_SECONDS and not is_held(home) and not has_remains(home / "cluster"):
+            shutil.rmtree(home, ignore_errors=True)
     for number, (age, home) in enumerate(sorted(ended)):
         if number >= _KEPT_LOGS or age > _LOG_SECONDS:
             shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,21 @@
+"""Where the keytab of the user is, on the host of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from firesteel.config import options
+from firesteel.config.settings import Settings
+
+KEYTAB_VARIABLE: Final = "KRB5_CLIENT_KTNAME"
+"""MIT's own, of processes that have been given a keytab: ``FILE:/path``."""
+
+
+def login_keytab(settings: Settings) -> str | None:
+    """``security.kerberos.login.keytab``; where that is not on this host, the one that this process was given."""
+    named = settings.get(options.KERBEROS_KEYTAB)
+    given = os.environ.get(KEYTAB_VARIABLE, "").removeprefix("FILE:")
+    if named is not None and given and not os.path.exists(named) and os.path.exists(given):
+        return given
+    return named

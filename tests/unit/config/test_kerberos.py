@@ -1,0 +1,25 @@
+"""Which keytab counts on a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
+
+
+def test_a_process_that_was_given_a_keytab_uses_it_where_the_named_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, given = tmp_path / "named", tmp_path / "given"
+    settings = Settings({"security.kerberos.login.keytab": str(named)})
+    assert login_keytab(settings) == str(named), "whoever uses it says that it is not there"
+    monkeypatch.setenv(KEYTAB_VARIABLE, f"FILE:{given}")
+    assert login_keytab(settings) == str(named)
+    given.touch()
+    assert login_keytab(settings) == str(given)
+    named.touch()
+    assert login_keytab(settings) == str(named)
+    assert login_keytab(Settings()) is None, "nobody has asked for one"
