@@ -133,7 +133,7 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
 def cut(browser: Chromium, name: str) -> list[str]:
     """Figures of a table that have no room."""
     found: list[str] = browser.evaluate(
-        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number')])"
+        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number:not(:has(.share))')])"
         ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
     )
     return found

@@ -72,6 +72,7 @@ def endless(folder: Path, name: str) -> Any:
         2,
         taskmanager__numberOfTaskSlots="4",
         execution__checkpointing__interval="500 ms",
+        web__checkpoints__history="1000",  # the one that is read stays, however long the client takes to start
         execution__checkpointing__dir=f"file://{folder}/checkpoints",
     )
     source = DataGeneratorSource(lambda number: number, None, RateLimiterStrategy(100.0))

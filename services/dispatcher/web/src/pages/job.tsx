@@ -119,7 +119,7 @@ const tasksOf = (vertex: Vertex) => {
 function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
   const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
   const columns: Column<Vertex>[] = [
-    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.9, show: (one) => <span title={one.name}>{one.name}</span> },
+    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.75, show: (one) => <span title={one.name}>{one.name}</span> },
     { key: "status", title: "State", value: (one) => one.status, wide: 1.3, show: stateOf },
     { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one) },
     { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
@@ -130,8 +130,8 @@ function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => vo
     { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1, show: (one) => <Count of={one.metrics["write-records"]} /> },
     { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
     { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.15, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
-    { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.2, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
-    { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.15, show: (one) => duration(one.duration) },
+    { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.35, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
+    { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.35, show: (one) => duration(one.duration) },
   ]; // prettier-ignore
   return <Table name="vertices" columns={columns} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;
 }

@@ -61,7 +61,7 @@ export const place = (id: string) => (id.startsWith("(") || config.get()?.featur
 
 const SUBTASKS: Column<Subtask>[] = [
   { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.75 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.3, show: (row) => <Badge state={row.status} /> },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.35, show: (row) => <Badge state={row.status} /> },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
   { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
   { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
@@ -70,11 +70,11 @@ const SUBTASKS: Column<Subtask>[] = [
   { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1, show: (row) => <Count of={row.metrics["write-records"]} /> },
   { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
   { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.15, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
-  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.05 },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.3, show: (row) => place(row["taskmanager-id"]) },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.95 },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.2, show: (row) => place(row["taskmanager-id"]) },
   { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.65, show: slotLog },
-  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.05, show: (row) => <When ms={row["start-time"]} short /> },
-  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.1, show: (row) => duration(row.duration) },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.15, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.35, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
 const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
