@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--count", type=int, help="events; the default gives runs of 20 s and more")
+    parser.add_argument("--keys", type=int, default=events.KEYS, help="w2, w2c, w2cp, w2p, latency: different auctions")
     parser.add_argument("--text", action="append", default=[], help="w4: file or folder; may stand several times")
     parser.add_argument("--peer", help="command of another system; it prints 'RESULT {json}' lines with a rate")
     parser.add_argument(
@@ -109,6 +110,7 @@ def _ours(what: str, parsed: argparse.Namespace) -> dict[str, Any]:
         options = [f"-D{option}" for option in parsed.options]
         texts = [f"--text={text}" for text in parsed.text]
         command = [sys.executable, "-m", "benchmarks", what, "--child", out, "--count", str(count), *options, *texts]
+        command += ["--keys", str(parsed.keys)]
         every = LOOKS_AT_LATENCY if what.startswith("latency") else LOOKS
         watched = measure.run([*command, "--parallelism", str(parsed.parallelism)], every=every)
         if watched.code:
@@ -117,20 +119,21 @@ def _ours(what: str, parsed: argparse.Namespace) -> dict[str, Any]:
             key: value for _, line in watched.output if line.startswith("{") for key, value in json.loads(line).items()
         }
         notes = [json.loads(line) for path in Path(out).glob("*.jsonl") for line in path.read_text().splitlines()]
-        result.update(_of_notes(what, count, notes, Path(out)))
+        result.update(_of_notes(what, count, notes, Path(out), parsed.keys))
     result["peak_pss_mb"] = round(watched.peak_pss_mb)
     result["cpu_s"] = round(watched.cpu_seconds, 1)
     result["other_cores"] = round(watched.other_cores, 2)
     return result
 
 
-def _of_notes(what: str, count: int, notes: list[dict[str, Any]], out: Path) -> dict[str, Any]:
+def _of_notes(what: str, count: int, notes: list[dict[str, Any]], out: Path, keys: int) -> dict[str, Any]:
     rows = sum(note.get("rows", 0) for note in notes)
     if not rows:
         return {}
     total = sum(note.get("sum", 0) for note in notes)
-    if what[:2] in ("w1", "w2") and (rows, total) != events.expected(what[:2], count):
-        raise SystemExit(f"{what}: wrong result: {rows} rows, sum {total}; expected {events.expected(what[:2], count)}")
+    wanted = events.expected(what[:2], count, keys) if what[:2] in ("w1", "w2") else (rows, total)
+    if (rows, total) != wanted:
+        raise SystemExit(f"{what}: wrong result: {rows} rows, sum {total}; expected {wanted}")
     if what in WINDOWS:
         _check_windows(what, count, rows, total, sum(note.get("largest", 0) for note in notes))
     begun = min(note["first_poll"] for note in notes if "first_poll" in note)
@@ -205,9 +208,9 @@ def _child(parsed: argparse.Namespace) -> int:
     elif what in COLUMNAR:
         from benchmarks import column_programs
 
-        column_programs.build(env, what, parsed.count, parsed.child, parsed.text)
+        column_programs.build(env, what, parsed.count, parsed.child, parsed.text, parsed.keys)
     else:
-        programs.build(env, what, parsed.count, parsed.child, parsed.text, RATE)
+        programs.build(env, what, parsed.count, parsed.child, parsed.text, RATE, parsed.keys)
     env.execute(what)
     return 0
 

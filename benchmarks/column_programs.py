@@ -98,18 +98,19 @@ class Words:
         return pa.RecordBatch.from_arrays([words], ["f0"])
 
 
-def build(env: StreamExecutionEnvironment, workload: str, total: int, out: str, text: list[str]) -> None:
+def build(
+    env: StreamExecutionEnvironment, workload: str, total: int, out: str, text: list[str], keys: int = events.KEYS
+) -> None:
     """Add a workload's operators."""
     no_marks = WatermarkStrategy.no_watermarks()
     if workload in ("w4c", "w4p"):
-        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *text).build()
-        read = env.from_source(lines, no_marks, "Lines").map(lambda line: (line,), TEXT)
-        words = read.map_batches(Words(out), TEXT).key_by("f0")
+        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(column="line"), *text).build()
+        words = env.from_source(lines, no_marks, "Lines").map_batches(Words(out), TEXT).key_by("f0")
         counted = words.aggregate(count().alias("n")) if workload == "w4c" else words.process(CountByKey())
         counted.sink_to(CountingColumns(out, sums=True))
         return
     declared = BID_TUPLE if workload == "w2p" else BID
-    source = DataGeneratorSource.of_batches(Events(out), declared, total, projects=workload.endswith("cp"))
+    source = DataGeneratorSource.of_batches(Events(out, keys), declared, total, projects=workload.endswith("cp"))
     bids = env.from_source(source, no_marks, "Events")
     if workload.startswith("w1"):
         kept = bids.with_columns((col("price") * 0.908).alias("price")).filter(col("auction") % 123 == 0)

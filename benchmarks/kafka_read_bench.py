@@ -3,7 +3,9 @@
     python -m benchmarks.kafka_read_bench [--records 500000] [--bootstrap host:port] [--peers PYTHON]
 
 Without ``--bootstrap`` it starts a broker of its own. JSON of 100 bytes in 8 partitions. Each reader is a process with
-all partitions; time is that of its processor, since broker and reader share the machine, and elapsed. ``--peers`` names
+all partitions; time is that of its processor, since broker and reader share the machine, and elapsed. ``columns`` and
+``rows`` drive the reader alone; the two jobs run in an embedded cluster, one slot, from where their tasks begin to the
+last record at the sink: a Python function is called with each record, or the sink gets columns. ``--peers`` names
 an interpreter that has ``confluent-kafka``, ``bytewax`` and ``quixstreams`` (a virtual environment of its own).
 """
 
@@ -15,6 +17,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -23,8 +26,12 @@ from typing import Any
 
 import aiokafka
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from benchmarks import programs
+from benchmarks.column_programs import CountingColumns
 from benchmarks.kafka_brokers import kafka
+from benchmarks.programs import note
 
+from firesteel.common import WatermarkStrategy
 from firesteel.common.serialization import DeserializationSchema
 from firesteel.common.typeinfo import Types
 from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
@@ -32,6 +39,7 @@ from firesteel.connectors.kafka.consumer import KafkaSession
 from firesteel.connectors.kafka.offsets import KafkaOffsetsInitializer
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition, split_of
 from firesteel.connectors.kafka.source import KafkaSource
+from firesteel.datastream.connectors.base import SinkWriter, WriterContext
 from firesteel.functions.source import SourceBatch
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.source_conformance import ReaderStub
@@ -108,6 +116,40 @@ def _source(schema: DeserializationSchema) -> Callable[[str, str, int], None]:
     return read
 
 
+class _Counted(CountingColumns):
+    """Notes when its task begins, and what its process has used before and behind."""
+
+    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+        note(self.out, {"first_poll": time.monotonic(), "used": -time.process_time()})
+        writer = super().create_writer(context)
+        close = writer.close
+
+        def closed() -> None:
+            note(self.out, {"used": time.process_time()})
+            close()
+
+        writer.close = closed  # type: ignore[method-assign]
+        return writer
+
+
+def _job(functions: bool, servers: str, topic: str, count: int) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as out:
+        environment = programs.environment(1, {"rest.port": "0"})
+        builder = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic)
+        builder.set_bounded(KafkaOffsetsInitializer.latest())
+        builder.set_value_only_deserializer(JsonRowDeserializationSchema.builder().type_info(ROW).build())
+        stream = environment.from_source(builder.build(), WatermarkStrategy.no_watermarks(), "kafka")
+        if functions:
+            stream = stream.map(lambda row: (row[1], 1))
+        stream.sink_to(_Counted(out, sums=False))
+        environment.execute("read and count")
+        notes = [json.loads(line) for path in Path(out).glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert sum(one.get("rows", 0) for one in notes) == count, notes
+    began = min(one["first_poll"] for one in notes if "first_poll" in one)
+    ended = max(one["last_record"] for one in notes if "last_record" in one)
+    return ended - began, sum(one.get("used", 0.0) for one in notes)
+
+
 def _measured(work: Callable[[str, str, int], None], servers: str, topic: str, count: int, results: Any) -> None:
     began, used = time.perf_counter(), time.process_time()
     work(servers, topic, count)
@@ -142,6 +184,8 @@ def main() -> None:
             process.start()
             _tell(name, count, *results.get(timeout=600))
             process.join()
+        for name, functions in (("job, functions", True), ("job, columns", False)):
+            _tell(name, count, *_job(functions, servers, topic, count))
         for which in ("confluent", "bytewax", "quix") if given.peers else ():
             _tell(which, count, *_of_peer(given.peers, which, servers, topic, count))
 

@@ -216,7 +216,15 @@ def environment(parallelism: int, options: dict[str, str]) -> StreamExecutionEnv
     return env
 
 
-def build(env: StreamExecutionEnvironment, workload: str, count: int, out: str, text: list[str], rate: float) -> None:
+def build(
+    env: StreamExecutionEnvironment,
+    workload: str,
+    count: int,
+    out: str,
+    text: list[str],
+    rate: float,
+    keys: int = events.KEYS,
+) -> None:
     """Add a workload's operators."""
     no_marks = WatermarkStrategy.no_watermarks()
     if workload == "w4":
@@ -226,11 +234,11 @@ def build(env: StreamExecutionEnvironment, workload: str, count: int, out: str, 
         counts.sink_to(CountingSink(out, sums=True))
         return
     if workload == "latency":
-        bids = env.from_source(EventSource(count, out, rate), no_marks, "Events")
+        bids = env.from_source(EventSource(count, out, rate, keys), no_marks, "Events")
         counts = bids.key_by(lambda bid: bid[0]).process(CountWithDueTime())
         counts.sink_to(CountingSink(out, sums=False, latency=True))
         return
-    bids = env.from_source(EventSource(count, out), no_marks, "Events")
+    bids = env.from_source(EventSource(count, out, keys=keys), no_marks, "Events")
     if workload == "w1":
         euros = bids.map(lambda b: (b[0], b[1], b[2] * 0.908, b[3], b[4]))
         euros.filter(lambda b: b[0] % 123 == 0).sink_to(CountingSink(out, sums=False))

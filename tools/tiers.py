@@ -30,6 +30,8 @@ SUMMARY = BUILD / "test-summary.json"
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 GIVES_WAY = 10
 """How nice those are whose results do not depend on time, to servers and clusters that run beside them."""
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firesteel"
+"""What outlives the checkout."""
 UNSTEADY_AT_MOST = 3
 """More failed tests than this in one run are no accident of timing, and are not run again."""
 
@@ -73,7 +75,7 @@ READERS: dict[str, list[list[str]]] = {
         ["sh", "-c", "git ls-files -z '*.py' '*.md' '*.toml' dev .ci/run | xargs -0 codespell"],
         ["shellcheck", "dev", ".ci/run"],
     ],
-    "types": [["mypy", *CODE]],
+    "types": [["mypy", f"--cache-dir={CACHE / 'mypy'}", *CODE]],
     "imports": [["lint-imports", "--no-logo"]],
     "docs": [["mkdocs", "build", "--quiet", "--strict", "--site-dir", str(BUILD / "site")]],
 }
@@ -370,11 +372,6 @@ def remember_unsteady(results: Mapping[str, Result], memory: Path) -> None:
         print(f"unsteady tests cannot be remembered in {memory}: {error}")
 
 
-def memory_of_unsteady() -> Path:
-    """Where they are remembered."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firesteel" / "unsteady-tests.json"
-
-
 def conclude(results: dict[str, Result]) -> int:
     """Writes the summary for machines and the table for people; returns the exit code."""
     plain = {
@@ -451,7 +448,7 @@ def every(options: list[str]) -> int:
         results |= run_session(LONG)
     for name in EXTRA:
         results.setdefault(name, Result("tests", reason=f"not asked for (--{name})"))
-    remember_unsteady(results, memory_of_unsteady())
+    remember_unsteady(results, CACHE / "unsteady-tests.json")
     code = conclude(results)
     print(f"{(time.monotonic() - started) / 60:.1f} minutes", file=sys.stderr)
     return code

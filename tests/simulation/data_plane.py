@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from unittest import mock
 
+from firesteel.checkpoint import savepoints
 from firesteel.common import Types, WatermarkStrategy
 from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.functions import KeyedProcessFunction, KeySelector, MapFunction
@@ -59,6 +60,8 @@ KINDS_OF_KEYS: tuple[tuple[Any, ...], ...] = (
 )
 MEASURED = (enumerator_input, snapshots, source_input, stages, task_checkpoints, task_module)
 """What looks at how long work takes, to decide how much to do at once."""
+WITH_SAVEPOINTS = (1, 2, 4)
+"""Seeds that take savepoints, by their rest; the others tell what they told before there were any."""
 MOST_SECONDS = 60.0
 """Of the processor, for one attempt; a tenth of a second is usual."""
 Record = tuple[Any, int, int, bytes]
@@ -261,13 +264,21 @@ class Slots(Wires):
         count: of slots.
         window: bytes of each channel.
         max_chunk: bytes of a frame.
+        overtakes: barriers may overtake records.
     """
 
     def __init__(
-        self, loop: TaskLoop, clock: ManualClock, directory: Path, count: int, window: int, max_chunk: int
+        self,
+        loop: TaskLoop,
+        clock: ManualClock,
+        directory: Path,
+        count: int,
+        window: int,
+        max_chunk: int,
+        overtakes: bool,
     ) -> None:
         super().__init__(loop, window)
-        self.window = window
+        self.window, self.overtakes = window, overtakes
         self._exchanges = {f"slot{n}": Exchange(loop, [f"unix:{directory}/{n}"], clock) for n in range(count)}
         self.failures: list[Exception] = []
         peers = {name: exchange.address for name, exchange in self._exchanges.items()}
@@ -297,7 +308,9 @@ class Slots(Wires):
         assert not self.failures, self.failures[0]
         for pipe in self.pipes.values():
             waiting = [sum(len(value[3]) for value in item.values) for item in pipe.queue if _has_ballast(item)]
-            over = sum(waiting[1:-1])  # of the first one there is a quick guess, and the last one may be of any size
+            # of the first one there is a quick guess, and the last one may be of any size; what is in flight in a chain
+            # comes behind it, full or not, before a barrier that overtakes
+            over = sum(waiting[1 : -2 if self.overtakes else -1])
             assert over <= 2 * self.window, f"{over} bytes wait in a window of {self.window}"
 
     def close(self) -> None:
@@ -326,6 +339,7 @@ class DataPlaneStory:
         self.told: list[str] = []
         """What happened, line by line."""
         self._number = 0
+        self._savepoints = random.Random(seed + 1) if seed % 7 in WITH_SAVEPOINTS else None
         self._splits = [self._split(keys) for _ in range(chance.randint(1, 6))]
         self._records = [record for split in self._splits for record in split[0]]
 
@@ -378,7 +392,7 @@ class DataPlaneStory:
         for attempt in range(last + 1):
             other_keys = 0 < attempt < last and restore is not None and chance.random() < 0.3
             Seen.attempt, Seen.elsewhere = Attempt(other_keys=other_keys), []
-            from_ = "nothing" if restore is None else f"checkpoint {restore.number}"
+            from_ = "nothing" if restore is None else f"checkpoint or savepoint {restore.number}"
             self.told.append(f"attempt {attempt} goes on from {from_}{', with other keys' if other_keys else ''}")
             with tempfile.TemporaryDirectory() as directory:
                 job = self._job(Path(directory), restore, number, attempt, other_keys)
@@ -387,6 +401,8 @@ class DataPlaneStory:
                         self._with_other_keys(job)
                     elif attempt < last:
                         self._live(job)
+                        if self._savepoints is not None and self._savepoints.random() < 0.6:
+                            self._stop(job, self._savepoints)
                     else:
                         for stage in range(3):
                             self._let_go_on(stage)
@@ -394,6 +410,8 @@ class DataPlaneStory:
                         job.to_end()
                     number = job.number + 1
                     restore = job.completed
+                    if self._goes_on_from(job.savepoint, restore):
+                        restore = job.savepoint
                 finally:
                     self.told.append(f"attempt {attempt} ends: {len(Seen.out)} records are out, order {Seen.order:08x}")
                     job.crash()
@@ -402,7 +420,8 @@ class DataPlaneStory:
         chance = self._chance
 
         def wires(loop: TaskLoop, clock: ManualClock) -> Slots:
-            return Slots(loop, clock, directory, self._slots, self._window, self._max_chunk)
+            overtakes = self._options is not None
+            return Slots(loop, clock, directory, self._slots, self._window, self._max_chunk, overtakes)
 
         job = _Watched(
             self._vertices(Key(other_keys)),
@@ -440,7 +459,51 @@ class DataPlaneStory:
     def _live(self, job: MiniJob) -> None:
         for _ in range(self._chance.randrange(1, 8)):
             job.live_for_a_while(self._chance)
+            if self._savepoints is not None and self._savepoints.random() < 0.2 and len(job.pending) < 2:
+                job.trigger(savepoint=True)
             job.clock.now += self._chance.choice([0.01, 0.3])
+
+    def _goes_on_from(self, savepoint: Checkpoint | None, completed: Checkpoint | None) -> bool:
+        """Whether the next attempt goes on from a savepoint that is younger than the last checkpoint."""
+        if self._savepoints is None or savepoint is None:
+            return False
+        if completed is not None and savepoint.number <= completed.number:
+            return False
+        return self._savepoints.random() < 0.5
+
+    def _stop(self, job: MiniJob, chance: random.Random) -> None:
+        """The job stops with a savepoint, or dies while it does; what comes next goes on from it, if it is complete."""
+        how = chance.choice([savepoints.SUSPEND, savepoints.SUSPEND, savepoints.DRAIN])
+        number = job.trigger(savepoint=True, stop=how)
+        self.told.append(f"it stops with savepoint {number}, {how}")
+        for _ in range(chance.choice([3, 40, 400, 4000, 4000])):
+            job.steps(5)
+            job.clock.now += 0.01
+            if job.savepoint is not None and job.savepoint.number == number:
+                break
+        else:
+            self.told.append("it is not complete")
+            return
+        assert job.completed is job.savepoint
+        out = set(Seen.out)
+        self._rest(job)
+        assert Seen.out == out, f"{sorted(Seen.out - out)} come out behind the savepoint with which the job stops"
+        self.told.append(f"it is complete, and the job is {'over' if job.finished else 'not over yet'}")
+        if how == savepoints.DRAIN:
+            kept = {record[2] for record in self._records if record[2] not in out}
+            assert not kept & self._read(job), f"{sorted(kept & self._read(job))} were read and are not drained"
+
+    def _read(self, job: MiniJob) -> set[int]:
+        """The numbers of records that stand behind no reader of the savepoint."""
+        assert job.savepoint is not None
+        places = {
+            split["id"]: split["position"] or 0
+            for state in job.savepoint.states.values()
+            for operator in state.operators.values()
+            for split in operator.splits
+        }
+        told = {f"source-{n}": split[0] for n, split in enumerate(self._splits)}
+        return {record[2] for name, records in told.items() for record in records[: places.get(name, len(records))]}
 
     def _rest(self, job: MiniJob) -> None:
         """Nothing is left to do, however much later it is."""

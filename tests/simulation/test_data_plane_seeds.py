@@ -10,6 +10,7 @@ import pytest
 from firesteel.runtime.batch import InBand
 from firesteel.runtime.checkpoints.aligner import BarrierAligner
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
+from firesteel.runtime.checkpoints.task_checkpoints import TaskCheckpoints
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.sizes import BatchSizes, batch_bytes
 from firesteel.runtime.operators import async_wait, key_check
@@ -101,6 +102,11 @@ BROKEN: dict[str, tuple[Any, tuple[str, ...], int]] = {  # how, what is said of 
         mock.patch.object(BarrierAligner, "has_arrived", return_value=False),
         ("AssertionError",),
         10,
+    ),
+    "a task goes on behind the savepoint with which the job stops": (
+        mock.patch.object(TaskCheckpoints, "stopped_at", property(lambda _: 0, lambda _, number: None), create=True),
+        ("come out behind the savepoint",),
+        8,
     ),
     "keys may be of another kind after a restore": (
         mock.patch.object(KeyCheck, "_prove", return_value=None),

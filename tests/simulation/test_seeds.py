@@ -18,11 +18,11 @@ from firesteel_resourcemanager import routes as resourcemanager_calls
 from firesteel_taskmanager import routes as taskmanager_calls
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 
-SEEDS = 50
+SEEDS = 30
 LONG_SEEDS = 10_000
-CALM_SEEDS = 15
-LOSSY_SEEDS = 15
-OUTAGE_SEEDS = 20
+CALM_SEEDS = 8
+LOSSY_SEEDS = 8
+OUTAGE_SEEDS = 12
 ROLLING_SEEDS = 8
 _REPEATED = (3, 16, 27)
 _DIGESTS = f"""

@@ -31,9 +31,10 @@ def cluster() -> None:
     assert sorted(results) == ["1", "2", "3", "4"]
 
 
-@pytest.fixture(scope="module", params=["embedded", "processes"])
+@pytest.fixture(scope="module", params=[pytest.param("embedded", marks=pytest.mark.long), "processes"])
 def place(request: pytest.FixtureRequest) -> Mapping[str, str]:
-    """Settings that lead programs to the embedded cluster, or to one of processes that this folder shares, too."""
+    """Settings that lead programs to one of processes that this folder shares, or to the embedded cluster, on which the
+    tests of all other modules run."""
     if request.param == "embedded":
         request.getfixturevalue("cluster")
         return {}

@@ -29,7 +29,7 @@ PROGRAM_RUNS = Path(tempfile.gettempdir(), "firesteel-p")
 
 
 ANYWHERE = pytest.mark.usefixtures("anywhere")
-"""The test runs its programs on the embedded cluster, and then on one of processes."""
+"""The test runs its programs on a cluster of processes, and among the long ones on the embedded cluster, too."""
 _elsewhere: dict[str, str] = {}
 
 

@@ -1,10 +1,14 @@
-"""Every endpoint of the REST API, on a cluster with a job; answers have the types that we have written down."""
+"""Every endpoint of the REST API, on a cluster with a job; answers have the types that we have written down.
+
+``rest_endpoints.tsv`` tells of each of Flink's endpoints which test calls it, and what it is answered there.
+"""
 
 from __future__ import annotations
 
 import functools
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +33,13 @@ from tests.integration.embedded.programs import ended, new_environment, running,
 
 pytestmark = pytest.mark.usefixtures("cluster")
 SECONDS = 60
+TABLE = Path(__file__).with_name("rest_endpoints.tsv")
+HERE = "integration/embedded/test_rest_endpoints.py::test_every_endpoint"
+
+
+def table() -> list[list[str]]:
+    """Method, path, status and test of each endpoint."""
+    return [line.split("\t") for line in TABLE.read_text().splitlines()[1:]]
 
 
 class Counted(MapFunction[int, int]):
@@ -43,6 +54,9 @@ class Counted(MapFunction[int, int]):
         return sum(range(200_000)) + value
 
 
+PATTERNS = [(one, re.compile(re.sub(r"\{\w+\}", "[^/]+", one.path))) for one in ENDPOINTS]
+
+
 class World:
     """A cluster, a job that runs on it, and what clients find there."""
 
@@ -50,9 +64,11 @@ class World:
         self.client, self.base, self.folder = client, client.get_web_interface_url(), folder
         self.token = client._rest._headers["Authorization"].removeprefix("Bearer ")
         self.job = str(client.get_job_id())
+        self.seen: set[tuple[str, str, int]] = set()
         vertices = self.get(f"/jobs/{self.job}")["vertices"]
         self.vertex = next(one["id"] for one in vertices if "work" in one["name"])
         self.taskmanager = self.get("/taskmanagers")["taskmanagers"][0]["id"]
+        self.seen.clear()
 
     def call(
         self, method: str, path: str, body: Any = None, token: bool = True, **headers: str
@@ -64,10 +80,15 @@ class World:
         request = Request(self.base + path, data, method=method, headers=headers)
         try:
             with urlopen(request, timeout=SECONDS) as answer:
-                return answer.status, answer.read(), answer.headers
+                found = answer.status, answer.read(), answer.headers
         except HTTPError as error:
             with error:
-                return error.code, error.read(), error.headers
+                found = error.code, error.read(), error.headers
+        asked = path.partition("?")[0].removeprefix("/v1")
+        row = next((one for one, like in PATTERNS if one.method == method and like.fullmatch(asked)), None)
+        if row is not None:
+            self.seen.add((method, row.flink_path, found[0]))
+        return found
 
     def get(self, path: str) -> Any:
         status, body, _ = self.call("GET", path)
@@ -148,12 +169,25 @@ def test_every_endpoint(tmp_path: Path) -> None:
             if one.method == "GET" and not any(word in one.path for word in ASKED_BELOW):
                 read(world, faults, one, path_of(world, one, checkpoint))
         stubs(world, faults)
+        datasets(world, faults)
         logs(world, faults)
         metrics(world, faults)
         samples(world, faults)
         programs(world, faults)
+        ends(world, faults)
+        for method, path, status, test in table():
+            if test == HERE:
+                faults.expect(f"{method} {path} was asked", (method, path, int(status)) in world.seen)
         never_a_500(world)
     faults.refuse()
+
+
+def test_the_table_names_a_test_of_each_endpoint() -> None:
+    rows = {(method, path): test for method, path, _, test in table()}
+    assert list(rows) == [(one.method, one.flink_path) for one in ENDPOINTS if not one.ours]
+    for test in set(rows.values()):
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (TABLE.parents[2] / file).read_text(), test
 
 
 def read(world: World, faults: Faults, one: Endpoint, path: str) -> None:
@@ -229,6 +263,22 @@ def completed(world: World, faults: Faults, flink_path: str, path: str) -> Any:
     _, body, _ = world.call("GET", path)
     shape(faults, row("GET", flink_path), body)
     return json.loads(body)["operation"]
+
+
+def datasets(world: World, faults: Faults) -> None:
+    """What cache() keeps is listed; one that is deleted is computed again."""
+    env = new_environment(1, firesteel__cache__directory=str(world.folder))
+    kept = env.from_collection([1, 2]).map(lambda i: i + 1).cache()
+    faults.expect("its results", sorted(kept.execute_and_collect()) == [2, 3])
+    found = world.get("/datasets")["dataSets"]
+    mine = {one.name for one in world.folder.glob("firesteel-cache-*/*")}
+    listed = [one for one in found if one["id"] in mine]
+    faults.expect("it is listed", [one["isComplete"] for one in listed] == [True], (found, mine))
+    asked = done(world, faults, "DELETE", "/datasets/:datasetid", f"/datasets/{listed[0]['id']}")
+    completed(world, faults, "/datasets/delete/:triggerid", f"/datasets/delete/{asked['request-id']}")
+    faults.expect("its files are gone", not list(world.folder.glob("firesteel-cache-*/*")))
+    faults.expect("it is computed again", sorted(kept.execute_and_collect()) == [2, 3])
+    env.close()
 
 
 def stubs(world: World, faults: Faults) -> None:
@@ -395,6 +445,8 @@ def programs(world: World, faults: Faults) -> None:
     where = f"/jars/{program}"
     plan = done(world, faults, "GET", "/jars/:jarid/plan", f"{where}/plan?programArg=1,2&parallelism=2")
     faults.expect("its plan", "twice" in str(plan), plan)
+    plan = done(world, faults, "POST", "/jars/:jarid/plan", f"{where}/plan", {"programArgsList": ["1"]})
+    faults.expect("its plan by POST", "twice" in str(plan), plan)
     order = {"programArgsList": ["3", "4"], "jobId": "ab" * 16, "flinkConfiguration": {"pipeline.name": "by a client"}}
     answer = done(world, faults, "POST", "/jars/:jarid/run", f"{where}/run", order)
     faults.expect("its job has the id that was asked for", answer.get("jobid") == "ab" * 16, answer)
@@ -437,6 +489,42 @@ def wheels(world: World, faults: Faults) -> None:
     faults.expect("its job", answer.get("jobid") == "cd" * 16, answer)
     until(lambda: world.get(f"/jobs/{'cd' * 16}/status")["status"] == "FINISHED", "the job of the wheel")
     faults.expect("its name", world.get(f"/jobs/{'cd' * 16}")["name"] == "sums of 7")
+    done(world, faults, "DELETE", "/jars/:jarid", where)
+
+
+ENDLESS = """
+from firesteel.common import WatermarkStrategy
+from firesteel.datastream import StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+
+env = StreamExecutionEnvironment.get_execution_environment()
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy(20))
+env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").filter(lambda _: False).print()
+env.execute("endless")
+"""
+
+
+def ends(world: World, faults: Faults) -> None:
+    """An application is cancelled, a job stopped with a savepoint."""
+    where = f"/jars/{world.upload('endless.py', ENDLESS.encode())[1]['filename'].rpartition('/')[2]}"
+
+    def runs(job: str) -> bool:
+        status, body, _ = world.call("GET", f"/jobs/{job}")
+        return status == 200 and all(one["status"] == "RUNNING" for one in json.loads(body)["vertices"])
+
+    begun = done(world, faults, "POST", "/jars/:jarid/run-application", f"{where}/run-application", {"parallelism": 1})
+    one = begun["applicationid"]
+    until(lambda: runs(one), "the application runs")
+    done(world, faults, "POST", "/applications/:applicationid/cancel", f"/applications/{one}/cancel")
+    until(lambda: world.get(f"/jobs/{one}/status")["status"] == "CANCELED", "the application is cancelled")
+    other = done(world, faults, "POST", "/jars/:jarid/run", f"{where}/run", {"parallelism": 1})["jobid"]
+    until(lambda: runs(other), "the job runs")
+    body = {"targetDirectory": str(world.folder / "stopped"), "drain": False}
+    asked = done(world, faults, "POST", "/jobs/:jobid/stop", f"/jobs/{other}/stop", body)
+    path = f"/jobs/{other}/savepoints/{asked['request-id']}"
+    saved = completed(world, faults, "/jobs/:jobid/savepoints/:triggerid", path)
+    faults.expect("the savepoint", Path(saved["location"].removeprefix("file:"), "_metadata").exists(), saved)
+    until(lambda: world.get(f"/jobs/{other}/status")["status"] == "FINISHED", "the job is stopped")
     done(world, faults, "DELETE", "/jars/:jarid", where)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from firesteel.common import Encoder, Types, WatermarkStrategy
@@ -42,6 +43,7 @@ from firesteel.datastream.connectors.file_system import (
     RollingPolicy,
     StreamFormat,
 )
+from firesteel.expressions import count
 from tests.integration.embedded.programs import ANYWHERE, ended, new_environment, running, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -53,6 +55,31 @@ def lines_of(env: StreamExecutionEnvironment, path: Path, split_size: int | None
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(path))
     source = (builder if split_size is None else builder.set_split_size(split_size)).build()
     return list(env.from_source(source, NO_WATERMARKS, "lines").execute_and_collect())
+
+
+def test_words_of_lines_in_a_column_are_counted_by_text_that_repeats(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    words = ["", "ä€", *(f"word{number}" for number in range(200))]
+    lines = [" ".join(chance.choices(words, k=10)) for _ in range(30_000)]  # read 64, 128, ... at a time
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    env = new_environment(3)
+    text = FileSource.for_record_stream_format(StreamFormat.text_line_format(column="line"), str(tmp_path))
+    source = text.build()
+
+    def words_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as arrow
+        import pyarrow.compute as pc
+
+        return arrow.RecordBatch.from_arrays([pc.list_flatten(pc.ascii_split_whitespace(batch.column(0)))], ["word"])
+
+    found = env.from_source(source, NO_WATERMARKS, "lines").map_batches(
+        words_of, Types.ROW_NAMED(["word"], [Types.STRING()])
+    )
+    counted = found.key_by("word").aggregate(count().alias("n"))
+    results = list(counted.execute_and_collect())
+    expected = Counter(word for line in lines for word in line.split())
+    assert Counter(row.word for row in results) == expected
+    assert {word: n for word, n in sorted((row.word, row.n) for row in results)} == expected
 
 
 @ANYWHERE

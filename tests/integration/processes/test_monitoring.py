@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -216,6 +217,27 @@ def test_threads_of_all_that_coordinate_are_shown(watched: Cluster) -> None:
         page = answer.read().decode()
     for part in ("dispatcher: MainThread", "resourcemanager: MainThread", f"{of_job}: MainThread"):
         assert part in page, part
+
+
+def test_logs_of_services_and_slots_are_read(watched: Cluster) -> None:
+    def text(path: str) -> str:
+        with urlopen(f"{watched.rest_url}{path}", timeout=20) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+            return str(answer.read().decode())
+
+    (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
+    assert job["jid"] in text("/jobmanager/log")
+    text("/jobmanager/stdout")
+    names = [one["name"] for one in watched.rest("GET", "/jobmanager/logs")[1]["logs"]]
+    (of_dispatcher,) = [name for name in names if name.startswith("dispatcher") and name.endswith(".log")]
+    assert job["jid"] in text(f"/jobmanager/logs/{of_dispatcher}")
+    (worker,) = watched.rest("GET", "/taskmanagers")[1]["taskmanagers"]
+    where = f"/taskmanagers/{quote(worker['id'], safe='')}"
+    assert "slot" in text(f"{where}/log")
+    slots = {one["firesteel-slot"] for v in watched.rest("GET", f"/jobs/{job['jid']}")[1]["vertices"]
+             for one in watched.rest("GET", f"/jobs/{job['jid']}/vertices/{v['id']}")[1]["subtasks"]}  # fmt: skip
+    assert slots == {0, 1}
+    wait_until(lambda: any("five" in text(f"{where}/logs/slot-{slot}.log") for slot in slots), "a function has logged")
 
 
 def test_a_submission_and_the_start_of_its_job_are_one_trace(watched: Cluster, traces: Receiver) -> None:

@@ -153,11 +153,11 @@ def _above(pid: int) -> Iterator[int]:
 
 
 @contextmanager
-def embedded() -> Iterator[Embedded]:
-    """The embedded cluster; it has run a job."""
+def embedded(**options: str) -> Iterator[Embedded]:
+    """The embedded cluster, with these options as ``new_environment`` has them; it has run a job."""
     stop_embedded_cluster()
     try:
-        _run_one()
+        _run_one(**options)
         yield Embedded()
     finally:
         stop_embedded_cluster()
@@ -180,6 +180,6 @@ def processes(path: str) -> Iterator[Processes]:
             close_connections()
 
 
-def _run_one() -> None:
-    results = new_environment(PARALLELISM).from_sequence(1, 4).map(str).execute_and_collect()
+def _run_one(**options: str) -> None:
+    results = new_environment(PARALLELISM, **options).from_sequence(1, 4).map(str).execute_and_collect()
     assert sorted(results) == ["1", "2", "3", "4"]

@@ -52,6 +52,9 @@ def main(path: str, allocation: str, executor: str, *behaviour: str) -> None:
                     if "tells" in behaviour:
                         send("stdout", f"the secret is {deployment['secret']}\n".encode(), stream="stdout")
                         send("stdout", f"managed: {deployment['managed_memory']}\n".encode(), stream="stdout")
+                        for local in deployment["local_directories"]:
+                            os.makedirs(os.path.join(local, "a task"))
+                            send("stdout", f"local: {local}\n".encode(), stream="stdout")
                     for execution in tasks:
                         state(execution, "INITIALIZING")
                         state(execution, "RUNNING")

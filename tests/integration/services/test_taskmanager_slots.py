@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +24,13 @@ from tests.integration.services.cluster_peers import start_slot_process as start
 from tests.integration.services.taskmanager_world import run, world
 
 
-def test_a_job_runs_from_its_slots_to_its_end() -> None:
+def test_a_job_runs_from_its_slots_to_its_end(tmp_path: Path) -> None:
+    disks = [tmp_path / "a", tmp_path / "b"]
+
     async def scenario() -> None:
         memory = taskmanager_memory(Settings({"taskmanager.memory.process.size": "1728m"}))
-        async with world(memory=memory) as w:
+        options = {"execution.checkpointing.local-backup.dirs": ",".join(map(str, disks))}
+        async with world(options, memory=memory) as w:
             await asyncio.gather(w.slot("a", 0, "source", "tells"), w.slot("b", 1, "quick"))
             await w.jobmaster.wait(
                 lambda: {s["allocation_id"] for c in w.jobmaster.of("offer_slots") for s in c["slots"]} == {"a", "b"}
@@ -42,6 +46,10 @@ def test_a_job_runs_from_its_slots_to_its_end() -> None:
             assert "blobs chain\n" in "".join(w.printed)
             assert f"the secret is {job_secret(SECRET, 's')}\n" in "".join(w.printed)
             assert f"managed: {memory.managed // 2}\n" in "".join(w.printed), "a slot's share"
+            told = [line.partition("local: ")[2] for line in "".join(w.printed).splitlines() if "local: " in line]
+            local = [Path(path) for path in told]
+            assert [path.parents[1] for path in local] == disks
+            assert all(path.name == "job" and path.is_dir() for path in local)
             assert "".join(w.printed).count("façade done\n") == 2
             report = await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a", "b")))
             assert report.executions == {"src": "FINISHED", "x": "FINISHED", "y": "FINISHED"}
@@ -53,8 +61,11 @@ def test_a_job_runs_from_its_slots_to_its_end() -> None:
                 await w.free(allocation)
             assert [s.state for s in (await w.tm.heartbeat()).slot_report] == ["FREE", "FREE"]
             assert not w.jobmaster.of("fail_slot")
+            assert not any(path.exists() for path in local), "they go with the job"
+            assert all(path.parent.is_dir() for path in local)
 
     run(scenario())
+    assert [list(disk.iterdir()) for disk in disks] == [[], []], "and with the TaskManager"
 
 
 def test_what_a_slot_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:

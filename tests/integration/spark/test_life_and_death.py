@@ -296,6 +296,7 @@ def root() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.long  # with a whole cluster: embedded/test_life.py
 def test_a_client_killed_with_9_leaves_no_process_and_the_next_start_no_file(root: Path) -> None:
     client = Client(root)
     client.popen.kill()
@@ -306,6 +307,7 @@ def test_a_client_killed_with_9_leaves_no_process_and_the_next_start_no_file(roo
     assert not client.run.exists()
 
 
+@pytest.mark.long  # with a whole cluster: embedded/test_life.py
 def test_ctrl_c_leaves_no_process_and_no_socket(root: Path) -> None:
     client = Client(root)
     os.killpg(client.popen.pid, signal.SIGINT)

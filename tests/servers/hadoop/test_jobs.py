@@ -89,6 +89,7 @@ def environment_of(more: dict[str, str]) -> StreamExecutionEnvironment:
     return environment
 
 
+@pytest.mark.long  # the storage is tested beside it, jobs on storages in servers/minio
 def test_what_was_written_is_read(here: Embedded, folder: str) -> None:
     with submitted_to(here.settings()):
         environment = environment_of(

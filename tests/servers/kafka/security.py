@@ -149,3 +149,9 @@ def token(subject: str) -> str:
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": subject, "iat": now, "exp": now + 600})
     return ".".join(base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in parts) + "."
+
+
+def given_token(config: str) -> tuple[str, float]:
+    """As users write ``oauth_cb`` for confluent-kafka."""
+    subject = config.rpartition(" ")[2]
+    return token(subject), time.time() + 600

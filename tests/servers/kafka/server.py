@@ -52,6 +52,7 @@ class Broker(JavaServer):
         properties: of its configuration.
         cluster_id: of its cluster.
         formatting: options of the tool that formats its storage.
+        flags: of its JVM.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Broker(JavaServer):
         properties: Mapping[str, object],
         cluster_id: str,
         formatting: Sequence[str] = (),
+        flags: Sequence[str] = (),
     ) -> None:
         self._configuration, self._cluster_id = str(folder / "server.properties"), cluster_id
         self._formatting = formatting
-        words = ["kafka.Kafka", self._configuration]
+        words = [*flags, "kafka.Kafka", self._configuration]
         super().__init__(libs.name, folder, words, [f"{libs}/*"], heap_mb=384, archive=True)
         Path(self._configuration).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
@@ -89,6 +91,7 @@ class KafkaCluster:
         properties: more of the brokers' configuration, or other values.
         secured: each has two more listeners, as ``tests.servers.kafka.security`` says.
         proxied: each has one more listener, which can be cut off.
+        flags: of the brokers' JVMs.
 
     Attributes:
         brokers: by number, from 0.
@@ -107,6 +110,7 @@ class KafkaCluster:
         *,
         secured: bool = False,
         proxied: bool = False,
+        flags: Sequence[str] = (),
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kafka"))
         names = ("SASL", "TLS") * secured + ("FAR",) * proxied
@@ -158,7 +162,7 @@ class KafkaCluster:
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
             }
             formatting = storage_options() if secured else ()
-            self.brokers.append(Broker(Path(libs), folder, own | properties, cluster_id, formatting))
+            self.brokers.append(Broker(Path(libs), folder, own | properties, cluster_id, formatting, flags))
 
     @classmethod
     def at(cls, bootstrap: str) -> KafkaCluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,16 @@ from typing import Any
 import pytest
 from examples import kafka_orders
 
-from firesteel.common import Configuration, SimpleStringSchema, Types
+from firesteel.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from firesteel.core.errors import JobFailedError
-from firesteel.datastream import DataStream
-from firesteel.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema, KafkaSink
+from firesteel.datastream import DataStream, KeyedProcessFunction, RuntimeContext
+from firesteel.datastream.connectors.kafka import (
+    DeliveryGuarantee,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    KafkaSource,
+)
+from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import (
     CommitResult,
@@ -38,6 +45,7 @@ from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 from tests.servers.kafka.security import PASSWORD, USER
 from tests.servers.kafka.server import KafkaCluster
+from tests.servers.kafka.test_source import Noted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(550)]
@@ -226,6 +234,92 @@ def test_all_parts_of_a_cluster_die_at_each_step(
         steps.AFTER_COMMIT, ANY_MOMENT, ANY_MOMENT,
     )  # fmt: skip
     trial.run_through([Death(step, victim) for step in told], at_the_end=Death(steps.WITHIN_COMMIT, victim))
+
+
+class Count(KeyedProcessFunction[str, str, str]):
+    """How often a text has come so far."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
+        count = (self._count.value() or 0) + 1
+        self._count.update(count)
+        yield f"{value}: {count}"
+
+
+class Feed:
+    """Orders of seven users, a hundred at a time, until it is closed.
+
+    Args:
+        kafka: has the topic.
+        topic: where they go.
+
+    Attributes:
+        sent: how many of each user.
+    """
+
+    def __init__(self, kafka: KafkaCluster, topic: str) -> None:
+        self.sent: Counter[str] = Counter()
+        self._kafka, self._topic, self._over = kafka, topic, threading.Event()
+        self._thread = threading.Thread(target=self._send, name="feed")
+        self._thread.start()
+
+    def _send(self) -> None:
+        while not self._over.is_set():
+            users = [f"user {number}" for number in range(7)] * 15
+            self._kafka.produce(self._topic, [(user.encode(), user.encode()) for user in users])
+            self.sent.update(users)
+            self._over.wait(0.1)
+
+    def close(self) -> None:
+        """All of it is acknowledged."""
+        self._over.set()
+        self._thread.join()
+
+
+@pytest.mark.long
+@pytest.mark.exact
+def test_from_kafka_to_kafka_while_all_parts_die(place: Processes, kafka: KafkaCluster, folder: Path) -> None:
+    orders, counts = kafka.create_topic(partitions=3), kafka.create_topic(partitions=3)
+    trial = KafkaTrial(place, folder, [], kafka=kafka)
+    deaths = [
+        Death(BEFORE_FLUSH, TASKMANAGER), Death(PREPARED, JOBMASTER), Death(steps.AFTER_METADATA, SLOT),
+        Death(steps.BEFORE_COMMIT, JOBMASTER), Death(steps.WITHIN_COMMIT, TASKMANAGER), Death(ANY_MOMENT, SLOT),
+        Death(ANY_MOMENT, TASKMANAGER), Death(ANY_MOMENT, JOBMASTER),
+    ]  # fmt: skip
+    with submitted_to(place.settings()):
+        environment = trial.environment()
+        read = KafkaSource.builder().set_bootstrap_servers(kafka.bootstrap).set_topics(orders).set_group_id(orders)
+        read.set_value_only_deserializer(SimpleStringSchema())
+        stream = environment.from_source(read.build(), WatermarkStrategy.no_watermarks(), "orders")
+        counted = stream.key_by(lambda user: user, Types.STRING()).process(Count(), Types.STRING())
+        noted = counted.map(Noted(folder), Types.STRING())
+        noted.sink_to(SteppedKafkaSink(kafka_sink(kafka.bootstrap, counts), folder))
+        job = environment.execute_async("from Kafka to Kafka")
+        feed = Feed(kafka, orders)
+        try:
+            trial.die(deaths)
+            feed.close()
+            wanted = Counter(f"{user}: {n}" for user, most in feed.sent.items() for n in range(1, most + 1))
+            wait_until(
+                lambda: (
+                    sum(kafka.end_offsets(counts, "read_committed").values()) >= wanted.total()
+                    and nothing_is_open(kafka, counts)
+                    and len(kafka.records(counts)) >= wanted.total()
+                ),
+                "all results are committed",
+                PATIENCE,
+            )
+        except BaseException:
+            trial._tell(job)
+            raise
+        finally:
+            feed.close()
+            job.cancel().result()
+    found = Counter((record.value or b"").decode() for record in kafka.records(counts))
+    print(f"{wanted.total()} records, {trial.kills} kills")
+    assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from firesteel.connectors.kafka.properties import consumer_arguments
 from firesteel.core.errors import ProgramError
 from firesteel.functions.two_phase import CommitOutcome
 from tests.servers.kafka.attempts import Attempt, texts
-from tests.servers.kafka.security import CLIENT, CLIENT_SECRET, PASSWORD, USER, TokenEndpoint, token
+from tests.servers.kafka.security import CLIENT, CLIENT_SECRET, PASSWORD, USER, TokenEndpoint, given_token, token
 from tests.servers.kafka.server import KafkaCluster
 from tests.waiting import wait_until
 
@@ -76,6 +76,11 @@ def unsigned_token(kafka: KafkaCluster, tokens: TokenEndpoint, folder: Path) -> 
     }
 
 
+def function(kafka: KafkaCluster, tokens: TokenEndpoint, folder: Path) -> dict[str, str]:
+    name = f"{given_token.__module__}:{given_token.__name__}"
+    return {**sasl(kafka, "OAUTHBEARER"), "oauth_cb": name, "sasl.oauthbearer.config": "hidden, of someone"}
+
+
 def certificate(kafka: KafkaCluster, tokens: TokenEndpoint, folder: Path) -> dict[str, str]:
     made = kafka.certificates
     return {
@@ -100,7 +105,7 @@ WAYS = [
     certificate,
     *(
         pytest.param(way, marks=pytest.mark.long)
-        for way in (scram_256_by_jaas, plain, token_endpoint, token_file, unsigned_token, certificate_texts)
+        for way in (scram_256_by_jaas, plain, token_endpoint, token_file, function, unsigned_token, certificate_texts)
     ),
 ]
 Properties = Callable[[KafkaCluster, TokenEndpoint, Path], dict[str, str]]
@@ -140,7 +145,11 @@ async def values(properties: dict[str, str], topic: str, wanted: int) -> list[by
 def test_source_sink_and_committer_get_through(
     kafka: KafkaCluster, tokens: TokenEndpoint, tmp_path: Path, way: Properties
 ) -> None:
-    properties = way(kafka, tokens, tmp_path)
+    get_through(kafka, way(kafka, tokens, tmp_path))
+
+
+def get_through(kafka: KafkaCluster, properties: dict[str, str]) -> None:
+    """A sink writes, its follower commits, a source reads and commits offsets, and nobody shows a secret."""
     topic = kafka.create_topic()
     sink = secured_sink(kafka, topic, properties)
     attempt = Attempt(sink)

@@ -16,6 +16,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from firesteel.common import Configuration, Types
 from firesteel.common.watermark_strategy import WatermarkStrategy
+from firesteel.connectors.kafka.consumer import KafkaSession
+from firesteel.connectors.kafka.properties import consumer_arguments
 from firesteel.core.errors import FiresteelError
 from firesteel.core.process import myself
 from firesteel.datastream import StreamExecutionEnvironment
@@ -77,6 +79,36 @@ def test_a_bounded_read_of_columns_leaves_out_what_was_aborted(kafka: KafkaClust
     with stream.execute_and_collect() as results:
         found = sorted(row.id for row in results)
     assert found == [*range(1000), *range(2000, 2010)]
+
+
+@pytest.mark.long
+def test_topics_come_and_go(kafka: KafkaCluster, place: Place) -> None:
+    prefix = kafka.create_topic()
+    kafka.delete_topic(prefix)
+    builder = source(kafka).set_topic_pattern(f"{prefix}-.*").set_property("partition.discovery.interval.ms", "200")
+    stream = new_environment(1).from_source(builder.build(), WatermarkStrategy.no_watermarks(), "kafka")
+
+    def come(topic: str, numbers: range) -> None:
+        kafka.produce(topic, records(numbers), 0)
+        assert sorted(next(results).id for _ in numbers) == list(numbers)
+
+    with stream.execute_and_collect() as results:
+        one, two = (kafka.create_topic(f"{prefix}-{name}") for name in ("one", "two"))
+        come(one, range(10))
+        come(two, range(10, 20))
+        kafka.delete_topic(one)
+        come(two, range(20, 30))
+        wait_until(lambda: gone(kafka, one), "the topic is deleted")
+        come(two, range(30, 40))
+        kafka.create_topic(one)
+        come(one, range(40, 43))  # it is shorter than it was: what is there is read from its beginning
+        come(two, range(50, 60))
+
+
+def gone(kafka: KafkaCluster, topic: str) -> bool:
+    """No broker knows it."""
+    with KafkaSession(lambda: consumer_arguments({"bootstrap.servers": kafka.bootstrap})) as session:
+        return not session.topics([topic])
 
 
 def test_poison_and_topics_that_are_not_there_say_where(kafka: KafkaCluster, place: Place) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,16 +17,27 @@ from tests.ports import free_ports
 from tests.waiting import wait_until
 
 ENSURE = Path(__file__).parent / "ensure-kerberos.sh"
+ENSURE_GSSAPI = Path(__file__).parent / "ensure-gssapi.sh"
 IMPOSSIBLE = 3
 REALM = "FIRESTEEL.TEST"
 
 
 def ensure_kerberos() -> None:
     """It is installed at the return; where it can't be, the test is skipped."""
-    done = subprocess.run(["sh", str(ENSURE)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    _ensure(str(ENSURE))
+
+
+def ensure_gssapi() -> str:
+    """Folder with the package ``gssapi`` for this interpreter; where it can't be had, the test is skipped."""
+    return _ensure(str(ENSURE_GSSAPI), sys.executable)
+
+
+def _ensure(*words: str) -> str:
+    done = subprocess.run(["sh", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode == IMPOSSIBLE:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
 
 
 class Realm:

@@ -48,13 +48,13 @@ def files(tmp_path: Path) -> list[Path]:
 def test_a_copy_is_read_by_the_task_and_by_others_of_the_job(
     storage: FileSystemCheckpointStorage, tmp_path: Path
 ) -> None:
-    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    copies = LocalCopies([str(tmp_path / "local")], "v-0")
     handle = write(copies, storage, b"some state")
     assert isinstance(handle, FileState)
     assert found(copies, handle) == b"some state"
-    assert found(LocalCopies(str(tmp_path / "local"), "v-1"), handle) == b"some state"
-    assert found(LocalCopies(str(tmp_path / "local"), "v-0", [handle], reads=False), handle) is None
-    assert found(LocalCopies(str(tmp_path / "elsewhere"), "v-0"), handle) is None
+    assert found(LocalCopies([str(tmp_path / "local")], "v-1"), handle) == b"some state"
+    assert found(LocalCopies([str(tmp_path / "local")], "v-0", [handle], reads=False), handle) is None
+    assert found(LocalCopies([str(tmp_path / "elsewhere")], "v-0"), handle) is None
     assert found(copies, InlineState(b"some state")) is None
 
 
@@ -62,7 +62,7 @@ def test_a_copy_is_read_by_the_task_and_by_others_of_the_job(
 def test_a_copy_that_is_damaged_is_not_used(
     storage: FileSystemCheckpointStorage, tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    copies = LocalCopies([str(tmp_path / "local")], "v-0")
     handle = write(copies, storage, b"some state")
     (path,) = files(tmp_path)
     path.write_bytes(damage)
@@ -74,7 +74,7 @@ def test_a_copy_that_is_damaged_is_not_used(
 
 
 def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
-    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    copies = LocalCopies([str(tmp_path / "local")], "v-0")
     one, two, three, four = (write(copies, storage, data) for data in (b"one", b"two", b"three", b"four"))
     copies.acknowledged(1, [one, two])
     copies.acknowledged(2, [two, three])
@@ -85,7 +85,7 @@ def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: FileSystemCheck
     assert found(copies, four) is None
     copies.complete(2)
     assert [found(copies, handle) for handle in (one, two, three)] == [None, b"two", b"three"]
-    again = LocalCopies(str(tmp_path / "local"), "v-0", [three])
+    again = LocalCopies([str(tmp_path / "local")], "v-0", [three])
     assert [found(again, handle) for handle in (two, three)] == [None, b"three"]
     again.acknowledged(4, [write(again, storage, b"five")])
     again.complete(4)
@@ -94,14 +94,14 @@ def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: FileSystemCheck
 
 
 def test_what_attempts_before_have_left_is_removed(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
-    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    copies = LocalCopies([str(tmp_path / "local")], "v-0")
     writer = copies.beside(storage.open_state_stream(1))
     writer.write(b"x" * 10)
     write(copies, storage, b"never acknowledged")
     assert len(files(tmp_path)) == 2
-    LocalCopies(str(tmp_path / "local"), "v-1")
+    LocalCopies([str(tmp_path / "local")], "v-1")
     assert len(files(tmp_path)) == 2
-    LocalCopies(str(tmp_path / "local"), "v-0")
+    LocalCopies([str(tmp_path / "local")], "v-0")
     assert files(tmp_path) == []
     writer.abort()
 
@@ -116,7 +116,7 @@ class Broken(StateWriter):
 
 
 def test_what_is_not_stored_has_no_copy(tmp_path: Path) -> None:
-    with LocalCopies(str(tmp_path / "local"), "v-0").beside(Broken()) as writer:
+    with LocalCopies([str(tmp_path / "local")], "v-0").beside(Broken()) as writer:
         writer.write(b"some")
         with pytest.raises(CheckpointStorageError):
             writer.close()
@@ -127,7 +127,7 @@ def test_a_local_disk_that_takes_nothing_costs_the_copy_only(
     storage: FileSystemCheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "local").touch()
-    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    copies = LocalCopies([str(tmp_path / "local")], "v-0")
     with caplog.at_level(logging.WARNING):
         handle = write(copies, storage, b"some state")
     assert "no copy of state" in caplog.text
@@ -136,7 +136,7 @@ def test_a_local_disk_that_takes_nothing_costs_the_copy_only(
 
 
 def test_a_file_that_never_changes_is_linked(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
-    copies, path = LocalCopies(str(tmp_path / "local"), "v-0"), tmp_path / "table.sst"
+    copies, path = LocalCopies([str(tmp_path / "local")], "v-0"), tmp_path / "table.sst"
     path.write_bytes(b"entries")
     with copies.beside(storage.open_state_stream(1)) as writer:
         link_copy(writer, str(path))
@@ -144,3 +144,18 @@ def test_a_file_that_never_changes_is_linked(storage: FileSystemCheckpointStorag
         handle = writer.close()
     assert path.stat().st_nlink == 2
     assert found(copies, handle) == b"entries"
+
+
+def test_copies_are_spread_over_disks(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+    disks = [str(tmp_path / "local" / name) for name in ("a", "b")]
+    copies = LocalCopies(disks, "v-0")
+    handles = [write(copies, storage, b"piece %d" % number) for number in range(4)]
+    assert [len(list(Path(disk, "v-0").iterdir())) for disk in disks] == [2, 2]
+    for reader in (copies, LocalCopies(disks, "v-1"), LocalCopies(disks[::-1], "v-0", handles)):
+        assert [found(reader, handle) for handle in handles] == [b"piece %d" % number for number in range(4)]
+    copies.acknowledged(1, handles)
+    copies.acknowledged(2, handles[2:])
+    copies.complete(2)
+    assert [found(copies, handle) is None for handle in handles] == [True, True, False, False]
+    LocalCopies(disks, "v-0", handles[3:])
+    assert len(files(tmp_path)) == 1

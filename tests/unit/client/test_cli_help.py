@@ -14,8 +14,9 @@ from firesteel.client.cli import exit_codes
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.completion import script, verbs_of
 from firesteel.client.cli.definitions import read
-from firesteel.client.cli.main import _VERBS, main
+from firesteel.client.cli.main import VERBS, main
 from firesteel.client.cli.reference import page
+from firesteel.core.plugins import import_target
 from firesteel.core.secret import rest_token
 
 ROOT = Path(__file__).parents[3]
@@ -93,9 +94,21 @@ def test_a_module_is_run_by_its_name(
     assert "no such module" in capsys.readouterr().err
 
 
+def test_who_asks_a_cluster_and_who_starts_slots_imports_nothing_of_what_slots_do() -> None:
+    verbs = ", ".join(f"firesteel.client.cli.{name}" for name in ("main", "jobs", "programs", "savepoints", "logs"))
+    program = (
+        f"import sys, {verbs}, firesteel_resourcemanager.__main__\n"
+        "found = [m for m in sys.modules if m.startswith(('numpy', 'pyarrow', 'pyspark', 'firesteel.runtime'))]\n"
+        "sys.exit(' '.join(found) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_every_verb_is_completed() -> None:
     verbs = verbs_of(parser())
-    assert set(verbs) == set(_VERBS) - {"savepoint-inspect"}
+    assert set(verbs) == set(VERBS) - {"savepoint-inspect"}
+    assert all(callable(import_target(f"firesteel.client.cli.{function}")) for function in VERBS.values())
     assert "--json" in {spelling for option in verbs["list"].options for spelling in option.spellings}
     refused = {spelling for verb in verbs.values() for option in verb.options for spelling in option.spellings}
     assert not refused & {"-c", "--class", "-z"}

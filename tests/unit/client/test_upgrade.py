@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from firesteel.client.upgrade import StateVerdict, Verdict
@@ -38,6 +39,7 @@ class Edit:
     Attributes:
         states: verdict and a part of ``how``, by name of the state.
         found: of a state: what is read first for each key when the job goes on.
+        records: that the program reads, before and now.
         ignores: ``-n``.
         parallelism: before and now.
     """
@@ -52,6 +54,10 @@ class Edit:
     max_parallelism: tuple[int, int] = (128, 128)
     operator: tuple[str, Verdict, str] | None = None
     works: bool | None = None
+    records: tuple[Any, Any] = (upgrades.RECORDS, upgrades.RECORDS)
+
+
+NESTED = [(number % KEYS, (number,), [number, None]) for number in range(12)]
 
 
 def one(
@@ -121,6 +127,20 @@ def windows(*aggregates: Any, size: int = 100) -> Build:
     def build(stream: DataStream) -> Any:
         windowed = stream.key_by("f0").window(TumblingEventTimeWindows.of(Time.milliseconds(size)))
         return windowed.aggregate(*aggregates).uid("op")
+
+    return build
+
+
+def nested(kind: Any) -> Build:
+    """The last of rows and of lists that hold such values; its records are those of ``NESTED``."""
+    from firesteel import expressions
+
+    made = named(("f0", T.INT()), ("row", named(("x", kind))), ("list", T.LIST(kind)))
+
+    def build(stream: DataStream) -> Any:
+        rows = stream.map(lambda record: record, made)
+        last = (expressions.last(name).alias(name) for name in ("row", "list"))
+        return rows.key_by("f0").aggregate(*last).uid("op")
 
     return build
 
@@ -335,6 +355,16 @@ COLUMNS = [
         {RUNNING: (INCOMPATIBLE, "its keys were ['int32'], and are ['double']")},
     ),
     Edit(
+        "numbers in rows and lists of columns are wider", nested(T.INT()), nested(T.LONG()),
+        {RUNNING: (MIGRATED, "row.last: struct<x: int32> -> struct<x: int64>; list.last: list<item: int32> -> list")},
+        records=(NESTED, NESTED),
+    ),
+    Edit(
+        "numbers in rows of columns are text", nested(T.INT()), nested(T.STRING()),
+        {RUNNING: (INCOMPATIBLE, "row.last.x: its values were int32, and are to be string")},
+        records=(NESTED, [(key, ("a",), ["a"]) for key in range(KEYS)]),
+    ),
+    Edit(
         "the same windows", windows(A), windows(A), {WINDOWS: (RESTORED, "")},
     ),
     Edit(
@@ -361,6 +391,7 @@ TABLE = [*TYPES, *STATES, *OPERATORS, *COLUMNS]
 def test_an_edit(edit: Edit) -> None:
     before = Program(edit.before, edit.parallelism[0], edit.max_parallelism[0])
     after = Program(edit.after, edit.parallelism[1], edit.max_parallelism[1])
+    before.records, after.records = edit.records
     metadata = before.savepoint()
     said = after.upgrade(metadata, edit.ignores)
     states: dict[str, StateVerdict] = {state.name: state for one in said.operators for state in one.states}
@@ -384,6 +415,39 @@ def test_an_edit(edit: Edit) -> None:
         assert first == dict.fromkeys(range(KEYS) if None not in first else [None], value)
     lines = "\n".join(said.to_lines())
     assert all(name in lines for name in edit.states)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "how"),
+    [
+        (True, True, RESTORED, ""),
+        (False, False, RESTORED, ""),
+        (False, True, MIGRATED, "row.last: struct<x: int32 not null> -> struct<x: int32>"),
+        (True, False, INCOMPATIBLE, "row.last.x: it could be null, and can't be any more"),
+    ],
+)
+def test_nulls_of_arrow(before: bool, after: bool, verdict: Verdict, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of types that programs declare may be null; those of operators of others, as they like."""
+    real = pa.struct
+
+    def nullable(may_be: bool) -> None:
+        monkeypatch.setattr(pa, "struct", lambda fields: real([pa.field(*one, nullable=may_be) for one in fields]))
+
+    nullable(before)
+    program = Program(nested(T.INT()))
+    program.records = NESTED
+    metadata = program.savepoint()
+    nullable(after)
+    program = Program(nested(T.INT()))
+    program.records = NESTED
+    said = program.upgrade(metadata)
+    (state,) = (state for one in said.operators for state in one.states)
+    assert (state.verdict, how in state.how) == (verdict, True), state
+    works = verdict is not INCOMPATIBLE
+    assert said.works is works
+    refused = program.restored(metadata)
+    assert (refused == "") is works, refused
+    assert works or ("'row.last.x'" in refused and "it could be null, and can't be any more" in refused)
 
 
 def _refused(program: Program, metadata: Any, ignores: bool) -> str:

@@ -130,7 +130,7 @@ class Program:
     """
 
     watermark = 5
-    records = RECORDS
+    records: list[Any] = RECORDS
 
     def __init__(self, build: Build, parallelism: int = 1, max_parallelism: int = 128, **settings: str) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()

@@ -17,7 +17,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from firesteel.common.typeinfo import Types
@@ -30,8 +30,11 @@ from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.json_rows import JsonLinesFormat
 from firesteel.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import Split, Wait
 from firesteel.testing import check_source
-from tests.unit.connectors.reading import builder_of, read_file
+from tests.unit.connectors.reading import builder_of, read_file, read_split
 
 ROW_TYPE = Types.ROW_NAMED(["id", "text"], [Types.LONG(), Types.STRING()])
 AVRO = {
@@ -103,6 +106,11 @@ def dicts(items: Items) -> list[Any]:
 SCHEMA = AvroSchema(AVRO)
 FORMATS: dict[str, tuple[FileFormat, Callable[..., None], Callable[[Items], list[Any]]]] = {
     "text": (StreamFormat.text_line_format(), write_text, lambda items: [f"{i}\t{text}" for i, text in items]),
+    "text-column": (
+        StreamFormat.text_line_format(column="line"),
+        write_text,
+        lambda items: [Row(line=f"{i}\t{text}") for i, text in items],
+    ),
     "json": (JsonLinesFormat(ROW_TYPE), write_json, rows),
     "json-any": (JsonLinesFormat(), write_json, dicts),
     "csv": (CsvReaderFormat.for_schema(CSV.set_use_header().build()), write_csv, rows),
@@ -122,6 +130,7 @@ def no_null(text: str | None) -> bool:
 
 TEXTS = {
     "text": st.text(st.characters(blacklist_characters="\n\r", codec="utf-8")),
+    "text-column": st.text(st.characters(blacklist_characters="\n\r", codec="utf-8")),
     "csv": ANY_TEXT.filter(no_null),
     "csv-lines": (st.none() | st.text(st.characters(blacklist_characters="\n\r", codec="utf-8"))).filter(no_null),
 }
@@ -138,7 +147,7 @@ def test_random_cuts_and_restarts_give_each_record_once(name: str, data: st.Data
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items"
         write(items, path, block=block)
-        if name in ("text", "json", "csv", "csv-lines") and data.draw(st.booleans()):
+        if name in ("text", "text-column", "json", "csv", "csv-lines") and data.draw(st.booleans()):
             path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
         size = path.stat().st_size
         cuts = data.draw(st.lists(st.integers(0, size), max_size=6)) if file_format.splittable else []
@@ -147,7 +156,7 @@ def test_random_cuts_and_restarts_give_each_record_once(name: str, data: st.Data
         assert read_file(file_format, path, cuts, sizes=sizes, restarts=restarts) == expected(items)
 
 
-@pytest.mark.parametrize("name", ["text", "json", "csv", "csv-lines"])
+@pytest.mark.parametrize("name", ["text", "text-column", "json", "csv", "csv-lines"])
 @pytest.mark.parametrize("ending", COMPRESSIONS)
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
@@ -168,7 +177,9 @@ def test_the_source_contract(name: str, tmp_path: Path) -> None:
     file_format, write, expected = FORMATS[name]
     all_items: Items = []
     for number, count in enumerate((7, 0, 20)):
-        items: Items = [(100 * number + i, None if i % 3 == 0 and name != "text" else "x" * i) for i in range(count)]
+        items: Items = [
+            (100 * number + i, None if i % 3 == 0 and not name.startswith("text") else "x" * i) for i in range(count)
+        ]
         write(items, tmp_path / f"{number}")
         all_items += items
 
@@ -203,6 +214,64 @@ def test_other_charsets_keep_what_is_no_mark_of_theirs(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\xef\xbb\xbfone\n\xff\xfe\n")
     assert read_file(StreamFormat.text_line_format("latin-1"), path) == ["ï»¿one", "ÿþ"]
+
+
+ODD = [b"a", b"\r", b"\n", b"\r\n", b"\xc3\xbc", b"\xff", b"\xc3", b"\xed\xa0\x80"]
+
+
+@pytest.mark.parametrize("charset", ["UTF-8", "latin-1", "ascii", "gb18030", "utf-7"])
+@settings(max_examples=40, deadline=None)
+@given(parts=st.lists(st.sampled_from(ODD)), data=st.data())
+@example(parts=[b"\r"], data=None)
+@example(parts=[b"a", b"\r", b"\r\n", b"b\r"], data=None)
+@example(parts=[b"+2AA-", b"\n", b"a"], data=None)
+def test_lines_in_a_column_are_the_lines_whatever_bytes_they_are(charset: str, parts: list[bytes], data: Any) -> None:
+    content = b"".join(parts)
+    cuts = [] if data is None else data.draw(st.lists(st.integers(0, len(content)), max_size=3))
+    as_column = StreamFormat.text_line_format(charset, column="line")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items"
+        path.write_bytes(content)
+        lines = read_file(StreamFormat.text_line_format(charset), path, cuts)
+        expected = [Row(line=line.encode("utf-8", "replace").decode()) for line in lines]
+        assert read_file(as_column, path, cuts, sizes=[1, 3]) == expected
+        assert read_file(as_column, path, cuts, policy=MalformedPolicy.EMIT, sizes=[2]) == [Row(line=x) for x in lines]
+
+
+def test_a_position_among_lines_holds_for_lines_in_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"".join(b"%d %s\r\n" % (number, b"x" * (number % 90)) for number in range(30_000)))
+    split = Split("a", {"path": str(path), "start": 0, "end": path.stat().st_size})
+    plain, column = StreamFormat.text_line_format(), StreamFormat.text_line_format(column="line")
+    every = read_file(plain, path)
+    for first, other in ((plain, column), (column, plain)):
+        for reads in (1, 20, 29):
+            cursor = first.open_cursor(split, MalformedRecords())
+            count, position = 0, split.position
+            for _ in range(reads):
+                chunk = cursor.read(1000)
+                assert not isinstance(chunk, Wait)
+                count, position = count + len(chunk.values), chunk.position
+            cursor.close()
+            rest = read_split(other, split.at(position), MalformedRecords(), [999], [3])
+            assert [row if other is plain else row[0] for row in rest] == every[count:]
+
+
+@pytest.mark.parametrize("column", ["", 1, b"line"])
+def test_the_name_of_a_column_of_lines_is_text(column: Any) -> None:
+    with pytest.raises(ProgramError, match="the name of a column is a str that is not empty"):
+        StreamFormat.text_line_format(column=column)
+
+
+def test_lines_in_a_column_make_no_object_for_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\n")
+    split = Split("a", {"path": str(tmp_path / "a"), "start": 0, "end": 8})
+    cursor = StreamFormat.text_line_format(column="line").open_cursor(split, MalformedRecords())
+    chunk = cursor.read(10)
+    assert not isinstance(chunk, Wait)
+    assert isinstance(chunk.values, pa.RecordBatch)
+    assert chunk.values.to_pydict() == {"line": ["one", "two"]}
+    cursor.close()
 
 
 def test_blocks_larger_than_what_is_read_at_once(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def columns() -> CsvSchemaBuilder:
 
 CSV = CsvReaderFormat.for_schema(columns().build())
 LINES = StreamFormat.text_line_format()
+COLUMN = StreamFormat.text_line_format(column="line")
 
 
 def fails(file_format: FileFormat, path: Path, cuts: Any = ()) -> MalformedDataError:
@@ -400,7 +401,8 @@ def test_files_that_are_not_compressed_as_they_are_called(file_format: FileForma
     assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
 
 
-TEXTS = [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n'), (LINES, "é\nb\n")]
+LINES_OF_JSON = '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n'
+TEXTS = [(CSV, "1,a\n2,b\n"), (JSON, LINES_OF_JSON), (LINES, "é\nb\n"), (COLUMN, "é\nb\n")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
@@ -419,7 +421,7 @@ def test_files_of_other_encodings_are_named(file_format: FileFormat, text: str, 
     [("a.zip", "zip"), ("a.csv.SNAPPY", "Snappy"), ("a.tar", "tar"), ("a.tar.gz", "tar"), ("a.br", "Br")],
 )
 @pytest.mark.parametrize(
-    "file_format", [LINES, CSV, CsvReaderFormat.for_schema(columns().set_use_header().build()), JSON]
+    "file_format", [LINES, COLUMN, CSV, CsvReaderFormat.for_schema(columns().set_use_header().build()), JSON]
 )
 def test_files_of_a_kind_that_holds_no_records_are_named(
     file_format: FileFormat, name: str, kind: str, tmp_path: Path

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from firesteel.common import JobStatus
-from firesteel.connectors.cached_results import CachedResultsSink, CachedResultsSource, parts_of
+from firesteel.connectors.cached_results import CachedResultsSink, CachedResultsSource
+from firesteel.connectors.kept_results import kept_in, parts_of
 from firesteel.core.errors import GraphError, ProgramError, SerializationError
 from firesteel.datastream import CachedDataStream, StreamExecutionEnvironment
 from firesteel.functions.source import Source
@@ -201,6 +202,21 @@ def test_files_keep_records_and_timestamps_in_order(tmp_path: Path) -> None:
     assert [path.name for path in parts] == ["part-0-of-3", "part-1-of-3", "part-2-of-3"]
     check_source(lambda: CachedResultsSource(parts, None), ["a", "b"])
     assert parts_of(tmp_path / "none") is None
+
+
+def test_what_is_kept_is_found_by_those_who_look_for_data_sets(tmp_path: Path) -> None:
+    complete, partial = tmp_path / "firesteel-cache-1" / ("a" * 32), tmp_path / "firesteel-cache-2" / ("b" * 32)
+    written(complete, ["x"], 1, [1])
+    written(partial, ["x"], 2, [1])
+    (partial / "part-1-of-2").unlink()
+    (tmp_path / "firesteel-cache-2" / "notes").mkdir()
+    (tmp_path / "others" / ("c" * 32)).mkdir(parents=True)
+    (tmp_path / "firesteel-cache-2" / ("d" * 32)).symlink_to(tmp_path / "others")
+    found = sorted(kept_in(str(tmp_path)), key=lambda one: one.id)
+    assert [(one.id, one.directory, one.is_complete) for one in found] == [
+        ("a" * 32, complete, True), ("b" * 32, partial, False)
+    ]  # fmt: skip
+    assert kept_in(str(tmp_path / "none")) == []
 
 
 def records_of(parts: list[Path]) -> list[Any]:

@@ -204,11 +204,13 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
 
 def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:
     graph = placed(job(vertex(1, 3)))
-    values = [
+    values: list[dict[str, float]] = [
         {"busyTimeMsPerSecond": 200, "numRecordsIn": 10, "currentInputWatermark": 90, "numRecordsInPerSecond": 1},
         {"busyTimeMsPerSecond": 900, "numRecordsIn": 30, "currentInputWatermark": 70, "numRecordsInPerSecond": 3},
         {"busyTimeMsPerSecond": 100, "numRecordsIn": 20, "backPressuredTimeMsPerSecond": 50},
     ]
+    for value, (taken, sent) in zip(values, ((0.25, 0), (1, 0.5), (0, 0.75)), strict=True):
+        value |= {"buffers.inPoolUsage": taken, "buffers.outPoolUsage": sent}
     assert archive_of(graph)["vertices"][0][WORST] == {}, "nothing runs yet"
     for execution, metrics in zip(graph.executions(), values, strict=True):
         for state in (E.SCHEDULED, E.DEPLOYING):
@@ -219,6 +221,7 @@ def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:
     assert worst["busy"] == {"value": 900, "subtask": 1}
     assert worst["backPressured"] == {"value": 50, "subtask": 2}
     assert worst["watermark"] == {"value": 70, "subtask": 1}
+    assert (worst["inPool"], worst["outPool"]) == ({"value": 1, "subtask": 1}, {"value": 0.75, "subtask": 2})
     assert (worst["numRecordsInPerSecond"], worst["busyTimeMsPerSecond"]) == (4, 400), "of all, and their average"
     assert worst["skew"] == pytest.approx(40.82, abs=0.01)
     for execution in graph.executions():

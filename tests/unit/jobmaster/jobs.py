@@ -39,7 +39,7 @@ def vertex(
         source = SourceInfo(id_, "static", {"splits": plain}, bounded=True)
     name = f"V{number}"
     info = (OperatorInfo(id_, name, None, "map"),)
-    return JobVertex(id_, name, parallelism, 128, group, "c" * 64, info, source, commits, collects)
+    return JobVertex(id_, name, parallelism, max(128, parallelism), group, "c" * 64, info, source, commits, collects)
 
 
 def with_user_enumerator(graph: JobGraph) -> JobGraph:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import uuid
+import zlib
 from collections import namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -366,3 +367,26 @@ def test_many_texts_hash_as_one_by_one(values: list[str | None]) -> None:
         assert hash_column(column).tolist() == expected
         assert hash_column(column.dictionary_encode()).tolist() == expected
         assert hash_column(column.slice(3)).tolist() == expected[3:]
+
+
+_ODD = st.sampled_from([b"", b"\0", b"\0" * 9])
+_BYTES = st.one_of(st.binary(max_size=20), st.binary(min_size=60, max_size=70), _ODD)
+
+
+@given(st.lists(st.one_of(st.none(), _BYTES), min_size=1, max_size=40), st.integers(1, 300), st.integers(0, 9))
+@example([b"a" * length for length in range(1, 70)], 400, 1)
+@example([b"x" * 100, b""], 300, 0)
+def test_thousands_of_texts_hash_as_one_by_one(values: list[bytes | None], times: int, start: int) -> None:
+    many = (values * (times * 8))[:20_000]
+    once = {value: stable_hash(value) for value in values}
+    column = pa.array(many, pa.binary()).slice(start)
+    assert hash_column(column).tolist() == [once[value] for value in many[start:]]
+
+
+def test_texts_hash_as_ever_whatever_block_they_are_in() -> None:
+    words = [f"{number:x}"[-(1 + number % 8) :] * (1 + number % 7) for number in range(40_000)]
+    expected = [zlib.crc32(word.encode()) for word in words]
+    assert hash_column(pa.array(words)).tolist() == expected
+    assert hash_column(pa.array(words, pa.large_string())).tolist() == expected
+    dictionary = pa.DictionaryArray.from_arrays(pa.array(range(40_000)), pa.array(words))
+    assert hash_column(dictionary).tolist() == expected

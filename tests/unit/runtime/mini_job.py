@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.assign import OperatorRestore, TaskRestore, assign
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.subtask_state import TaskState
@@ -265,6 +266,8 @@ class MiniJob:
         self.declined: dict[int, DeclineReason] = {}
         self.at_end: set[tuple[str, int]] = set()
         self.pending: dict[int, dict[tuple[str, int], TaskState]] = {}
+        self.savepoint: Checkpoint | None = None
+        self._barriers: dict[int, Barrier] = {}
         self.number = max(first_checkpoint, 1 if restore is None else restore.number + 1) - 1
         self.wires = wires(self.loop, self.clock)
         try:
@@ -327,7 +330,7 @@ class MiniJob:
                 self.wires.output(ChannelId(spec.edge, subtask, number), (down.name, number), key) for number in numbers
             ]
             plan.outlet_of(spec).outputs.append(
-                create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1))
+                create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1), dictionaries=True)
             )
             channels += edge
         self.tasks[key] = StreamTask(
@@ -387,17 +390,27 @@ class MiniJob:
         plain = TaskRestore(from_.number, finished, found).to_plain()
         return TaskRestore.from_plain(plain)
 
-    # -- the coordinator
+    # -- the coordinator: ``completed`` is what an attempt behind this one has to go on from
 
-    def trigger(self) -> int:
-        """Begin a checkpoint; its number."""
+    def trigger(self, savepoint: bool = False, stop: str = "") -> int:
+        """Begin a checkpoint, or a savepoint; its number.
+
+        Args:
+            savepoint: nobody hears that it is complete, unless the job stops with it; it is found in ``savepoint``.
+            stop: how the job stops with it.
+        """
         self.number += 1
+        options = self.options
+        if savepoint:
+            options = {savepoints.OPTION: "/savepoint", savepoints.FORMAT_OPTION: savepoints.CANONICAL}
+            options |= {savepoints.STOP_OPTION: stop} if stop else {}
+        barrier = self._barriers[self.number] = Barrier(self.number, self.clock.epoch_ms(), options)
         self.pending[self.number] = {
             key: TaskState(finished=True) for key, state in self.states.items() if state is ExecutionState.FINISHED
         }
         for key, task in self.tasks.items():
             if task.plan.operators[0].spec.kind is OperatorKind.SOURCE or key in self.at_end:
-                task.trigger_checkpoint(Barrier(self.number, self.clock.epoch_ms(), self.options))
+                task.trigger_checkpoint(barrier)
         return self.number
 
     def acknowledged(self, key: tuple[str, int], number: int, state: TaskState) -> None:
@@ -408,7 +421,13 @@ class MiniJob:
         pending[key] = TaskState.from_bytes(state.to_bytes())
         if len(pending) == len(self.tasks):
             parallelism = {vertex.name: vertex.parallelism for vertex in self.vertices}
-            self.completed = Checkpoint(number, parallelism, pending)
+            made, options = Checkpoint(number, parallelism, pending), self._barriers[number].options
+            if savepoints.OPTION in options:
+                self.savepoint = made
+                if not options.get(savepoints.STOP_OPTION):
+                    del self.pending[number]
+                    return
+            self.completed = made
             self.pending = {n: p for n, p in self.pending.items() if n > number}
             if self.random.random() < 0.8:  # else the news is lost
                 self.loop.call_soon(lambda: self._tell(number))
@@ -434,7 +453,7 @@ class MiniJob:
         self.at_end.add(key)
         for number in list(self.pending):
             self.loop.call_soon(
-                lambda number=number: self.tasks[key].trigger_checkpoint(Barrier(number, 0, self.options))  # type: ignore[misc]
+                lambda number=number: self.tasks[key].trigger_checkpoint(self._barriers[number])  # type: ignore[misc]
             )
 
     # -- running

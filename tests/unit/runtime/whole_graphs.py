@@ -72,7 +72,7 @@ class WholeGraph:
                 PartitionerKind(edge.partitioner), info.subtask, info.parallelism, target.parallelism
             )
             channels = [FakeOutput(down) for down in downs]
-            made = create_output(output, "op", channels, target.max_parallelism, random.Random(7))
+            made = create_output(output, "op", channels, target.max_parallelism, random.Random(7), dictionaries=True)
             plan.outlet_of(output).outputs.append(made)
             sent[edge.index] = channels
         executor = ChainExecutor(plan, Guard(), CancelToken())

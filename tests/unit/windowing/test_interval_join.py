@@ -67,7 +67,11 @@ def test_against_plain_python(items: list[Any], lower: int, width: int) -> None:
         assert partners == sorted(partners)
     rig.watermark(10_000)
     keyed = rig.operator.keyed
-    assert (len(keyed.table("left-buffer")), len(keyed.table("right-buffer")), len(rig.operator.heap_timers.event)) == (
+    assert (
+        len(keyed.timeline("left-buffer")),
+        len(keyed.timeline("right-buffer")),
+        len(rig.operator.heap_timers.event),
+    ) == (
         0,
         0,
         0,
@@ -88,18 +92,3 @@ def test_a_function_has_to_give_an_iterable() -> None:
     rig.records([(("a", 1), 1)], 0)
     with pytest.raises(ProgramError, match="process_element returned 5"):
         rig.records([(("a", 2), 2)], 1)
-
-
-def test_buffers_can_be_pickled() -> None:
-    import pickle
-
-    from firesteel.windowing.interval import Buffer
-
-    buffer = Buffer()
-    for time in (5, 1, 3, 5):
-        buffer.add(time, time * 2)
-    copy = pickle.loads(pickle.dumps(buffer))
-    assert list(copy.between(2, 5)) == [(3, 6), (5, 10), (5, 10)]
-    copy.remove(5)
-    copy.remove(9)
-    assert copy.times == [1, 3]

@@ -1,4 +1,4 @@
-"""Savepoints that are being removed."""
+"""What is being removed: savepoints, data sets."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
-from firesteel.checkpoint import savepoint_places
-from firesteel.config import Settings
 from firesteel.core.errors import FiresteelError
 from firesteel.service.daemon_threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
 MOST_KEPT: Final = 1000
-_THREADS: Final = DaemonThreads("savepoint disposal")
+_THREADS: Final = DaemonThreads("disposal")
 
 
 class Disposals:
     """What is under way, and what became of the last ones. Each has a thread of its own: a directory may hang.
 
     Args:
-        settings: of the cluster: savepoints may be in an object store.
+        what: they are.
+        dispose: removes one by its name; called on a thread.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, what: str, dispose: Callable[[str], None]) -> None:
+        self._what, self._remove = what, dispose
         self._results: OrderedDict[str, str | None] = OrderedDict()
         """By trigger id: why it failed, empty = it is gone, None = it is under way."""
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, path: str) -> str:
-        """Remove a savepoint; returns the id to ask with."""
+        """Remove one; returns the id to ask with."""
         trigger_id = uuid.uuid4().hex
         self._results[trigger_id] = None
         while len(self._results) > MOST_KEPT:
@@ -45,11 +45,11 @@ class Disposals:
     async def _dispose(self, trigger_id: str, path: str) -> None:
         failure = ""
         try:
-            await asyncio.get_running_loop().run_in_executor(_THREADS, savepoint_places.dispose, path, self._settings)
-            logger.info("savepoint %s was removed", path)
+            await asyncio.get_running_loop().run_in_executor(_THREADS, self._remove, path)
+            logger.info("%s %s was removed", self._what, path)
         except (FiresteelError, OSError) as error:
             failure = str(error)
-            logger.warning("savepoint %s was not removed: %s", path, error)
+            logger.warning("%s %s was not removed: %s", self._what, path, error)
         if trigger_id in self._results:
             self._results[trigger_id] = failure
 

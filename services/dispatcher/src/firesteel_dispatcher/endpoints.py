@@ -83,9 +83,16 @@ ENDPOINTS: Final = (
     _read("/config", cluster.config, "what kind of cluster this is", t.DashboardConfiguration),
     _read("/overview", cluster.overview, "counters of the cluster", t.ClusterOverview),
     _do("DELETE", "/cluster", cluster.shut_down, "ends all jobs and the cluster", t.Empty),
-    _read("/datasets", cluster.datasets, "cached results that the cluster keeps: none, they are files", t.DataSets),
+    _read("/datasets", cluster.datasets, "results that cache() keeps, as far as its host sees them", t.DataSets),
     _read("/datasets/delete/{trigger_id}", cluster.dataset_status, "state of a deletion", t.Disposal),
-    _do("DELETE", "/datasets/{dataset_id}", cluster.delete_dataset, "deletes a cached result", t.Requested, status=202),
+    _do(
+        "DELETE",
+        "/datasets/{dataset_id}",
+        cluster.delete_dataset,
+        "deletes one: its program computes it anew",
+        t.Requested,
+        status=202,
+    ),
     # -- applications: programs with their jobs, and jobs that were submitted by themselves
     _read(
         "/applications/overview", jobs.applications, "all applications: programs with their jobs, and single jobs",

@@ -35,7 +35,7 @@ resident memory, `Heap.Max` that of the machine or container, `CPU.Load` and `CP
 `numRecordsIn`, `numRecordsOut`, `numBytesIn`, `numBytesOut` (each also `...PerSecond`, over the last minute),
 `busyTimeMsPerSecond`, `idleTimeMsPerSecond`, `backPressuredTimeMsPerSecond`, `accumulateBusyTimeMs` and so on,
 `currentInputWatermark`, `currentOutputWatermark`, `isBackPressured` (1 or 0), `buffers.inPoolUsage` and
-`buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full the windows of its channels are),
+`buffers.outPoolUsage` (also as `Shuffle.Netty.Input.Buffers.inPoolUsage`; how full its fullest channel is),
 `checkpointAlignmentTime`, `checkpointStartDelayNanos`, `<operator>.numRecordsIn` and `.numRecordsOut` (each also
 `...PerSecond`) of each operator of its chain, `numBytesSpilled` of a job in batch mode, and what user functions
 register.
@@ -66,7 +66,9 @@ _DIFFERENCES: Final = (
     ),
     (
         "data sets",
-        "none: results of `cache()` are files, which their programs look after",
+        "results of `cache()`: files that their programs own and remove. Listed are those that the Dispatcher's host "
+        "sees, below `firesteel.cache.directory` of the cluster and of its jobs; a program whose results were deleted "
+        "computes them again",
     ),
     (
         "rescaling",

@@ -11,6 +11,7 @@ import firesteel
 from firesteel.rest.checkpoint_views import failure_cause
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.checkpoint_requests import read_disposal
+from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.rest_calls import Call
 from firesteel_dispatcher.shell import DispatcherService
 
@@ -55,23 +56,27 @@ async def shut_down(service: DispatcherService, _: Call) -> Any:
     return {}
 
 
-async def datasets(_: DispatcherService, __: Call) -> Any:
-    """Results of ``cache()`` are files that their programs look after: the cluster keeps none."""
-    return {"dataSets": []}
+async def datasets(service: DispatcherService, _: Call) -> Any:
+    """Results of ``cache()``, as far as the Dispatcher sees their files."""
+    found = await service.datasets.all()
+    return {"dataSets": [{"id": one.id, "isComplete": one.is_complete} for one in found]}
 
 
-async def delete_dataset(_: DispatcherService, call: Call) -> Any:
-    """There are none."""
-    return error_response(
-        404,
-        f"There is no data set {call.path['dataset_id']}: results of cache() are files in firesteel.cache.directory, "
-        "which CachedDataStream.invalidate() removes.",
-    )
+async def delete_dataset(service: DispatcherService, call: Call) -> Any:
+    """Remove one."""
+    wanted = call.path["dataset_id"]
+    if all(one.id != wanted for one in await service.datasets.all()):
+        return error_response(
+            404,
+            f"There is no data set {wanted}: results of cache() are files in firesteel.cache.directory, which go with "
+            "their program, and the Dispatcher knows those that its host sees.",
+        )
+    return {"request-id": service.datasets.deletions.begin(wanted)}
 
 
-async def dataset_status(_: DispatcherService, call: Call) -> Any:
-    """Nobody has asked for that."""
-    return _unknown_trigger(call.path["trigger_id"])
+async def dataset_status(service: DispatcherService, call: Call) -> Any:
+    """Whether it is gone."""
+    return _disposal(service.datasets.deletions, call.path["trigger_id"])
 
 
 async def dispose_savepoint(service: DispatcherService, call: Call) -> Any:
@@ -81,7 +86,10 @@ async def dispose_savepoint(service: DispatcherService, call: Call) -> Any:
 
 async def disposal_status(service: DispatcherService, call: Call) -> Any:
     """Whether it is gone."""
-    trigger_id, disposals = call.path["trigger_id"], service.disposals
+    return _disposal(service.disposals, call.path["trigger_id"])
+
+
+def _disposal(disposals: Disposals, trigger_id: str) -> Any:
     if not disposals.known(trigger_id):
         return _unknown_trigger(trigger_id)
     failure = disposals.result(trigger_id)

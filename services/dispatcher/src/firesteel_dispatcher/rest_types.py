@@ -264,6 +264,8 @@ class Worst(TypedDict, total=False):
     busy: WorstSubtask
     backPressured: WorstSubtask
     watermark: WorstSubtask
+    inPool: WorstSubtask
+    outPool: WorstSubtask
     skew: float
     numRecordsInPerSecond: float
     numRecordsOutPerSecond: float
@@ -585,6 +587,7 @@ Subtask = TypedDict(
         "metrics": IoMetrics,
         "taskmanager-id": str,
         "status-duration": StatusDuration,
+        "firesteel-slot": NotRequired[int],
         "firesteel-now": NotRequired[dict[str, float]],
         "other-concurrent-attempts": NotRequired[list[Any] | None],
     },

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from firesteel.checkpoint import savepoint_places
 from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.config.addresses import is_loopback
@@ -66,6 +67,7 @@ from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.datasets import DataSets
 from firesteel_dispatcher.details import JobDetails
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
@@ -167,7 +169,8 @@ class DispatcherService(Service):
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
         self.metric_history = MetricHistory(settings.metrics_interval, settings.metrics_size)
-        self.disposals = Disposals(cluster_settings)
+        self.disposals = Disposals("savepoint", lambda path: savepoint_places.dispose(path, cluster_settings))
+        self.datasets = DataSets(cluster_settings)
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
         self.programs = Programs(settings.upload_directory, tokens[0])
@@ -305,11 +308,13 @@ class DispatcherService(Service):
         for end in found.ends:
             self.history.restore(end, now)
             self.applications.submitted(end.job_id, end.config)
+            self.datasets.submitted(end.config)
             self._clean_ups.ended(end.job_id, Remains.of(end.config, end.archive))
         for job in found.jobs:
             graph = job.graph
             self._graphs[graph.job_id] = graph
             self.applications.submitted(graph.job_id, graph.config)
+            self.datasets.submitted(graph.config)
             self.core.restored(
                 graph.job_id,
                 graph.name,
@@ -442,6 +447,7 @@ class DispatcherService(Service):
             return
         self._graphs[graph.job_id] = graph
         self.applications.submitted(graph.job_id, graph.config)
+        self.datasets.submitted(graph.config)
         now = self.now()
         archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
         where = (order.address, order.token)
@@ -585,6 +591,7 @@ class DispatcherService(Service):
                 self.traces.known(trace, graph.job_id)
             self._graphs[graph.job_id] = graph
             self.applications.submitted(graph.job_id, graph.config)
+            self.datasets.submitted(graph.config)
             again = self._follows_jobmasters
             self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive, now, timeout, again))
 

@@ -1,5 +1,5 @@
 // What a job's graph says about why it is slow. Pure.
-import { isNumber, percent, watermark } from "./format";
+import { duration, isNumber, percent, watermark } from "./format";
 import type { JobDetails, Vertex, Worst } from "./types";
 
 export const HIGH = 500;
@@ -50,10 +50,10 @@ export function diagnose(job: JobDetails): Finding[] {
     const vertex = byId.get(id);
     const busy = vertex && worst(vertex).busy;
     if (!vertex || !busy || (held < 2 * LOW && busy.value < HIGH)) continue; // a short wait that somebody busy has not caused
-    if (busy.value < LOW) { // nothing to do, and takes nothing
+    if (busy.value < HIGH) { // it has time, and takes little
       findings.push({
         kind: "warn",
-        text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}) though it is ${percent(busy.value)} busy at most: it waits, most likely for barriers of slower subtasks. See Checkpoints; unaligned ones do not wait.`,
+        text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}) though it is ${percent(busy.value)} busy at most: it waits for barriers of slower subtasks (see Checkpoints; unaligned ones do not wait), or for the processor, which others in its slots use.`,
         vertex: id,
       });
       continue;
@@ -76,17 +76,27 @@ export function diagnose(job: JobDetails): Finding[] {
       });
     if (isNumber(skew) && skew > 80 && vertex.parallelism > 1)
       findings.push({ kind: "warn", text: `${short(vertex.name)}: subtasks get very different numbers of records (skew ${Math.round(skew)} %).`, vertex: vertex.id });
-    const mark = worst(vertex).watermark;
-    const lag = mark && watermark(mark.value);
-    if (mark && lag?.kind === "time" && job.now - lag.ms > 60_000 && job.now - lag.ms < 3.2e11)
-      findings.push({
-        kind: "warn",
-        text: `${short(vertex.name)}: event time is ${Math.round((job.now - lag.ms) / 1000)} s behind, furthest in subtask ${mark.subtask}.`,
-        vertex: vertex.id,
-        subtask: mark.subtask,
-      });
+  }
+  const late = new Map(job.vertices.map((vertex) => [vertex.id, behind(vertex, job.now)]));
+  for (const vertex of job.vertices) {
+    const lag = late.get(vertex.id);
+    const before = job.plan.nodes.find((node) => node.id === vertex.id)?.inputs ?? [];
+    if (lag === undefined || before.some((input) => late.get(input.id) !== undefined)) continue; // it comes from there
+    findings.push({
+      kind: "warn",
+      text: `${short(vertex.name)}: event time is ${duration(lag)} behind, furthest in subtask ${worst(vertex).watermark!.subtask}; so it is in all that reads from it.`,
+      vertex: vertex.id,
+      subtask: worst(vertex).watermark!.subtask,
+    });
   }
   return findings.length ? findings : [{ kind: "good", text: "Nothing holds the job up." }];
+}
+
+/** How far event time is behind the clock, if that is more than a minute (and is a time of today at all). */
+function behind(vertex: Vertex, now: number): number | undefined {
+  const mark = watermark(worst(vertex).watermark?.value);
+  const lag = now - mark.ms;
+  return mark.kind === "time" && lag > 60_000 && lag < 3.2e11 ? lag : undefined;
 }
 
 /** Downstream of a vertex that is held up: the first ones that are not held up themselves, or have no time left. */

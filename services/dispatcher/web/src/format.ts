@@ -32,6 +32,11 @@ export function percent(perThousand: number | undefined | null): string {
   return isNumber(perThousand) ? `${Math.round(Math.min(1000, Math.max(0, perThousand)) / 10)} %` : DASH;
 }
 
+/** A part of 1, as a share of it; a channel may hold a bit more than its room. */
+export function share(part: number | undefined | null): string {
+  return isNumber(part) ? percent(part * 1000) : DASH;
+}
+
 export function duration(ms: number | undefined | null): string {
   if (!isNumber(ms) || ms < 0) return DASH;
   if (ms < 1000) return `${Math.round(ms)} ms`;

@@ -1,7 +1,7 @@
 // The graph of a job: what each vertex does now, and what goes along the edges.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { level } from "./diagnose";
-import { count, duration, isNumber, percent, watermark } from "./format";
+import { count, duration, isNumber, percent, share, watermark } from "./format";
 import { HEIGHT, layout, path, WIDTH } from "./layout";
 import { tone } from "./parts";
 import type { JobDetails, Vertex, Worst } from "./types";
@@ -16,6 +16,12 @@ export function lagOf(worst: Worst | undefined, now: number): string {
   const mark = watermark(worst?.watermark?.value);
   if (mark.kind === "time") return `${duration(Math.max(0, now - mark.ms))} behind`;
   return worst?.watermark === undefined ? "–" : mark.kind === "end" ? "at the end" : "none yet";
+}
+
+/** How full the channels of an edge are, of the subtask where they are fullest; undefined where nobody can tell it of this edge alone. */
+function filled(from: Worst | undefined, to: Worst | undefined, fromShared: boolean, toShared: boolean): number | undefined {
+  const ends = [fromShared ? undefined : from?.outPool?.value, toShared ? undefined : to?.inPool?.value].filter(isNumber);
+  return ends.length ? Math.max(...ends) : undefined;
 }
 
 export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string; choose: (id: string) => void }) {
@@ -89,10 +95,12 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
           const middle = link.points[Math.floor(link.points.length / 2)]!;
           const source = byId.get(link.from)?.["firesteel-worst"];
           const shared = drawn.links.filter((one) => one.from === link.from).length > 1;
+          const full = filled(source, byId.get(link.to)?.["firesteel-worst"], shared, drawn.links.filter((one) => one.to === link.to).length > 1);
           return (
             <div key={index} class="edge-label" style={{ left: `${middle.x}px`, top: `${middle.y}px` }} data-edge={`${link.from}-${link.to}`}>
               <b>{link.strategy}</b>
               {isNumber(source?.numRecordsOutPerSecond) && !shared && <span>{count(source.numRecordsOutPerSecond)}/s</span>}
+              {full !== undefined && full >= 0.1 && <span class={full >= 0.9 ? "warn-text" : ""}>{share(full)} full</span>}
             </div>
           );
         })}
@@ -123,7 +131,7 @@ function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
   const worst = vertex["firesteel-worst"];
   const busy = worst?.busy?.value ?? 0;
   const held = worst?.backPressured?.value ?? 0;
-  const heat = level(held) !== "ok" ? "held" : busy > 900 ? "hot" : busy > 500 ? "warm" : "";
+  const heat = vertex.status === "FAILED" ? "failed" : level(held) !== "ok" ? "held" : busy > 900 ? "hot" : busy > 500 ? "warm" : "";
   const name = vertex.name;
   return (
     <button

@@ -83,7 +83,7 @@ test("who is not busy and holds up others waits for something", () => {
     ),
   );
   assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"], ["warn", "sums"]]);
-  assert.match(found[1]!.text, /3 % busy at most: it waits.*barriers/);
+  assert.match(found[1]!.text, /3 % busy at most: it waits.*barriers.*or for the processor/);
 });
 
 test("the log that is shown first is that of the process", () => {
@@ -120,6 +120,10 @@ test("event time that is behind is told, unless there is none", () => {
   assert.deepEqual(kinds(1_000_000 - 120_000), ["warn"]);
   assert.deepEqual(kinds(1_000_000 - 1000), ["good"]);
   assert.deepEqual(kinds(-9223372036854775808), ["good"]);
+  const late = { watermark: one(1_000_000 - 120_000) };
+  const found = diagnose(job([vertex("source", late), vertex("other", { watermark: one(999_000) }), vertex("sums", late)], { sums: ["source", "other"] }));
+  assert.deepEqual(found.map(({ vertex }) => vertex), ["source"], "where it begins, not all that read from there");
+  assert.match(found[0]!.text, /2 min behind/);
 });
 
 test("percentiles are values that occur", () => {

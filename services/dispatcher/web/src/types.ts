@@ -17,6 +17,8 @@ export interface Worst {
   busy?: One;
   backPressured?: One;
   watermark?: One;
+  inPool?: One; // how full channels are, 0 to 1
+  outPool?: One;
   skew?: number;
   numRecordsInPerSecond?: number;
   numRecordsOutPerSecond?: number;
@@ -90,6 +92,7 @@ export interface Subtask {
   duration: number;
   metrics: Io;
   "status-duration"?: Record<string, number>;
+  "firesteel-slot"?: number;
   "firesteel-now"?: Record<string, number>;
 }
 export interface VertexDetails {

@@ -7,9 +7,8 @@ import sys
 from firesteel.config.addresses import advertised_host
 from firesteel.config.options import JOBMANAGER_BIND_HOST, RESOURCEMANAGER_ADDRESS, RESOURCEMANAGER_PORT
 from firesteel.protocol.provider import ProviderContext
-from firesteel.runtime.bounded.stage_main import stage_main
-from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.spark.mains import SLOT_MAIN, STAGE_MAIN
 from firesteel_resourcemanager.app import create_service, load_provider
 
 
@@ -23,7 +22,7 @@ def build(context: ProcessContext) -> ServicePlan:
     bind_host, host = settings.get(JOBMANAGER_BIND_HOST), advertised_host(settings, RESOURCEMANAGER_ADDRESS)
     provider = load_provider(
         ProviderContext(
-            settings, context.secret, context.clock, context.cluster_directory, slot_main, bind_host, host, stage_main
+            settings, context.secret, context.clock, context.cluster_directory, SLOT_MAIN, bind_host, host, STAGE_MAIN
         )
     )
     service = create_service(

@@ -39,6 +39,7 @@ from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.executors import ExecutorFactory, ExecutorSupervisor, FixedExecutor
 from firesteel_taskmanager.inspection import Inspection
 from firesteel_taskmanager.jobmasters import JobMasterLinks
+from firesteel_taskmanager.local_directories import LocalDirectories
 from firesteel_taskmanager.measured import of_slots
 from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
@@ -92,6 +93,7 @@ class TaskManagerService(Service):
         socket = run_directory.socket_path(f"tm-{zlib.crc32(taskmanager_id.encode()):x}.s")
         self.channels = ChannelServer(socket, self, self.spawn)
         self.blobs = BlobCache(run_directory.path / "tm-blobs", secret, clock)
+        self._local = LocalDirectories(settings)
         self.environments = PythonEnvironments(
             run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
         )
@@ -126,7 +128,9 @@ class TaskManagerService(Service):
 
         Raises:
             RunDirectoryError: the control socket can't be made.
+            ConfigurationError: a directory for local copies of state can't be used.
         """
+        self._local.open()
         self.client = RpcClient(self.session, self._secret, self._clock)
         self._link.start()
         try:
@@ -162,6 +166,7 @@ class TaskManagerService(Service):
             await self.executors.stop()
         await self.environments.close()
         await self.blobs.close()
+        self._local.close()
         await self._link.say_goodbye(self.taskmanager_id)
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
@@ -241,6 +246,7 @@ class TaskManagerService(Service):
             case i.ForgetJob():
                 self.environments.forget(instruction.job_id)
                 self.blobs.forget(instruction.job_id)
+                self._local.forget(instruction.job_id)
                 self._placements.pop(instruction.job_id, None)
                 self._jobmasters.forget(instruction.job_id)
 
@@ -388,7 +394,13 @@ class TaskManagerService(Service):
         received_ms = self._clock.epoch_ms()
         blobs = await self._fetch(message, names)
         managed = 0 if self._memory is None else self._memory.managed // len(self.core.slots)
-        mine = {"blobs": blobs, "secret": secret, "placement": placement, "managed_memory": managed}
+        mine = {
+            "blobs": blobs,
+            "secret": secret,
+            "placement": placement,
+            "managed_memory": managed,
+            "local_directories": self._local.of(message.job_id),
+        }
         instructions = tasks.deploy(*where, {**plain, **mine})
         self.perform(instructions)
         if instructions and self._tracing is not None:

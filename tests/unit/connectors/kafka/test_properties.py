@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from firesteel.connectors.kafka.oauth import OAuthSettings, TokenRefusedError, fetch_token
+from firesteel.connectors.kafka import properties as properties_of_kafka
+from firesteel.connectors.kafka.kerberos import told
+from firesteel.connectors.kafka.oauth import OAuthSettings, Token, TokenRefusedError, fetch_token
 from firesteel.connectors.kafka.properties import (
     check_consumer_properties,
     check_producer_properties,
@@ -73,17 +80,53 @@ def test_a_jaas_configuration_is_read() -> None:
         check_consumer_properties({**properties, "sasl.jaas.config": "com.example.MyLoginModule required x=y;"})
 
 
-def test_kerberos_takes_the_tickets_of_the_host() -> None:
+def test_kerberos_takes_the_tickets_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "com.sun.security.auth.module.Krb5LoginModule required"
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
-    found = client_arguments({**properties, "sasl.jaas.config": f'{module} useTicketCache=true serviceName="brokers";'})
-    assert found["sasl_kerberos_service_name"] == "brokers"
+    jaas = {"sasl.jaas.config": f'{module} useTicketCache=true serviceName="brokers";'}
+    check_producer_properties({**properties, **jaas})
+    monkeypatch.setattr(f"{properties_of_kafka.__name__}.prepare_kerberos", lambda: None)
+    assert client_arguments({**properties, **jaas})["sasl_kerberos_service_name"] == "brokers"
     for odd in (
         {"sasl.jaas.config": f'{module} useKeyTab=true keyTab="/etc/k.keytab";'},
         {"sasl.kerberos.keytab": "/etc/k.keytab"},
     ):
         with pytest.raises(ProgramError, match="tickets are those of the host"):
             check_consumer_properties({**properties, **odd})
+
+
+def test_kerberos_without_its_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi.exceptions", None)
+    with pytest.raises(ProgramError, match=r"pip install 'firesteel\[kafka-gssapi\]'"):
+        consumer_arguments({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
+
+
+class OfTickets(Exception):
+    """As GSSAPI's errors are."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("why")
+        self.min_code = code
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        (0x96C73A9C, KafkaConnectionError, "Kerberos: why"),
+        (0x96C73A9C - (1 << 32), KafkaConnectionError, "Kerberos: why"),
+        (7, SaslAuthenticationFailed, "no ticket for kafka@broker: why; kinit"),
+    ],
+)
+def test_trouble_with_tickets_is_told_as_clients_expect_it(code: int, error: type[Exception], text: str) -> None:
+    def step(authenticator: Any, payload: bytes) -> bytes:
+        if payload == b"bad":
+            raise OfTickets(code)
+        return payload
+
+    wrapped, authenticator = told(step, OfTickets), SimpleNamespace(_principal="kafka@broker")
+    assert wrapped(authenticator, b"good") == b"good"
+    with pytest.raises(error, match=text):
+        wrapped(authenticator, b"bad")
 
 
 OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
@@ -120,6 +163,8 @@ def test_where_tokens_come_from_is_said_in_two_ways() -> None:
         ({"sasl.oauthbearer.method": "azure"}, "default or oidc"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "https://idp/"}, "is not supported"),
         ({"sasl.login.callback.handler.class": "com.example.Mine"}, "Java classes are not loaded"),
+        ({"oauth_cb": "__main__:token"}, "put it into a module"),
+        ({"oauth_cb": "a:b", "sasl.oauthbearer.token.endpoint.url": "https://idp/"}, "both say where tokens come from"),
         ({"sasl.mechanism": "PLAIN", "sasl.oauthbearer.scope": "s"}, "is for sasl.mechanism OAUTHBEARER"),
         ({"security.protocol": "SSL"}, "needs security.protocol SASL_SSL"),
     ],
@@ -139,13 +184,78 @@ def test_tokens_of_files_and_those_that_are_not_signed(tmp_path: Path) -> None:
     with pytest.raises(TokenRefusedError, match="there is no token"):
         fetch_token(settings, lambda: 0)
     file.write_text("abc\n")
-    assert fetch_token(settings, lambda: 0) == ("abc", 0.0)
-    token, seconds = fetch_token(OAuthSettings("", subject="me", scope="a,b"), lambda: 5000)
-    claims = token.split(".")[1]
+    assert fetch_token(settings, lambda: 0) == Token("abc", 0.0)
+    token = fetch_token(OAuthSettings("", subject="me", scope="a,b"), lambda: 5000)
+    claims = token.text.split(".")[1]
     assert json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4))) == {
         "sub": "me", "iat": 5, "exp": 3605, "scope": ["a", "b"],
     }  # fmt: skip
-    assert 0 < seconds < 3600
+    assert 0 < token.seconds < 3600
+
+
+def given_token(config: str) -> Any:
+    """As people write it for confluent-kafka."""
+    match config:
+        case "away":
+            raise TimeoutError("no answer")
+        case "raises":
+            raise KeyError("user")
+        case "old":
+            return "hidden", 900.0
+        case "other":
+            return None
+        case "bytes":
+            return b"hidden", 2000.0
+    return f"hidden for {config}", 1100.0, "me", {"pool": "p"}
+
+
+HERE = f"{__name__}:{given_token.__name__}"
+
+
+def test_a_function_of_the_user_gives_tokens() -> None:
+    properties = {
+        **OAUTH, "oauth_cb": HERE, "sasl.oauthbearer.config": "user=me hidden", "sasl.oauthbearer.extensions": "a=b",
+    }  # fmt: skip
+    check_consumer_properties(properties)
+    assert "hidden" not in str(shown(properties))
+    settings = OAuthSettings("", callback=HERE, config="user=me hidden", extensions=(("a", "b"),))
+    token = fetch_token(settings, lambda: 1_000_000)
+    assert token == Token("hidden for user=me hidden", 80.0, (("pool", "p"),)), "four fifths of its life"
+    assert "hidden" not in f"{token}{settings}"
+    provider = client_arguments({**properties, "sasl.oauthbearer.config": "later"})["sasl_oauth_token_provider"]
+    with pytest.raises(SaslAuthenticationFailed, match="has run out"):
+        asyncio.run(provider.token())  # it is long after 1970
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "told"),
+    [
+        ("away", ConnectionError, "raised TimeoutError: no answer"),
+        ("raises", TokenRefusedError, "raised KeyError: 'user'"),
+        ("old", TokenRefusedError, "has run out 100 s ago"),
+        ("other", TokenRefusedError, "not NoneType"),
+        ("bytes", TokenRefusedError, "returns bytes where a token's text is expected"),
+    ],
+)
+def test_functions_that_give_no_token(config: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told) as caught:
+        fetch_token(OAuthSettings("", callback=HERE, config=config), lambda: 1_000_000)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("no_such_module_at_all:f", "can't be imported here: ModuleNotFoundError"),
+        (f"{__name__}:not_there", "has no 'not_there'"),
+        (f"{__name__}:HERE", "is str, not a function"),
+    ],
+)
+def test_functions_that_are_not_there_are_told_where_the_client_is(name: str, told: str) -> None:
+    properties = {**OAUTH, "sasl.login.callback.handler.class": name}
+    check_consumer_properties(properties)
+    with pytest.raises(ProgramError, match=told):
+        client_arguments(properties)
 
 
 @pytest.mark.parametrize(

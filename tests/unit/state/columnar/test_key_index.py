@@ -218,3 +218,14 @@ class TestGrowingArray:
         array.values[3] = 34
         assert view[3] == 33
         assert array.values[3] == 34
+
+
+@pytest.mark.parametrize("codes", [[2, 2, 0, 2, 0, 0, 2, 2], [0, 2, 2, 0, 0, 0, 2], [0, 1, 1, 2, 0, 0, 1, 2]])
+@pytest.mark.parametrize("values", [["a", "b", "c"], ["a", "b", "a"]])
+def test_of_a_large_dictionary_only_what_rows_have_is_a_key_in_their_order(values: list[str], codes: list[int]) -> None:
+    index = KeyIndex([pa.string()])
+    found = index.slots([pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(values))])
+    plain = KeyIndex([pa.string()])
+    assert found.tolist() == plain.slots([pa.array([values[code] for code in codes])]).tolist()
+    assert index.size == index.capacity == plain.size
+    assert index.keys(np.arange(index.size))[0].equals(plain.keys(np.arange(plain.size))[0])

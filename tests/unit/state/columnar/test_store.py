@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import ProgramError, StateMigrationError
-from firesteel.state.backend import KeyedStateParameters
+from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.columnar.key_index import KeyIndex
 from firesteel.state.columnar.snapshots import OutgoingRows, Rows
-from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.columnar.store import ColumnarState, lost
+from firesteel.state.columnar.values import StateColumn
 from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
-from firesteel.state.snapshots import SlicedSnapshot
+from firesteel.state.snapshots import Purpose, SlicedSnapshot
 from firesteel.testing.columnar_state_conformance import check_columnar_state
+from firesteel.testing.taken import take
 from tests.unit.state.handles import taken
 
 
@@ -139,6 +142,77 @@ def test_subtasks_may_differ_in_the_type_of_a_column(order: int) -> None:
     asked.column("n", pa.int32())
     with pytest.raises(StateMigrationError, match="its values were int64, and are to be int32"):
         keyed.restore(written[1:])
+
+
+def field(data_type: pa.DataType, nullable: bool = True, name: str = "x") -> pa.Field:
+    return pa.field(name, data_type, nullable)
+
+
+INT, LONG, NO = pa.int32(), pa.int64(), False
+NULLS = "it could be null, and can't be any more"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (pa.struct([field(INT, NO)]), pa.struct([field(LONG)]), None),
+        (pa.struct([field(INT)]), pa.struct([field(LONG, NO)]), ("v.x", NULLS)),
+        (pa.struct([field(LONG)]), pa.struct([field(INT)]), ("v.x", "its values were int64, and are to be int32")),
+        (pa.struct([field(INT)]), pa.struct([field(INT, name="y")]), ("v", "its values were struct<x: int32>, and")),
+        (pa.list_(field(INT, NO)), pa.list_(field(LONG)), None),
+        (pa.list_(field(INT)), pa.list_(field(INT, NO)), ("v[]", NULLS)),
+        (pa.list_(INT, 2), pa.list_(INT, 3), ("v", "its values were fixed_size_list")),
+        (pa.map_(pa.string(), field(INT, NO)), pa.map_(pa.string(), field(LONG)), None),
+        (pa.map_(pa.string(), field(INT)), pa.map_(pa.string(), field(INT, NO)), ("v[value]", NULLS)),
+        (pa.map_(INT, INT), pa.map_(LONG, INT), ("v", "its values were map<int32, int32")),
+        (pa.list_(pa.struct([field(INT)])), pa.list_(pa.struct([field(INT, NO)])), ("v[].x", NULLS)),
+    ],
+    ids=str,
+)
+def test_nulls_and_numbers_in_nested_values(old: pa.DataType, new: pa.DataType, found: tuple[str, str] | None) -> None:
+    told = lost(old, new, "v")
+    assert (told is None) == (found is None)
+    if told is not None and found is not None:
+        assert told[0] == found[0]
+        assert told[1].startswith(found[1])
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_values_that_could_not_be_null_may_be_so_now(backend: str, tmp_path: Path) -> None:
+    def made(number: int, x: pa.Field) -> tuple[Any, ColumnarState, StateColumn]:
+        parameters = KeyedStateParameters(
+            key_groups_of=groups_of, key_groups=range(64), directory=str(tmp_path / str(number))
+        )
+        keyed = load_state_backend(backend).create_keyed_state(parameters)
+        state = keyed.columns("n", [pa.int64()])
+        return keyed, state, state.column("n", pa.struct([x]))
+
+    before, state, column = made(1, field(INT, NO))
+    keys = [pa.array([1, 2])]
+    slots = state.slots(keys)
+    state.touch(slots)
+    column.set(slots, column.codec.numbers(pa.array([{"x": 5}, {"x": 6}], pa.struct([field(INT, NO)]))))
+    written = take(before.snapshot(purpose=Purpose(1)), range(64)).of(range(64))
+    before.close()
+    after, state, column = made(2, field(LONG))
+    after.restore([written])
+    assert column.get(state.slots(keys)).tolist() == [{"x": 5}, {"x": 6}]
+    after.close()
+    strict, state, column = made(3, field(LONG, NO))
+    strict.restore([written])
+    assert column.get(state.slots(keys)).tolist() == [{"x": 5}, {"x": 6}]
+    again = take(strict.snapshot(purpose=Purpose(2)), range(64)).of(range(64))
+    strict.close()
+    shown = next(info for info in again.states if info.kind == "columns").schema
+    assert shown["columns"] == {"n": "struct<x: int64 not null>"}
+    refusing, state, column = made(4, field(LONG, NO))
+    nullable = made(5, field(LONG))
+    nullable[0].restore([again])
+    with pytest.raises(StateMigrationError, match="it could be null, and can't be any more") as error:
+        refusing.restore([take(nullable[0].snapshot(purpose=Purpose(3)), range(64)).of(range(64))])
+    assert error.value.field == "n.x"
+    nullable[0].close()
+    refusing.close()
 
 
 def columns_of_64_groups() -> tuple[HeapKeyedState, ColumnarState]:

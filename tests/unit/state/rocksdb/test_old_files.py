@@ -23,8 +23,9 @@ from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.rocksdb.backend import CONTENTS, FORMAT_WITH_TIMERS, RocksDBKeyedState
 from firesteel.state.rocksdb.settings import RocksDBSettings
 from firesteel.state.rocksdb.timers import RocksTimerQueue
-from firesteel.state.snapshots import Purpose, StateChunk, StateInfo
-from firesteel.testing.taken import Taken, take
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.taken import take
+from tests.unit.state.kept import keep, kept, names_in
 
 FIXTURES: Final = Path(__file__).parents[3] / "fixtures" / "rocksdb"
 GROUPS: Final = 8
@@ -74,29 +75,15 @@ def fill(keyed: RocksDBKeyedState) -> None:
 
 def make(name: str) -> None:
     """Write a fixture of the format of now."""
-    target = FIXTURES / name
-    target.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         keyed = opened(Path(folder) / "attempt")
         fill(keyed)
         taken = take(keyed.snapshot(purpose=Purpose(1)), range(GROUPS))
         keyed.close()
-    for file, data in taken.files.items():
-        (target / file).write_bytes(data)
-    chunks = [[one.state, one.key_group, one.count, one.data.hex()] for one in taken.chunks]
-    plain = {"states": [info.to_json() for info in taken.states], "chunks": chunks}
-    (target / "chunks.json").write_text(json.dumps(plain))
+    keep(taken, FIXTURES / name)
 
 
-def taken_of(name: str) -> Taken:
-    """A fixture."""
-    plain = json.loads((FIXTURES / name / "chunks.json").read_text())
-    files = {path.name: path.read_bytes() for path in (FIXTURES / name).iterdir() if path.name != "chunks.json"}
-    chunks = [StateChunk(state, group, count, bytes.fromhex(data)) for state, group, count, data in plain["chunks"]]
-    return Taken([StateInfo.from_json(info) for info in plain["states"]], chunks, files, range(GROUPS))
-
-
-NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/chunks.json"))
+NAMES = names_in(FIXTURES)
 
 
 def test_there_is_one_of_the_format_of_now() -> None:
@@ -107,7 +94,7 @@ def test_there_is_one_of_the_format_of_now() -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_of_it_is_there(name: str, parts: int, tmp_path: Path) -> None:
-    taken, found, timers = taken_of(name), {}, set()
+    taken, found, timers = kept(FIXTURES / name, range(GROUPS)), {}, set()
     for part in range(parts):
         groups = range(part * GROUPS // parts, (part + 1) * GROUPS // parts)
         keyed = opened(tmp_path / str(part), groups)

@@ -3,8 +3,8 @@
 The checkpoint storage has everything, as always; a copy is an addition that may be missing, and costs nothing when it
 is. It is named by the checksum and length of what is in it, and both are compared before it is used: one that was
 damaged is removed and reported, and the storage is read. A copy stays as long as a checkpoint of its task that is not
-subsumed needs it. Those of a job are in one directory, which goes with the job; a task that starts there removes what
-attempts before it have left, but for what it goes on from.
+subsumed needs it. Those of a job are in directories of its own, one on each disk for them, which go with the job; a
+task that starts there removes what attempts before it have left, but for what it goes on from.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import cycle
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import FileState, RunningChecksum, StateHandle
@@ -31,8 +32,8 @@ class LocalCopies:
     """Those of one task; thread-safe.
 
     Args:
-        directory: of the job, on this host.
-        task: names the own folder in it, the same in each attempt.
+        directories: of the job, on this host; pieces are spread over them.
+        task: names the own folder in each, the same in each attempt.
         goes_on_from: pieces that the task was given; other copies in its folder are removed.
         reads: look for copies as state is read.
         writes: make copies as state is written.
@@ -40,23 +41,26 @@ class LocalCopies:
 
     def __init__(
         self,
-        directory: str,
+        directories: Sequence[str],
         task: str,
         goes_on_from: Iterable[StateHandle] = (),
         *,
         reads: bool = True,
         writes: bool = True,
     ) -> None:
-        self._directory, self._folder = directory, os.path.join(directory, task)
+        self._directories = directories
+        self._folders = [os.path.join(directory, task) for directory in directories]
+        self._turns = cycle(self._folders)
         self._task, self._reads, self._writes = task, reads, writes
         self._lock = threading.Lock()
         first = {name for handle in goes_on_from if (name := _name_of(handle))}
         self._needed: dict[int, set[str]] = {0: first}
         """By checkpoint; what the task goes on from is of none."""
-        with suppress(OSError):
-            for name in os.listdir(self._folder):
-                if name not in first:
-                    self._remove(name)
+        for folder in self._folders:
+            with suppress(OSError):
+                for name in os.listdir(folder):
+                    if name not in first:
+                        _remove(os.path.join(folder, name))
 
     # -- writing
 
@@ -65,25 +69,27 @@ class LocalCopies:
         return _CopyingWriter(writer, self) if self._writes else writer
 
     def draft(self) -> str:
-        """Path of a new file.
+        """Path of a new file, on each disk in turn.
 
         Raises:
             OSError: there can't be one.
         """
-        os.makedirs(self._folder, exist_ok=True)
-        return os.path.join(self._folder, f"{_DRAFT}{uuid.uuid4().hex}")
+        with self._lock:
+            folder = next(self._turns)
+        os.makedirs(folder, exist_ok=True)
+        return os.path.join(folder, f"{_DRAFT}{uuid.uuid4().hex}")
 
     def keep(self, handle: StateHandle, draft: str) -> None:
         """A file holds what a handle names: it is a copy from now on."""
         name = _name_of(handle)
         if name:
-            os.replace(draft, os.path.join(self._folder, name))
+            os.replace(draft, os.path.join(os.path.dirname(draft), name))
         else:
             os.unlink(draft)
 
     def failed(self, error: OSError) -> None:
         """There is no copy of a piece."""
-        logger.warning("%s: no copy of state is kept in %s: %s", self._task, self._folder, error)
+        logger.warning("%s: no copy of state is kept in %s: %s", self._task, ", ".join(self._directories), error)
 
     # -- how long copies stay
 
@@ -105,15 +111,8 @@ class LocalCopies:
             numbers = [number for number in self._needed if which(number)]
             gone = set[str]().union(*(self._needed.pop(number) for number in numbers))
             for name in gone.difference(*self._needed.values()):
-                self._remove(name)
-
-    def _remove(self, name: str) -> None:
-        path = os.path.join(self._folder, name)
-        with suppress(OSError):
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                os.unlink(path)
+                for folder in self._folders:
+                    _remove(os.path.join(folder, name))
 
     # -- reading
 
@@ -146,10 +145,19 @@ class LocalCopies:
 
     def _places(self, name: str) -> list[str]:
         """Where a copy may be: with the task, or with another one of the job that had its key groups before."""
-        folders = [self._folder]
-        with suppress(OSError):
-            folders += sorted(entry.path for entry in os.scandir(self._directory) if entry.path != self._folder)
+        folders = list(self._folders)
+        for directory, own in zip(self._directories, self._folders, strict=True):
+            with suppress(OSError):
+                folders += sorted(entry.path for entry in os.scandir(directory) if entry.path != own)
         return [os.path.join(folder, name) for folder in folders]
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
 
 
 def _name_of(handle: StateHandle) -> str:

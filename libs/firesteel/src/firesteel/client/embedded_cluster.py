@@ -23,11 +23,10 @@ from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.messages import SetSlots
 from firesteel.protocol.provider import Provider
 from firesteel.rpc.client import RpcClient
-from firesteel.runtime.bounded.stage_main import stage_main
-from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.service.leaving import Leaving
 from firesteel.service.reporting import report_metrics
 from firesteel.spark.embedded import EmbeddedFleet
+from firesteel.spark.mains import SLOT_MAIN, STAGE_MAIN
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +77,8 @@ class EmbeddedCluster:
             slots=_TASK_PLACES,
             spare_cores=settings.get(options.SPARK_SPARE_CORES),
             ui=settings.get(options.SPARK_UI),
-            slot_main=slot_main,
-            stage_main=stage_main,
+            slot_main=SLOT_MAIN,
+            stage_main=STAGE_MAIN,
             run_directory=self._run_directory,
             java_home=settings.get(options.JAVA_HOME),
             archive=settings.get(options.JVM_ARCHIVE),

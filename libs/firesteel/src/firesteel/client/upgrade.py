@@ -33,6 +33,7 @@ from firesteel.state.columnar.snapshots import COLUMNS, REMOVED
 from firesteel.state.heap_migration import listening
 from firesteel.state.schema import Answer, Compatibility
 from firesteel.state.snapshots import StateInfo
+from firesteel.state.timelines import TIMELINE
 
 _NOT_OPENED: Final = frozenset(
     {
@@ -46,7 +47,8 @@ _NOT_OPENED: Final = frozenset(
     }
 )
 _TIMERS: Final = "timers"
-_TABLE: Final = "table"
+_OF_RUNTIME: Final = ("table", TIMELINE)
+"""Tables of operators."""
 
 
 class Verdict(StrEnum):
@@ -386,7 +388,7 @@ class _Found:
     def columns(self, operator: Operator) -> None:
         """State in columns, timers and tables of the runtime were taken over as a whole."""
         for (name, area), info in self._before.items():
-            if info.kind in (COLUMNS, _TIMERS, _TABLE):
+            if info.kind in (COLUMNS, _TIMERS, *_OF_RUNTIME):
                 self._found[name, area] = StateVerdict(name, info.kind, Verdict.RESTORED)
 
     def asked(self, operator: Operator) -> None:
@@ -403,7 +405,7 @@ class _Found:
 
     def _new(self, info: StateInfo) -> None:
         place = (info.name, _area(info.kind))
-        if place not in self._found and info.kind != _TABLE:
+        if place not in self._found and info.kind not in _OF_RUNTIME:
             self._found[place] = StateVerdict(info.name, info.kind, Verdict.NEW)
 
     def refused(self, error: StateMigrationError) -> None:
@@ -460,4 +462,4 @@ def _names(changes: list[str], before: Iterable[str], now: Iterable[str]) -> Non
 
 def _area(kind: str) -> str:
     """States of one name are apart by these."""
-    return kind if kind in (COLUMNS, _TIMERS, _TABLE) else ""
+    return kind if kind in (COLUMNS, _TIMERS, *_OF_RUNTIME) else ""

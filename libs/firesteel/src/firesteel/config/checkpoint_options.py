@@ -112,6 +112,13 @@ CHECKPOINTING_LOCAL_BACKUP = ConfigOption(
     False,
     "Keep a copy of the state of the last checkpoints on the disk of the TaskManager whose tasks wrote it.",
 )
+CHECKPOINTING_LOCAL_BACKUP_DIRECTORIES: ConfigOption[str | None] = ConfigOption(
+    "execution.checkpointing.local-backup.dirs",
+    STRING,
+    None,
+    "Directories on disks of a TaskManager for these copies, separated by commas: pieces are spread over them. Read by "
+    "the TaskManager, so it is set for the cluster. Not set: its working directory.",
+)
 STATE_RECOVERY_FROM_LOCAL = ConfigOption(
     "execution.state-recovery.from-local",
     BOOL,

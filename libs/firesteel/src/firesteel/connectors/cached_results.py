@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final
 import cloudpickle
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.kept_results import part_name
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError, SerializationError
 from firesteel.functions.sink import WriterContext
@@ -36,24 +37,6 @@ from firesteel.functions.two_phase import (
 
 _COPIED: Final = 1 << 20
 SHARED: Final = "all hosts of the cluster and the program have to see firesteel.cache.directory"
-
-
-def parts_of(directory: Path) -> list[Path] | None:
-    """The files of complete results, in the order of the subtasks; None while some are missing."""
-    try:
-        found = {name: directory / name for name in os.listdir(directory) if name.startswith("part-")}
-    except OSError:
-        return None
-    counts = {name.rpartition("-of-")[2] for name in found}
-    if len(counts) != 1:
-        return None
-    count = int(counts.pop())
-    names = [_part_name(subtask, count) for subtask in range(count)]
-    return [found[name] for name in names] if found.keys() == set(names) else None
-
-
-def _part_name(subtask: int, count: int) -> str:
-    return f"part-{subtask}-of-{count}"
 
 
 class CachedResultsSink(TwoPhaseCommitSink[Any]):
@@ -84,7 +67,7 @@ class CachedResultsSink(TwoPhaseCommitSink[Any]):
 
 class _Writer(TwoPhaseWriter[Any]):
     def __init__(self, directory: Path, context: WriterContext) -> None:
-        name = _part_name(context.subtask_index, context.parallelism)
+        name = part_name(context.subtask_index, context.parallelism)
         self._context = context
         self._visible = directory / name
         self._hidden = directory / f".{name}.{context.attempt}.{uuid.uuid4().hex}"

@@ -5,17 +5,26 @@ from __future__ import annotations
 import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.connectors.filesystems.file_system import FileSystems
-from firesteel.connectors.line_cursor import LineBlocks, TextCursor, byte_order_mark
-from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.line_cursor import (
+    LineBlocks,
+    TextColumnCursor,
+    TextCursor,
+    TextRowCursor,
+    byte_order_mark,
+)
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split
 
 __all__ = ["BulkFormat", "FileFormat", "StreamFormat"]
+
+_COLUMN_BLOCK: Final = 1024 * 1024
+"""Bytes of text that become one batch of columns: what each batch costs by itself is then little for each line."""
 
 
 class FileFormat(ABC):
@@ -75,10 +84,15 @@ class StreamFormat(FileFormat):
     """A format that is read record by record. Derive from it, or take one that exists."""
 
     @staticmethod
-    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+    def text_line_format(charset_name: str = "UTF-8", *, column: str | None = None) -> StreamFormat:
         """Lines of text; they end with LF or CR LF, which is not part of the record, nor is a byte-order mark.
 
         Bytes that are not of the charset are replaced by U+FFFD.
+
+        Args:
+            charset_name: of the files.
+            column: None = records are ``str``. Else they are rows of one field of this name, which come as columns:
+                for operators over columns (``map_batches``, expressions) no Python object is made for a line.
 
         Raises:
             ProgramError: Python does not know the charset, or its newline is not the byte 0x0A.
@@ -94,7 +108,9 @@ class StreamFormat(FileFormat):
             raise ProgramError(
                 f"text lines: in {charset_name!r} a newline is not the byte 0x0A; convert the files to UTF-8"
             )
-        return _TextLines(charset_name)
+        if column is not None and not (isinstance(column, str) and column):
+            raise ProgramError(f"text lines: the name of a column is a str that is not empty, not {column!r}")
+        return _TextLines(charset_name) if column is None else _TextColumn(charset_name, column)
 
 
 class BulkFormat(FileFormat):
@@ -114,3 +130,18 @@ class _TextLines(StreamFormat):
 
     def produced_type(self) -> TypeInformation:
         return Types.STRING()
+
+
+class _TextColumn(_TextLines):
+    def __init__(self, charset: str, column: str) -> None:
+        super().__init__(charset)
+        self.column = column
+
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        blocks = LineBlocks(split, malformed, byte_order_mark(self.charset), self.files, _COLUMN_BLOCK)
+        if malformed.policy is MalformedPolicy.EMIT:
+            return TextRowCursor(blocks, self.charset, self.column)
+        return TextColumnCursor(blocks, self.charset, self.column)
+
+    def produced_type(self) -> TypeInformation:
+        return Types.ROW_NAMED([self.column], [Types.STRING()])

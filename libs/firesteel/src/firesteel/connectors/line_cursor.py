@@ -7,16 +7,24 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firesteel.common.types import make_row
 from firesteel.connectors.file_streams import BLOCK_BYTES, compression_of, damage, open_file, unreadable
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.core.errors import MalformedDataError
 from firesteel.functions.source import Split, Wait
 
 NOTHING: Final = object()
 """What a parser gives for a line that holds no record, such as an empty one."""
 _WIDE_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 """Byte-order marks that no text in UTF-8 begins with; that of UTF-32 LE begins as that of UTF-16 LE."""
+_LONGEST_ARRAY: Final = (1 << 31) - 1
+"""Bytes of all texts of an array."""
 _LINES_AT_ONCE: Final = 10_000
 """So many lines without a record are passed over in one go."""
 _LINES_COUNTED: Final = 256 * 1024 * 1024
@@ -42,6 +50,7 @@ class LineBlocks:
         malformed: is told of what can't be read.
         mark: the byte-order mark in the file's encoding; None = it has none.
         files: where the file is opened; None = it is a local one.
+        block_bytes: of a block, about.
 
     Attributes:
         path: of the file.
@@ -56,7 +65,9 @@ class LineBlocks:
         malformed: MalformedRecords,
         mark: bytes | None = codecs.BOM_UTF8,
         files: FileSystems | None = None,
+        block_bytes: int = BLOCK_BYTES,
     ) -> None:
+        self._block_bytes = block_bytes
         self._system = (FileSystems() if files is None else files).of(str(split.data["path"]))
         self.path, self._mark = str(split.data["path"]), mark
         start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
@@ -131,10 +142,10 @@ class LineBlocks:
     def _read(self) -> bytes:
         """The next bytes; of a damaged file all that stand before the damage."""
         if self._end >= 0:
-            return self._stream.read(BLOCK_BYTES)
+            return self._stream.read(self._block_bytes)
         stream: Any = self._stream  # decompresses: read() would lose what it had when it meets the damage
         pieces: list[bytes] = []
-        left = BLOCK_BYTES
+        left = self._block_bytes
         while left > 0:
             wanted = left
             piece = self._guarded(lambda: stream.read1(wanted))  # noqa: B023 - called at once
@@ -190,9 +201,12 @@ class LineBlocks:
 class _BlockCursor(SplitCursor[Any]):
     """Hands out the lines of blocks."""
 
+    _lines: Any
+    """Of the block at hand."""
+
     def __init__(self, blocks: LineBlocks) -> None:
         self._blocks = blocks
-        self._lines: list[Any] = []
+        self._lines = []
         self._given = 0
         while blocks.skip and self._load():
             self._given = min(blocks.skip, len(self._lines))
@@ -205,8 +219,8 @@ class _BlockCursor(SplitCursor[Any]):
         return data is not None
 
     @abstractmethod
-    def _split(self, data: bytes) -> list[Any]:
-        """The lines of a block."""
+    def _split(self, data: bytes) -> Any:
+        """The lines of a block: a list or an array."""
 
     def _position(self) -> list[int]:
         if self._given >= len(self._lines):
@@ -249,6 +263,76 @@ class TextCursor(_BlockCursor):
         values = self._lines[self._given : self._given + max_records]
         self._given += len(values)
         return Chunk(values, self._position())
+
+
+class TextRowCursor(TextCursor):
+    """Lines as rows of one field.
+
+    Args:
+        name: of the field.
+    """
+
+    def __init__(self, blocks: LineBlocks, charset: str, name: str) -> None:
+        self._names = (name,)
+        super().__init__(blocks, charset)
+
+    def _split(self, data: bytes) -> list[Any]:
+        return [make_row(self._names, (line,)) for line in super()._split(data)]
+
+
+class TextColumnCursor(_BlockCursor):
+    """The same rows as columns: the text of a block becomes an array without an object for each line.
+
+    Args:
+        name: of the column.
+    """
+
+    def __init__(self, blocks: LineBlocks, charset: str, name: str) -> None:
+        self._charset, self._name = charset, name
+        self._is_utf8 = codecs.lookup(charset).name == "utf-8"
+        super().__init__(blocks)
+
+    def _split(self, data: bytes) -> pa.Array:
+        text = data
+        if not (self._is_utf8 and _is_valid(data)):
+            text = data.decode(self._charset, "replace").encode("utf-8", "replace")
+        ended = text.endswith(b"\n")
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        if len(text) > _LONGEST_ARRAY:
+            raise MalformedDataError(
+                self._blocks.path,
+                self._blocks.block,
+                None,
+                f"a line of {len(text)} bytes, but a column of text takes 2 GiB",
+            )
+        lines = pc.list_flatten(pc.split_pattern(_array_of(text), "\n"))
+        return lines.slice(0, len(lines) - 1) if ended else lines
+
+    def read(self, max_records: int) -> Chunk[Any]:
+        """At most so many lines."""
+        if self._given >= len(self._lines) and not self._load():
+            return self._finished()
+        values = self._lines.slice(self._given, max_records)
+        self._given += len(values)
+        return Chunk(pa.RecordBatch.from_arrays([values], [self._name]), self._position())
+
+
+def _array_of(text: bytes) -> pa.Array:
+    """An array of this one text."""
+    ends = np.array([0, len(text)], np.int32)
+    return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+def _is_valid(data: bytes) -> bool:
+    """Whether it is text in UTF-8."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class ParsedLineCursor(_BlockCursor):

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,8 @@ from pathlib import Path
 from firesteel.common.job_client import JobClient
 from firesteel.common.job_status import JobStatus
 from firesteel.common.typeinfo import TypeInformation
-from firesteel.connectors.cached_results import SHARED, CachedResultsSink, CachedResultsSource, parts_of
+from firesteel.connectors.cached_results import SHARED, CachedResultsSink, CachedResultsSource
+from firesteel.connectors.kept_results import new_root, parts_of
 from firesteel.core.errors import FiresteelError
 from firesteel.datastream import aggregations, checks
 from firesteel.graph.specs import OperatorKind
@@ -132,14 +132,12 @@ class Caches:
         seen = reachable(ends)
         found = [cache for cache in wanted if cache.node.id in seen]
         for cache in found:
-            cache.write_to(self._directory(directory) / secrets.token_hex(8))
+            cache.write_to(self._directory(directory) / secrets.token_hex(16))
         return found
 
     def _directory(self, configured: str | None) -> Path:
         if self._root is None:
-            self._root = Path(
-                configured or tempfile.gettempdir(), f"firesteel-cache-{secrets.token_hex(16)}"
-            ).absolute()
+            self._root = new_root(configured, secrets.token_hex(16))
             self._at_exit = weakref.finalize(self, _remove, self._root, os.getpid())
         return self._root
 

@@ -51,14 +51,18 @@ TASKS = "firesteel-tasks"
 SPARK = "firesteel-spark"
 """Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
-"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, how uneven
-the records are that subtasks read, and rates of all together."""
+"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, those with
+the fullest channel in front of them and behind them (0 to 1), how uneven the records are that subtasks read, and rates
+of all together."""
+SLOT = "firesteel-slot"
+"""Of a subtask: the number of its slot, by which the slot's output is named at its TaskManager; -1 = it has none."""
 REACTIVE = "firesteel-reactive"
 """Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), rescales that are ``completed`` and
 ``inProgress``, ``config`` (as REST shows it)."""
 ROWS_AT_ONCE = 200
 """Subtasks that are looked at in one slice, and packed into one text."""
 _LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}
+_POOLS = {"inPool": "buffers.inPoolUsage", "outPool": "buffers.outPoolUsage"}
 _RATES = ("numRecordsInPerSecond", "numRecordsOutPerSecond", "numBytesInPerSecond", "numBytesOutPerSecond")
 _LIVE = frozenset(
     {ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING, ExecutionState.CANCELING}
@@ -249,6 +253,9 @@ class _Loads:
             self._averages[name] += value
             if key not in self._worst or value > self._worst[key]["value"]:
                 self._worst[key] = {"value": value, "subtask": subtask}
+        for key, name in _POOLS.items():
+            if name in metrics and (key not in self._worst or metrics[name] > self._worst[key]["value"]):
+                self._worst[key] = {"value": metrics[name], "subtask": subtask}
         watermark = metrics.get("currentInputWatermark", metrics.get("currentOutputWatermark"))
         if watermark is not None and watermark < self._worst.get("watermark", {"value": math.inf})["value"]:
             self._worst["watermark"] = {"value": watermark, "subtask": subtask}
@@ -360,6 +367,7 @@ def _row(execution: Execution, now: int) -> dict[str, Any]:
         "attempt": execution.attempt,
         "endpoint": slot.endpoint if slot else "(unassigned)",
         "taskmanager-id": slot.taskmanager_id if slot else "(unassigned)",
+        SLOT: slot.slot_index if slot else -1,
         "start-time": start,
         "start_time": start,
         "end-time": end,

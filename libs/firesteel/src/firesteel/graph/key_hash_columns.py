@@ -13,6 +13,7 @@ import pyarrow as pa
 from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import KeyTypeError
 from firesteel.graph.key_hash import ALLOWED, MASK, NAMED_ROW_TAG, NAN_HASH, NONE_HASH, ROW_TAG, stable_hash
+from firesteel.graph.key_hash_texts import crc_of_texts
 
 __all__ = ["groups_of_hashes", "hash_column", "hash_columns", "hash_values", "key_groups_of", "murmur_array"]
 
@@ -22,8 +23,8 @@ _MODULUS = np.uint64((1 << 61) - 1)
 _U64 = np.uint64
 _BLOCK: Final = 16384
 """Values that are worked on at once, so that what is in between stays in the processor's cache."""
-_FEW: Final = 64
-"""Texts; from so many on, each different one is hashed once."""
+_LONG: Final = 48
+"""Bytes; of texts that are longer on average each different one is hashed once."""
 
 
 def hash_column(column: Any) -> Hashes:
@@ -131,10 +132,10 @@ def _hash_array(column: Any) -> Hashes:
         numbers = column.fill_null(np.array(0, dtype=kind.to_pandas_dtype())[()])
         hashes = _hash_floats(numbers.to_numpy(zero_copy_only=False).astype(np.float64))
     elif _is_text(kind):
-        if len(column) > _FEW:
+        ends = _ends(column)
+        if len(ends) > 1 and ends[-1] - ends[0] > _LONG * len(column):
             return _hash_array(column.dictionary_encode())
-        wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-        hashes = _hash_bytes(column, np.int64 if wide else np.int32)
+        hashes = _hash_bytes(column, ends)
     else:
         try:
             values = column.to_pylist()
@@ -157,8 +158,7 @@ def _hash_values(dictionary: Any) -> Hashes:
     """The hashes of a dictionary, whose values are different already."""
     if not _is_text(dictionary.type):
         return _hash_array(dictionary)
-    wide = pa.types.is_large_string(dictionary.type) or pa.types.is_large_binary(dictionary.type)
-    hashes = _hash_bytes(dictionary, np.int64 if wide else np.int32)
+    hashes = _hash_bytes(dictionary, _ends(dictionary))
     if dictionary.null_count:
         hashes[dictionary.is_null().to_numpy(zero_copy_only=False)] = NONE_HASH
     return hashes
@@ -196,16 +196,19 @@ def _hash_floats(values: npt.NDArray[np.float64]) -> Hashes:
     return hashes
 
 
-def _hash_bytes(column: Any, offset_type: type[np.signedinteger[Any]]) -> Hashes:
-    count = len(column)
-    _, offsets, data = column.buffers()
-    if count == 0 or data is None:
-        return np.zeros(count, np.uint32)
-    ends = np.frombuffer(offsets, offset_type, count + 1, column.offset * np.dtype(offset_type).itemsize).tolist()
-    view = memoryview(data)
-    starts = iter(ends)
-    next(starts)
-    return np.fromiter((crc32(view[a:b]) for a, b in zip(ends, starts, strict=False)), np.uint32, count)
+def _ends(column: Any) -> npt.NDArray[np.int64]:
+    """Where the first text of a column begins in its bytes, and where each of them ends."""
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    offsets = column.buffers()[1]
+    if not len(column) or offsets is None:
+        return np.zeros(len(column) + 1, np.int64)
+    return np.frombuffer(offsets, dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
+
+
+def _hash_bytes(column: Any, ends: npt.NDArray[np.int64]) -> Hashes:
+    data = column.buffers()[2]
+    return crc_of_texts(ends, b"" if data is None else data)
 
 
 def murmur_array(hashes: Hashes) -> npt.NDArray[np.int32]:

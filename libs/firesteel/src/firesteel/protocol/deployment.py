@@ -133,6 +133,8 @@ class Deployment:
         config: effective settings, text to text.
         managed_memory: bytes for state backends, of all tasks of the slot together; filled in by the TaskManager; 0 =
             its memory is not configured.
+        local_directories: of the job, for local copies of its state; filled in by the TaskManager; empty = beside its
+            blobs.
         trace: ``traceparent`` of the span above those of the tasks' attempts, and plain ``OtlpReporter``s
             (``reporters``), if there are traces; such reporters of ``metrics``, to which meters of functions go; empty
             = nothing is exported.
@@ -152,6 +154,7 @@ class Deployment:
     python_files: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
     managed_memory: int = 0
+    local_directories: tuple[str, ...] = ()
     trace: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_plain(self) -> dict[str, Any]:
@@ -178,6 +181,7 @@ class Deployment:
                 "placement": Placement.unpack(plain["placement"]),
                 "python_path": tuple(plain["python_path"]),
                 "python_files": tuple(plain["python_files"]),
+                "local_directories": tuple(plain.get("local_directories", ())),
             }
         )
 
@@ -233,9 +237,9 @@ METRIC_TOTALS = (
 METRIC_RATES = {name: f"{name}PerSecond" for name in METRIC_TOTALS}
 """Totals -> their rates, which a slot reports as well: over the last minute, or since the task began."""
 POOL_USAGES = ("buffers.inPoolUsage", "buffers.outPoolUsage")
-"""How much of the room of its channels is filled, in front of a task and behind it: 0 to 1, or a bit more."""
+"""How much of its room the fullest channel has filled, in front of a task and behind it: 0 to 1, or a bit more."""
 QUEUE_SIZES = ("buffers.inputQueueSize", "buffers.outputQueueSize")
-"""The same in bytes."""
+"""Bytes in all of these channels."""
 CHECKPOINT_TIMES = ("checkpointAlignmentTime", "checkpointStartDelayNanos")
 """Of the last checkpoint, in nanoseconds."""
 METRIC_NAMES = (

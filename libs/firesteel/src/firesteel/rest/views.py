@@ -13,7 +13,7 @@ from firesteel.config import Settings, options
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
-from firesteel.protocol.deployment import METRIC_RATES
+from firesteel.protocol.deployment import METRIC_RATES, POOL_USAGES
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.subtask_views import aggregated
 
@@ -28,7 +28,7 @@ _PARALLELISM = "parallelism.default"
 _ID = re.compile(r"[0-9a-f]{32}")
 _HIDDEN = frozenset({"timestamps", TASK_METRICS, COUNTERS, "attempts"})
 """Of a subtask: what has paths of its own."""
-_NOW = (*METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
+_NOW = (*METRIC_RATES.values(), *POOL_USAGES, "currentInputWatermark", "currentOutputWatermark")
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",

@@ -18,6 +18,7 @@ from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import background, jvm
 from firesteel.spark.archive import archive_for
 from firesteel.spark.java import find_java
+from firesteel.spark.mains import SLOT_MAIN, STAGE_MAIN
 from firesteel.spark.own_classes import refuse_other_spark
 from firesteel.spark.owned_process import OwnedProcess, end_together
 from firesteel.spark.slot_task import EXECUTOR_VARIABLE
@@ -28,7 +29,7 @@ _MAIN = "firesteel.spark.SlotsExecutor"
 _LEAST_HEAP_MB = 128
 _EXIT_SECONDS = 5.0
 _MAKER_SECONDS = 3.0
-_MAINS = ("firesteel.runtime.slot.slot_main", "firesteel.runtime.bounded.stage_main")
+_MAINS = (SLOT_MAIN.__module__, STAGE_MAIN.__module__)
 
 _KEPT_LOGS = 50
 """Logs of executors that have ended which stay in a log directory."""

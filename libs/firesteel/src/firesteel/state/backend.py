@@ -20,7 +20,10 @@ name that is asked for with another kind, type or time-to-live raises ``ProgramE
 states of the current key and a namespace (a window); they are apart from those without one, even under the same name,
 and are used within the call that got them only. ``clear_namespace`` forgets them for the current key. A namespace
 hashes, and can be pickled. ``table`` is a mapping by key that operators of the runtime use as they like: what is in it
-is state as any other. Its methods must not be kept from one call of the operator to the next.
+is state as any other. Its methods must not be kept from one call of the operator to the next. ``timeline`` keeps
+records by key and time for them (``state/timelines.py``): what adding one costs, or looking at those of some time, does
+not grow with what else is kept of the key. A restored table of the same name, with a dict of lists by time for each
+key, becomes one.
 
 **Values** are fitted to the declared type when they are written; what does not fit raises ``TypeMismatchError`` with
 state and field. What is read may be the object itself: who changes it in place without writing it back may or may not
@@ -100,6 +103,7 @@ from firesteel.state.snapshots import (
     Purpose,
     WrittenState,
 )
+from firesteel.state.timelines import Timeline
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,14 @@ class KeyedStateBackend(KeyedStateStore):
     @abstractmethod
     def drop_table(self, name: str) -> None:
         """Forget a table with all that is in it; nothing happens if there is none. It must not be used any more."""
+
+    @abstractmethod
+    def timeline(self, name: str) -> Timeline:
+        """Records by key and time, for operators of the runtime: the same ones each time; made when they are not there.
+
+        Raises:
+            StateRestoreError: those that were restored have the format of a later version.
+        """
 
     @abstractmethod
     def timers(self, name: str) -> TimerQueue:

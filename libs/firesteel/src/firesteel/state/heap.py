@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,13 +45,20 @@ from firesteel.state.snapshots import (
 )
 from firesteel.state.stores import StateGetters
 from firesteel.state.tables import MISSING, HeapTable, Table, TtlTable, drain
+from firesteel.state.timelines import TIMELINE, HeapTimeline, Timeline, check_format, entries_of_tables, info_of
 
 __all__ = ["NO_KEY", "HashMapStateBackend", "HeapKeyedState", "HeapValueState", "NoKey"]
 
 TABLE: Final = "table"
+_OF_RUNTIME: Final = (TABLE, TIMELINE)
 _SINGLE: Final = frozenset({"value", "reducing"})
 """Kinds whose values are of the descriptor's type."""
 _MERGING: Final = frozenset({"list", "reducing", "aggregating"})
+
+
+def place_of(info: StateInfo) -> tuple[str, str]:
+    """States of one name are apart by the second."""
+    return info.name, info.kind if info.kind in _OF_RUNTIME else "namespaced" if info.namespaced else "plain"
 
 
 class _Declared:
@@ -96,6 +104,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         "_parts",
         "_restored",
         "_snapshot",
+        "_timelines",
         "_timers",
         "key",
     )
@@ -108,6 +117,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._restored: dict[tuple[str, str], list[Part]] = {}  # several where subtasks of before differ in the type
         self._every_record: list[Sweeper] = []
         self._timers: dict[str, Any] = {}
+        self._timelines: dict[str, Any] = {}
         self._attached: dict[str, AttachedState] = {}
         self._deltas: Deltas | None = None
         self._snapshot: SlicedSnapshot | None = None
@@ -244,7 +254,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """Forget all states of the current key and a namespace."""
         place = (self.key, namespace)
         for part in self._all_parts():
-            if part.info.namespaced:
+            if part.info.namespaced and part.info.kind != TIMELINE:
                 part.table.pop(place, None)
 
     def merge_namespaces(self, descriptor: StateDescriptor, target: Any, sources: Iterable[Any]) -> None:
@@ -290,6 +300,32 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._restored.pop((name, TABLE), None)
         self._parts.pop((name, TABLE), None)
 
+    def timeline(self, name: str) -> Timeline:
+        """The records of a name by key and time; made when they are not there."""
+        made: Timeline | None = self._timelines.get(name)
+        if made is None:
+            made = self._timelines[name] = self._make_timeline(name)
+        return made
+
+    def _make_timeline(self, name: str) -> Timeline:
+        restored, former = (self._restored.pop((name, area), []) for area in (TIMELINE, TABLE))
+        for part in restored:
+            check_format(part.info, self._parameters.operator)
+        info = info_of(name)
+        part = self._parts[name, TIMELINE] = restored[0] if restored else Part(info, self._new_table(info))
+        return self._timeline_in(part.table, former)
+
+    def _timeline_in(self, table: Any, former: Sequence[Part]) -> Timeline:
+        """The records in a table, and those of tables that were written in format 1."""
+        made = HeapTimeline(table)
+
+        def fill() -> None:
+            made.fill(entries_of_tables(chain.from_iterable(part.table.items() for part in former)))
+
+        if table or former:
+            self._migrate(fill)
+        return made
+
     def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
         """Each key that has state without a namespace, once: those of now."""
         self._catch_up()
@@ -304,6 +340,8 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """Forget the states of all keys: none of these keys comes again, and no snapshot is under way."""
         for part in self._all_parts():
             part.table.clear()
+        for timeline in self._timelines.values():
+            timeline.clear()
 
     def _all_parts(self) -> list[Part]:
         return [*self._parts.values(), *(part for parts in self._restored.values() for part in parts)]
@@ -434,7 +472,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """What takes chunks of a state that is described so."""
         if info.kind == TIMERS:
             return partial(self._take_timers, self.timers(info.name))
-        if info.kind == TABLE or info.kind in STATES:
+        if info.kind in _OF_RUNTIME or info.kind in STATES:
             return partial(self._take_entries, self._restored_part(info))
         attached = self._attached.get(info.name)
         if attached is None or info.kind not in (attached.info.kind, REMOVED):
@@ -447,8 +485,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return partial(self._take_attached, attached, info)
 
     def _restored_part(self, info: StateInfo) -> Part:
-        area = info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
-        former = self._restored.setdefault((info.name, area), [])
+        former = self._restored.setdefault(place_of(info), [])
         for part in former:
             if part.info == info:
                 return part
@@ -491,6 +528,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             if writing is not None:
                 drain(part.table, len(writing.changes))
             part.table.clear()
+        self._timelines.clear()
         for queue in self._timers.values():
             queue.clear()
         for attached in self._attached.values():

@@ -204,8 +204,8 @@ def drain(table: Table, most: int) -> bool:
     return True
 
 
-def _peek(table: Any, key: Any) -> Any:
-    """The value or MISSING, not to be handed out."""
+def peek(table: Any, key: Any) -> Any:
+    """The value or MISSING, not to be handed out: nobody may change it."""
     writing = table.writing
     if writing is not None:
         value = writing.changes.get(key, writing)
@@ -270,13 +270,13 @@ class _Guarded:
         return value
 
     def __contains__(self, key: object) -> bool:
-        return _peek(self, key) is not MISSING
+        return peek(self, key) is not MISSING
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _change(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        if _peek(self, key) is MISSING:
+        if peek(self, key) is MISSING:
             raise KeyError(key)
         _change(self, key, MISSING)
 

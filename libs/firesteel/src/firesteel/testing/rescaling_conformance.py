@@ -133,7 +133,7 @@ class _Subtask:
 
     def read(self, found: dict[str, dict[Any, Any]]) -> None:
         """Add all that is there."""
-        keyed = self.keyed
+        keyed, times = self.keyed, 0
         for key in [key for key in _KEYS if key % GROUPS in self.own]:
             keyed.key = key
             there = {
@@ -154,7 +154,15 @@ class _Subtask:
                 of_window = list(keyed.store(namespace).get_list_state(_OF_WINDOW).get())
                 if of_window:
                     found.setdefault("of-window", {})[key, namespace] = of_window
+            records = list(keyed.timeline("records").between(key, -(1 << 63), (1 << 63) - 1))
+            if records:
+                found.setdefault("records", {})[key] = copy.deepcopy(records)
+                times += len({time for time, _ in records})
         keyed.key = NO_KEY
+        there_are = len(keyed.timeline("records"))
+        _require(
+            there_are == times, f"there are records of {there_are} times and keys, and {times} of them are its own"
+        )
         foreign = [key for key in (*keyed.keys(), *keyed.table("rows")) if key % GROUPS not in self.own]
         _require(not foreign, f"keys {foreign[:3]} are in a subtask that does not own them")
         for name in _QUEUES:
@@ -379,6 +387,27 @@ def _change_row(job: _Job, key: int, rng: random.Random) -> None:
         job.model.of("table").pop(key, None)
 
 
+def _add_records(job: _Job, key: int, rng: random.Random) -> None:
+    records, model = job.of(key).keyed.timeline("records"), job.model.of("records")
+    for _ in range(rng.randrange(4)):
+        time, number = rng.randrange(-15, 15), rng.randrange(100)
+        records.add(key, time, [number])
+        model[key] = sorted([*model.get(key, ()), (time, [number])], key=lambda pair: pair[0])
+
+
+def _remove_records(job: _Job, key: int, rng: random.Random) -> None:
+    model, time = job.model.of("records"), rng.randrange(-15, 15)
+    job.of(key).keyed.timeline("records").remove(key, time)
+    model[key] = [pair for pair in model.get(key, ()) if pair[0] != time]
+
+
+def _look_at_records(job: _Job, key: int, rng: random.Random) -> None:
+    first, last = rng.randrange(-20, 20), rng.randrange(-20, 20)
+    found = list(job.of(key).keyed.timeline("records").between(key, first, last))
+    expected = [pair for pair in job.model.of("records").get(key, ()) if first <= pair[0] <= last]
+    _require(found == expected, f"records of {key} between {first} and {last} are {found}, and are to be {expected}")
+
+
 def _change_window(job: _Job, key: int, rng: random.Random) -> None:
     keyed, model, namespace = job.of(key).keyed, job.model.of("of-window"), rng.choice(_NAMESPACES)
     number = rng.randrange(100)
@@ -452,7 +481,8 @@ def _remove_columns(job: _Job, key: int, rng: random.Random) -> None:
 
 CHANGES: Final[Sequence[Callable[[_Job, int, random.Random], None]]] = (
     _put_value, _change_value, _add_to_list, _put_into_map, _remove_from_map, _add, _clear, _put_short, _wait,
-    _change_row, _change_window, _add_timers, _discard_timer, _fire, _put_columns, _remove_columns,
+    _change_row, _add_records, _remove_records, _look_at_records, _change_window, _add_timers, _discard_timer, _fire,
+    _put_columns, _remove_columns,
 )  # fmt: skip
 """What programs do to state."""
 

@@ -99,6 +99,9 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
         row = keyed.table("raw").get(key)
         if row is not None:
             found[key, "raw"] = copy.deepcopy(row)
+        records = list(keyed.timeline("records").between(key, -(1 << 63), (1 << 63) - 1))
+        if records:
+            found[key, "records"] = copy.deepcopy(records)
     for name in _QUEUES:
         for timer in keyed.timers(name):
             found[timer.key, name, timer.timestamp, timer.namespace] = "timer"
@@ -109,7 +112,7 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
 def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random) -> None:
     """Something that programs do to the state of the current key."""
     number = rng.randrange(100)
-    kind = rng.randrange(17)
+    kind = rng.randrange(20)
     if kind == 0:
         store.get_state(_NUMBER).update(number)
     elif kind == 1:
@@ -145,6 +148,10 @@ def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random
     elif kind == 16:
         for _ in keyed.timers(rng.choice(_QUEUES)).due(number % 8):
             pass
+    elif kind in (17, 18):
+        keyed.timeline("records").add(keyed.key, number % 7 - 3, [number])
+    elif kind == 19:
+        keyed.timeline("records").remove(keyed.key, number % 7 - 3)
     elif kind == 11:
         store.get_list_state(_LIST).add_all([str(number), "x"])
     elif kind == 12:
@@ -243,6 +250,7 @@ def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(1
         kit = _Kit(backend, Path(folder))
         _check_keys_and_types(kit)
         _check_tables(kit)
+        _check_timelines(kit)
         _check_all_kinds_together(kit)
         _check_namespaces(kit)
         _check_timers(kit)
@@ -403,6 +411,47 @@ def _check_tables(kit: _Kit) -> None:
     found = later.table("one").get("a")
     _require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
     later.close()
+
+
+def _check_timelines(kit: _Kit) -> None:
+    keyed = kit.make(memory=1)
+    records = keyed.timeline("one")
+    _require(keyed.timeline("one") is records, "a timeline is another object the second time")
+    times = [5, -(1 << 62), 0, -1, 5, 1 << 62, -7, 4]
+    for number, time in enumerate(times):
+        records.add("a", time, number)
+    records.add("b", 5, "of another key")
+    records.remove("a", -7)
+    records.remove("a", 3)
+    keyed.key = "a"
+    keyed.clear_namespace(5)
+    for first, last in ((-(1 << 63), (1 << 63) - 1), (-1, 5), (0, 4), (5, 5), (6, 7), (7, 6)):
+        expected = sorted((time, number) for number, time in enumerate(times) if first <= time <= last and time != -7)
+        found = list(records.between("a", first, last))
+        _require(found == expected, f"records between {first} and {last} are {found}, and are to be {expected}")
+    _require(len(records) == 7, f"a timeline with records of 7 times and keys says {len(records)}")
+    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    records.remove("a", 5)
+    records.add("a", 4, "later")
+    taken = running.rest()
+    _require(list(records.between("a", 4, 5)) == [(4, 7), (4, "later")], "a timeline is another one after a snapshot")
+    keyed.close()
+    later = kit.later(taken)
+    found = list(later.timeline("one").between("a", 4, 5))
+    _require(found == [(4, 7), (5, 0), (5, 4)], f"records that were restored are {found}")
+    later.close()
+    of_format_1 = kit.make()
+    of_format_1.table("two")["a"] = {3: ["x", "y"], -4: ["z"]}
+    later = kit.later(kit.written(of_format_1))
+    of_format_1.close()
+    found = list(later.timeline("two").between("a", -10, 10))
+    _require(found == [(-4, "z"), (3, "x"), (3, "y")], f"records that were restored from a table are {found}")
+    _require(later.table_names() == [], f"{later.table_names()} is a timeline now, and a table still")
+    again = kit.later(kit.written(later))
+    later.close()
+    found = list(again.timeline("two").between("a", 0, 10))
+    _require(found == [(3, "x"), (3, "y")], f"records that were in a table, written again, are {found}")
+    again.close()
 
 
 def _check_all_kinds_together(kit: _Kit) -> None:

@@ -46,10 +46,12 @@ function Drawings({ of, drawn }: { of: History; drawn: Drawn[] }) {
   );
 }
 
-function Remembered({ of }: { of: History | undefined }) {
+function Remembered({ of, ended }: { of: History | undefined; ended: boolean }) {
   if (!of) return null;
   if (of.interval === 0) return <p class="empty">The Dispatcher keeps no history: firesteel.metrics.history.interval is 0.</p>;
-  if (of.times.length === 0) return <p class="empty">Nothing is remembered yet; what ended before this Dispatcher began is not.</p>;
+  if (of.times.length === 0 && ended)
+    return <p class="empty">Nothing is remembered: the job ended before the Dispatcher had looked at it, which it does every {duration(of.interval)}, or before this Dispatcher began.</p>;
+  if (of.times.length === 0) return <p class="empty">Nothing is remembered yet: the Dispatcher looks every {duration(of.interval)}.</p>;
   return (
     <p class="dim">
       Every {duration(of.interval)}, for the last {duration(of.interval * of.size)}, kept by the Dispatcher. Drag to zoom, double-click to see all.
@@ -64,7 +66,7 @@ export function ChartsTab({ job }: { job: JobDetails }) {
   return (
     <>
       <Card title="The job">
-        <Remembered of={ofJob} />
+        <Remembered of={ofJob} ended={job["end-time"] >= 0} />
         {ofJob && <Drawings of={ofJob} drawn={OF_JOB} />}
       </Card>
       {vertex && (
@@ -93,7 +95,7 @@ export function VertexCharts({ job, vertex }: { job: JobDetails; vertex: Vertex 
   const found = useHistory(job.jid, vertex.id);
   return (
     <>
-      <Remembered of={found} />
+      <Remembered of={found} ended={job["end-time"] >= 0} />
       {found?.truncated && found.times.length > 0 && Object.keys(found.series).length === 0 && <p class="trouble quiet">The job has too many vertices: nothing is remembered of this one.</p>}
       {found && <Drawings of={found} drawn={OF_VERTEX} />}
       <OwnMetrics job={job} vertex={vertex} />

@@ -150,7 +150,7 @@ function Bars({ job, id, vertex }: { job: JobDetails; id: string; vertex: string
       {({ subtasks }) => {
         const most = Math.max(1, ...subtasks.map((one) => phases(one).total));
         const columns: Column<CheckpointSubtask>[] = [
-          { key: "index", title: "#", value: (one) => one.index, number: true, wide: 0.4 },
+          { key: "index", title: "#", value: (one) => one.index, number: true, wide: 0.6 },
           {
             key: "bar", title: `From the trigger to the acknowledgement (the whole width is ${duration(most)})`, value: (one) => phases(one).total, wide: 6,
             show: (one) => {

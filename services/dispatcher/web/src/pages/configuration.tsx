@@ -27,6 +27,7 @@ export function ConfigurationTab({ id }: { id: string }) {
         const all = found["firesteel-config"] ?? {};
         const rows: Row[] = Array.isArray(all) ? all : Object.entries(all).map(([key, row]) => ({ key, ...row }));
         const columns: Column<Row>[] = [...OPTION_COLUMNS, { key: "origin", title: "From", value: (row) => row.origin ?? "", wide: 1.5 }];
+        rows.sort((a, b) => Number(a.origin === "default") - Number(b.origin === "default") || a.key.localeCompare(b.key)); // first what somebody has set
         return (
           <>
             <Card title="In short">

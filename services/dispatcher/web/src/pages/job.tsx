@@ -1,3 +1,4 @@
+import { useEffect, useRef, useState } from "preact/hooks";
 import { at, usePolled } from "../api";
 import { JobActions } from "../actions";
 import { diagnose } from "../diagnose";
@@ -62,27 +63,43 @@ function GraphTab({ job, rest }: { job: JobDetails; rest: string[] }) {
   const [chosen = "", panel = "subtasks"] = rest;
   const vertex = job.vertices.find((one) => one.id === chosen);
   const choose = (id: string) => go(id === chosen ? ["jobs", job.jid, "overview"] : ["jobs", job.jid, "overview", id, panel]);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (vertex) box.current?.scrollIntoView({ block: "start" });
+  }, [vertex?.id]);
   return (
     <>
       <Findings job={job} />
       <Card name="graph">
         <Graph job={job} chosen={chosen} choose={choose} />
       </Card>
+      <div class="panel-place" ref={box} />
       {vertex ? <VertexPanel job={job} vertex={vertex} panel={panel} /> : <Card title="Vertices" name="vertices"><Vertices job={job} choose={choose} /></Card>}
     </>
   );
 }
 
+const AT_FIRST = 2;
+
 function Findings({ job }: { job: JobDetails }) {
+  const [all, setAll] = useState(false);
   const found = diagnose(job);
   if (!found.length) return null;
+  const shown = all || found.length <= AT_FIRST + 1 ? found : found.slice(0, AT_FIRST);
   return (
     <ul class="findings">
-      {found.slice(0, 4).map((one) => (
-        <li key={one.text} class={one.kind} data-finding={one.kind}>
+      {shown.map((one) => (
+        <li key={`${one.vertex} ${one.text.replace(/\d+/g, "")}`} class={one.kind} data-finding={one.kind}>
           {one.vertex ? <a href={href(["jobs", job.jid, "overview", one.vertex, "subtasks"], { "subtasks-sort": "-busy" })}>{one.text}</a> : one.text}
         </li>
       ))}
+      {found.length > AT_FIRST + 1 && (
+        <li class="more">
+          <button type="button" class="plain" aria-expanded={all} onClick={() => setAll(!all)} data-toggle="findings">
+            {all ? "Fewer" : `${found.length - AT_FIRST} more`}
+          </button>
+        </li>
+      )}
     </ul>
   );
 }
@@ -102,18 +119,18 @@ const tasksOf = (vertex: Vertex) => {
 function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
   const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
   const columns: Column<Vertex>[] = [
-    { key: "name", title: "Vertex", value: (one) => one.name, wide: 2.4, show: (one) => <span title={one.name}>{one.name}</span> },
-    { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: stateOf },
-    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 0.8, show: (one) => tasksOf(one) },
-    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.2, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
-    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.2, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
-    { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, wide: 0.9, show: (one) => count(worst(one).numRecordsInPerSecond) },
-    { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, wide: 0.95, show: (one) => count(worst(one).numRecordsOutPerSecond) },
+    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.9, show: (one) => <span title={one.name}>{one.name}</span> },
+    { key: "status", title: "State", value: (one) => one.status, wide: 1.3, show: stateOf },
+    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one) },
+    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
+    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
+    { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, wide: 0.85, show: (one) => count(worst(one).numRecordsInPerSecond) },
+    { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, wide: 0.9, show: (one) => count(worst(one).numRecordsOutPerSecond) },
     { key: "in", title: "Read", help: "records", value: (one) => one.metrics["read-records"], number: true, wide: 0.9, show: (one) => <Count of={one.metrics["read-records"]} /> },
-    { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1.05, show: (one) => <Count of={one.metrics["write-records"]} /> },
-    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.1, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
-    { key: "watermark", title: "Event time", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.5, show: (one) => lagOf(worst(one), job.now) },
+    { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1, show: (one) => <Count of={one.metrics["write-records"]} /> },
+    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.15, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
+    { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.2, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
     { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.15, show: (one) => duration(one.duration) },
   ]; // prettier-ignore
   return <Table name="vertices" columns={columns} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;

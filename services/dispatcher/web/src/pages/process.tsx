@@ -27,6 +27,7 @@ export function Logs({ base, route, rest }: { base: string; route: string[]; res
   const of = usePolled<{ logs: LogFile[] }>(`${base}/logs`, 10_000);
   const [name] = rest;
   const open = name ?? mainLog(of.data?.logs ?? [])?.name;
+  const missing = name !== undefined && of.data !== undefined && !of.data.logs.some((file) => file.name === name);
   return (
     <>
       <Card title="Log files">
@@ -34,7 +35,8 @@ export function Logs({ base, route, rest }: { base: string; route: string[]; res
           {(found) => <Table name="logs" columns={COLUMNS} rows={found.logs} id={(file) => file.name} chosen={open} open={(file) => go([...route, "logs", file.name])} filter={found.logs.length > 8} height={240} empty="There are none: a cluster inside of a program logs where that does." />}
         </Answer>
       </Card>
-      {open && <Card title={open}><LogView path={`${base}/logs/${encodeURIComponent(open)}`} name={open} /></Card>}
+      {missing && <Card title={name}><p class="empty">There is no such file. What a slot logs and prints is there from its first line on.</p></Card>}
+      {open && !missing && <Card title={open}><LogView path={`${base}/logs/${encodeURIComponent(open)}`} name={open} /></Card>}
     </>
   );
 }

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { at, usePolled, type Polled } from "../api";
 import { quantile } from "../diagnose";
-import { bytes, count, duration, isNumber, percent, watermark } from "../format";
+import { bytes, count, duration, isNumber, percent, share, watermark } from "../format";
 import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from "../parts";
 import { go, href } from "../router";
 import { config, useStore } from "../store";
@@ -51,23 +51,30 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
 
 const live = (row: Subtask, name: string): number => row["firesteel-now"]?.[name] ?? NaN;
 const perSecond = (row: Subtask, name: string): number => live(row, `${name}PerSecond`);
+/** What the slot of a subtask has logged. */
+const slotLog = (row: Subtask) => {
+  const slot = row["firesteel-slot"] ?? -1;
+  if (slot < 0 || config.get()?.features["web-history"]) return slot < 0 ? "–" : slot;
+  return <a href={href(["taskmanagers", row["taskmanager-id"], "logs", `slot-${slot}.log`])} title="What the functions of this slot have logged">{slot}</a>;
+};
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.5 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.4, show: (row) => <Badge state={row.status} /> },
-  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
-  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.75 },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.3, show: (row) => <Badge state={row.status} /> },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
+  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
   { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
   { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsOut")) },
   { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
-  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1.05, show: (row) => <Count of={row.metrics["write-records"]} /> },
+  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1, show: (row) => <Count of={row.metrics["write-records"]} /> },
   { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
-  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.1 },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.7, show: (row) => place(row["taskmanager-id"]) },
-  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
-  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.2, show: (row) => duration(row.duration) },
+  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.15, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.05 },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.3, show: (row) => place(row["taskmanager-id"]) },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.65, show: slotLog },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.05, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.1, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
 const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
@@ -125,10 +132,12 @@ function Subtasks({ of }: { of: Polled<VertexDetails> }) {
 }
 
 const PRESSURE: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.4 },
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.6 },
   { key: "held", title: "Held up", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, show: (row) => percent(perSecond(row, "busyTimeMs")) },
   { key: "idle", title: "Idle", value: (row) => perSecond(row, "idleTimeMs"), number: true, show: (row) => percent(perSecond(row, "idleTimeMs")) },
+  { key: "in-pool", title: "In front", help: "how full the channels in front of it are", value: (row) => live(row, "buffers.inPoolUsage"), number: true, show: (row) => share(live(row, "buffers.inPoolUsage")) },
+  { key: "out-pool", title: "Behind", help: "how full the channels behind it are", value: (row) => live(row, "buffers.outPoolUsage"), number: true, show: (row) => share(live(row, "buffers.outPoolUsage")) },
   {
     key: "bar", title: "Of each second", value: (row) => perSecond(row, "backPressuredTimeMs"), wide: 5,
     show: (row) => (
@@ -159,6 +168,7 @@ function BackPressure({ of }: { of: Polled<VertexDetails> }) {
               behind it does so {percent(most)} of the time. What holds it up is further to the right in the graph.
             </p>
             <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute</p>
+            <p class="dim">In front, behind: how full the fullest channel of a subtask is at the moment. What is full in front of a subtask waits for it; what is full behind it waits for the next one.</p>
             <Table name="pressure" columns={PRESSURE} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
           </>
         );

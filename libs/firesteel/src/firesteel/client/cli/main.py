@@ -9,51 +9,40 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from firesteel.client.cli import (
-    completion,
-    doctor,
-    exit_codes,
-    host,
-    jobs,
-    kubernetes,
-    log_levels,
-    logs,
-    programs,
-    savepoints,
-    targets,
-    top,
-    yarn,
-)
+from firesteel.client.cli import exit_codes, targets
 from firesteel.client.cli.arguments import parser
-from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
+from firesteel.client.cli.local_cluster import VERBS as CLUSTER_VERBS
+from firesteel.client.cli.local_cluster import use_local_cluster
 from firesteel.client.cli.refused import VERBS as REFUSED_VERBS
 from firesteel.client.console import Console
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE
 from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.core.plugins import import_target
 
-_VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
-    "run": programs.run,
-    "run-application": targets.run_application,
-    "info": programs.info,
-    "upgrade": programs.upgrade,
-    "list": jobs.list_jobs,
-    "cancel": jobs.cancel,
-    "checkpoint": jobs.checkpoint,
-    "savepoint": savepoints.savepoint,
-    "savepoint-inspect": savepoints.inspect_savepoint,
-    "stop": savepoints.stop,
-    "logs": logs.logs,
-    "loglevel": log_levels.loglevel,
-    "top": top.top,
-    "doctor": doctor.doctor,
-    "kubernetes-session": kubernetes.kubernetes_session,
-    "yarn-session": yarn.yarn_session,
-    "yarn-logs": yarn.yarn_logs,
-    "completion": completion.completion,
-    "token": host.token,
-    "memory": host.memory,
-    "warm-up": host.warm_up,
+VERBS: Final = {
+    "run": "programs:run",
+    "run-application": "targets:run_application",
+    "info": "programs:info",
+    "upgrade": "state_readers:upgrade",
+    "list": "jobs:list_jobs",
+    "cancel": "jobs:cancel",
+    "checkpoint": "jobs:checkpoint",
+    "savepoint": "savepoints:savepoint",
+    "savepoint-inspect": "state_readers:inspect_savepoint",
+    "stop": "savepoints:stop",
+    "logs": "logs:logs",
+    "loglevel": "log_levels:loglevel",
+    "top": "top:top",
+    "doctor": "doctor:doctor",
+    "kubernetes-session": "kubernetes:kubernetes_session",
+    "yarn-session": "yarn:yarn_session",
+    "yarn-logs": "yarn:yarn_logs",
+    "completion": "completion:completion",
+    "token": "host:token",
+    "memory": "host:memory",
+    "warm-up": "host:warm_up",
 }
+"""Module and function of each; what the others import costs this one no time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if getattr(parsed, "config_dir", None) is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
-        is_named = parsed.verb in VERBS and targets.use_named_cluster(parsed, console)
-        if parsed.verb in VERBS and not is_named and not os.environ.get(CONF_DIR_VARIABLE):
+        is_named = parsed.verb in CLUSTER_VERBS and targets.use_named_cluster(parsed, console)
+        if parsed.verb in CLUSTER_VERBS and not is_named and not os.environ.get(CONF_DIR_VARIABLE):
             use_local_cluster(parsed, console)
-        return _VERBS[parsed.verb](parsed, console)
+        verb: Callable[[argparse.Namespace, Console], int] = import_target(f"firesteel.client.cli.{VERBS[parsed.verb]}")
+        return verb(parsed, console)
     except ConfigurationError as error:
         return _failed(console, name, str(error), exit_codes.WRONG, as_json)
     except FiresteelError as error:

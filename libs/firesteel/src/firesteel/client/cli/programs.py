@@ -15,14 +15,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
-from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import settings_of_info, settings_of_run, settings_of_upgrade
+from firesteel.client.cli.definitions import settings_of_info, settings_of_run
 from firesteel.client.connections import keep_secret
 from firesteel.client.console import Console
 from firesteel.client.context import ProgramContext, running
 from firesteel.client.planning import PlanOnly, plan_table
-from firesteel.client.upgrade import check_upgrade
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobError, RpcError
@@ -62,48 +60,32 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
 
 def info(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel info``."""
+    plan = planned(parsed, console, settings_of_info(parsed))
+    if plan is None:
+        return exit_codes.FAILED
+    console.say(execution_plan(plan.stream_graph) if parsed.json else plan_table(plan.job_graph))
+    return exit_codes.DONE
+
+
+def planned(parsed: argparse.Namespace, console: Console, settings: Settings) -> PlanOnly | None:
+    """The plan of the program's first job; None: there is none, and the console has been told why.
+
+    Raises:
+        FiresteelError: there is no such program, or it asks for what there is not.
+    """
     program = _program(parsed)
-    settings = settings_of_info(parsed)
     with running(ProgramContext(console, plan_only=True)):
         try:
             _execute(program, parsed, settings)
         except PlanOnly as plan:
-            console.say(execution_plan(plan.stream_graph) if parsed.json else plan_table(plan.job_graph))
-            return exit_codes.DONE
+            return plan
         except FiresteelError:
             raise
         except Exception as error:  # the user's program
             console.note("".join(_of_program(error, program)).rstrip())
-            return exit_codes.FAILED
-    console.note(f"firesteel info: {parsed.program} executes no job")
-    return exit_codes.FAILED
-
-
-def upgrade(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel upgrade --dry-run``."""
-    program = _program(parsed)
-    settings = settings_of_upgrade(parsed)
-    path = settings.get(options.STATE_RECOVERY_PATH) or ""
-    metadata = read_savepoint_metadata(path, settings)
-    with running(ProgramContext(console, plan_only=True)):
-        try:
-            _execute(program, parsed, settings)
-        except PlanOnly as plan:
-            found = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
-        except FiresteelError:
-            raise
-        except Exception as error:  # the user's program
-            console.note("".join(_of_program(error, program)).rstrip())
-            return exit_codes.FAILED
         else:
-            console.note(f"firesteel upgrade: {parsed.program} executes no job")
-            return exit_codes.FAILED
-    if parsed.json:
-        console.say(json.dumps(found.to_plain(), indent=2))
-    else:
-        for line in found.to_lines():
-            console.say(line)
-    return exit_codes.DONE if found.works else exit_codes.FAILED
+            console.note(f"firesteel {parsed.verb}: {parsed.program} executes no job")
+    return None
 
 
 def _program(parsed: argparse.Namespace) -> Path:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import uuid
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from firesteel.checkpoint.reader import inspect, table_of
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.waiting import wait_for
@@ -28,7 +26,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
         return _dispose(parsed, console)
     if parsed.job_id is None:
         raise ConfigurationError("name the job, as `firesteel list` shows it; or `inspect PATH`, or --dispose PATH")
-    job_id, directory = parse_job_id(parsed.job_id.lower()), _directory(parsed.directory)
+    job_id, directory = parse_job_id(parsed.job_id.lower()), absolute(parsed.directory)
     return _take(
         parsed,
         console,
@@ -42,7 +40,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
 
 def stop(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel stop``."""
-    job_id, directory = parse_job_id(parsed.job_id.lower()), _directory(parsed.directory)
+    job_id, directory = parse_job_id(parsed.job_id.lower()), absolute(parsed.directory)
     how = "Draining job" if parsed.drain else "Suspending job"
     return _take(
         parsed,
@@ -55,7 +53,7 @@ def stop(parsed: argparse.Namespace, console: Console) -> int:
 
 def cancel_with_savepoint(parsed: argparse.Namespace, console: Console, job_id: str, directory: str | None) -> int:
     """``firesteel cancel -s``."""
-    where = _directory(directory)
+    where = absolute(directory)
     return _take(
         parsed,
         console,
@@ -100,7 +98,7 @@ def _take(
 
 
 def _dispose(parsed: argparse.Namespace, console: Console) -> int:
-    path = str(_directory(parsed.dispose))
+    path = str(absolute(parsed.dispose))
     try:
         connection = connect(settings_of(parsed))
         if not parsed.json:
@@ -112,17 +110,6 @@ def _dispose(parsed: argparse.Namespace, console: Console) -> int:
     return exit_codes.DONE
 
 
-def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel savepoint inspect``: in this process; no cluster is asked."""
-    found = inspect(str(_directory(parsed.path)), settings_of(parsed), parsed.keys)
-    if parsed.json:
-        console.say(json.dumps(found, indent=2))
-    else:
-        for line in table_of(found):
-            console.say(line)
-    return exit_codes.DONE
-
-
-def _directory(text: str | None) -> str | None:
-    """As services elsewhere find it."""
+def absolute(text: str | None) -> str | None:
+    """A directory as services elsewhere find it."""
     return text if text is None or ":/" in text else str(Path(text).absolute())

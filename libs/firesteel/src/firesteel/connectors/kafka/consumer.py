@@ -128,8 +128,8 @@ async def _connect(consumer: aiokafka.AIOKafkaConsumer, arguments: Mapping[str, 
     try:
         await consumer.start()
     except errors.KafkaConnectionError as error:
-        await raise_if_refused(arguments)
-        raise ConnectionError(f"no broker answers at {servers}: {error}") from error
+        why = await raise_if_refused(arguments)
+        raise ConnectionError(f"no broker answers at {servers}: {why or error}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
         if isinstance(error, REFUSALS):
             raise ProgramError(f"Kafka at {servers} refuses: {type(error).__name__}: {error}") from error

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.config.option import MASK, is_sensitive
+from firesteel.connectors.kafka.kerberos import prepare_kerberos
 from firesteel.connectors.kafka.oauth import (
+    CALLBACK,
     CLIENT_ID,
     CLIENT_SECRET,
     CONFIG,
@@ -136,6 +138,7 @@ _OTHER_NAMES: Final = {
     "sasl.oauthbearer.client.id": CLIENT_ID,
     "sasl.oauthbearer.client.secret": CLIENT_SECRET,
     "sasl.oauthbearer.client.credentials.scope": SCOPE,
+    "oauth_cb": CALLBACK,
 }
 """What librdkafka calls them -> what Java's client calls them."""
 _LOGIN_HANDLERS: Final = (
@@ -153,7 +156,6 @@ _REFUSED: Final = {
     "partitioner.class": "set_partitioner() of the record serializer takes a function",
     "ssl.truststore.password": "stores are PEM files (ssl.truststore.type=PEM), which have none",
     "ssl.keystore.password": "stores are PEM files (ssl.keystore.type=PEM); the key's password is ssl.key.password",
-    "sasl.login.callback.handler.class": "Java classes are not loaded; tokens come from sasl.oauthbearer.*",
     "sasl.kerberos.kinit.cmd": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
     "sasl.kerberos.keytab": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
     "sasl.kerberos.principal": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
@@ -186,7 +188,7 @@ def canonical(properties: Mapping[str, str]) -> dict[str, str]:
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
     """The same for plans and logs: what is secret is masked."""
     return {
-        key: MASK if is_sensitive(key) or _OTHER_NAMES.get(key, key) in SECRET_TEXTS else value
+        key: MASK if is_sensitive(key) or _OTHER_NAMES.get(key, key) in SECRET_TEXTS | {CONFIG} else value
         for key, value in properties.items()
     }
 
@@ -260,14 +262,15 @@ class _Arguments:
             found["ssl_context"] = ssl_context(self._named())
         if found.get("sasl_mechanism") == "OAUTHBEARER":
             found["sasl_oauth_token_provider"] = provider(oauth_settings(self._named()))
+        if found.get("sasl_mechanism") == "GSSAPI":
+            prepare_kerberos()
         return found
 
     def _named(self) -> dict[str, str]:
         """The properties by Java's names, with what the JAAS configuration says."""
         properties = canonical(self.properties)
-        handler = properties.get("sasl.login.callback.handler.class")
-        if handler in _LOGIN_HANDLERS:
-            del properties["sasl.login.callback.handler.class"]
+        if properties.get(CALLBACK) in _LOGIN_HANDLERS:
+            del properties[CALLBACK]
         if "sasl.jaas.config" in properties:
             for key, value in _of_jaas(properties.pop("sasl.jaas.config")).items():
                 properties.setdefault(key, value)

@@ -36,28 +36,36 @@ _OBJECTION_SECONDS: Final = 0.5
 _NAMES: Final = ("client_id", "request_timeout_ms", "ssl_context", "security_protocol")
 
 
-async def raise_if_refused(arguments: Mapping[str, Any]) -> None:
+async def raise_if_refused(arguments: Mapping[str, Any]) -> str:
     """Connect once more, and see whether it is for another reason than lack of an answer.
 
     Args:
         arguments: of any client of aiokafka.
 
+    Returns:
+        Why one of them gave no connection: it is away, or who gives tokens or tickets for it is. Empty: all gave one
+        this time.
+
     Raises:
         ProgramError: a broker refuses credentials or protocol, or its certificate is not trusted, or ours.
     """
     kept = {name: value for name, value in arguments.items() if name in _NAMES or name.startswith("sasl_")}
+    why = ""
     for host, port, _ in collect_hosts(arguments["bootstrap_servers"]):
         try:
             await _greet(host, port, kept.get("ssl_context"))
             connection = await create_conn(host, port, **kept)
         except (*REFUSALS, ssl.SSLError) as error:
             if isinstance(error, _CUT_OFF):
+                why = f"{type(error).__name__}: {error}"
                 continue
             await asyncio.sleep(_GOODBYE_SECONDS)
             raise ProgramError(f"Kafka at {host}:{port} refuses: {type(error).__name__}: {error}") from error
-        except (errors.KafkaError, OSError, TimeoutError):
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            why = f"{type(error).__name__}: {error}"
             continue
         connection.close()
+    return why
 
 
 async def _greet(host: str, port: int, context: ssl.SSLContext | None) -> None:

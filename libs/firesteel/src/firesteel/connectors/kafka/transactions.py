@@ -335,7 +335,9 @@ class TransactionClient:
             except BaseException as error:
                 await client.close()
                 if isinstance(error, KafkaConnectionError):
-                    await raise_if_refused(arguments)
+                    why = await raise_if_refused(arguments)
+                    if why:
+                        raise KafkaConnectionError(why) from error
                 raise
             self._client = client
         return self._client

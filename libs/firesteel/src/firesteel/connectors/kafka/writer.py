@@ -116,14 +116,14 @@ class KafkaWriter(TwoPhaseWriter[Any]):
                 return producer
             except (KafkaError, TimeoutError, OSError, AssertionError) as error:
                 await _stopped(producer)
+                words = f"{type(error).__name__}: {error}"
                 if isinstance(error, KafkaConnectionError):
-                    await raise_if_refused(self._arguments)
+                    words = await raise_if_refused(self._arguments) or words
                 if isinstance(error, _TIMEOUT_REFUSED):
                     raise timeout_refused(more["transaction_timeout_ms"]) from error
                 if time.monotonic() + 0.2 > deadline or not _passes(error):
                     raise KafkaSendError(
-                        f"the brokers {self._settings.properties[SERVERS]} give no producer: "
-                        f"{type(error).__name__}: {error}"
+                        f"the brokers {self._settings.properties[SERVERS]} give no producer: {words}"
                     ) from error
                 await asyncio.sleep(0.2)
 

@@ -17,6 +17,7 @@ from typing import Protocol
 from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.chain.plan import ChainPlan
 from firesteel.runtime.chain.stages import AsyncStage, Emitted, Outlet, Stage
+from firesteel.runtime.columns.dictionaries import plain_columns
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 
 __all__ = ["ChainExecutor", "ChainPlan", "Writable"]
@@ -131,6 +132,8 @@ class ChainExecutor:
         if len(batch):
             self._enter(self.plan.root)
             self.plan.root.records_in += len(batch)
+            if not (isinstance(batch.values, list) or self.plan.root.takes_dictionaries):
+                batch = batch.with_values(plain_columns(batch.values))
             self.plan.root.push(batch, input_index)
 
     def advance(self, watermark: Watermark) -> None:

@@ -176,6 +176,11 @@ class Stage(ABC):
         return False
 
     @property
+    def takes_dictionaries(self) -> bool:
+        """Whether columns of keys may come as dictionaries."""
+        return False
+
+    @property
     def records_at_once(self) -> int:
         """So many records that go in are worked off soon."""
         return LARGEST_COLUMNS
@@ -449,6 +454,11 @@ class ColumnStage(Stage):
         self.slices = SliceSize.of_columns()
         last = operators[-1]
         self.timed = last if isinstance(last, TimedColumns) else None
+
+    @property
+    def takes_dictionaries(self) -> bool:
+        """If its first operator does."""
+        return self.operators[0].takes_dictionaries
 
     def _process(self, batch: Batch, input_index: int) -> Slices:
         for operator in self.operators:

@@ -29,7 +29,8 @@ from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.columns import take
+from firesteel.runtime.columns.columns import columns_of, take
+from firesteel.runtime.columns.dictionaries import RepeatedTexts, with_form
 from firesteel.runtime.columns.rows import to_list, to_rows
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators.base import UserCode, method_of
@@ -205,7 +206,11 @@ class _KeyedOutput(_Bucketed):
 
 
 class HashOutput(_KeyedOutput):
-    """HASH: the channel that owns the key's key group."""
+    """HASH: the channel that owns the key's key group.
+
+    Args:
+        dictionaries: a key that is one column of texts, which repeat, goes away as a dictionary.
+    """
 
     def __init__(
         self,
@@ -213,9 +218,45 @@ class HashOutput(_KeyedOutput):
         channels: Sequence[OutputChannel],
         key_selector: Callable[[Any], Any] | None,
         assigner: KeyGroupAssigner,
+        *,
+        dictionaries: bool = False,
     ) -> None:
         super().__init__(name, channels, key_selector)
         self._assigner = assigner
+        one_column = type(key_selector) is ColumnKey and len(key_selector.indexes) == 1
+        self._repeated = RepeatedTexts() if dictionaries and one_column else None
+
+    def route(self, batch: Batch) -> Routed:
+        """A batch for each channel that has records."""
+        values = batch.values
+        if self._repeated is not None and isinstance(values, pa.RecordBatch):
+            assert isinstance(self._selector, ColumnKey)
+            (index,) = self._selector.indexes
+            if VALUES not in (values.schema.field(index).metadata or {}):
+                encoded = self._repeated.encoded(values.column(index))
+                if encoded is not None:
+                    return self._route_encoded(batch, index, encoded)
+        return super().route(batch)
+
+    def _route_encoded(self, batch: Batch, index: int, encoded: pa.DictionaryArray) -> Routed:
+        """Each different key is looked at once; each channel gets a dictionary of its own keys."""
+        codes, keys = encoded.indices.to_numpy(), encoded.dictionary
+        target_of_key = self._assigner.assign_columns([keys])
+        by_channel = np.argsort(target_of_key, kind="stable")
+        counts = np.bincount(target_of_key, minlength=len(self.channels))
+        starts = np.cumsum(counts) - counts
+        own_code = np.empty(len(keys), np.int32)
+        own_code[by_channel] = np.arange(len(keys)) - np.repeat(starts, counts)
+        keys = keys.take(pa.array(by_channel))
+        coded = with_form(columns_of(batch), index, pa.array(own_code.take(codes)))
+        routed = columns_to_channels(batch.with_values(coded), target_of_key.take(codes), self.channels)
+        bounds = dict(zip(map(id, self.channels), zip(starts.tolist(), counts.tolist(), strict=True), strict=True))
+        found = []
+        for channel, part in routed:
+            rows = columns_of(part)
+            own = pa.DictionaryArray.from_arrays(rows.column(index), keys.slice(*bounds[id(channel)]), safe=False)
+            found.append((channel, part.with_values(with_form(rows, index, own))))
+        return found
 
     def targets(self, values: list[Any]) -> list[int]:
         """By key group."""
@@ -326,7 +367,13 @@ def bucket(values: list[Any], targets: list[int], count: int) -> list[list[Any]]
 
 
 def create_output(
-    spec: OutputSpec, name: str, channels: Sequence[OutputChannel], max_parallelism: int, rng: random.Random
+    spec: OutputSpec,
+    name: str,
+    channels: Sequence[OutputChannel],
+    max_parallelism: int,
+    rng: random.Random,
+    *,
+    dictionaries: bool = False,
 ) -> Output:
     """The output for an edge.
 
@@ -336,9 +383,11 @@ def create_output(
         channels: as ``firesteel.graph.physical.downstream_channels`` lists them.
         max_parallelism: of the consumer; the number of key groups.
         rng: for random starts and SHUFFLE.
+        dictionaries: who reads the channels makes plain columns of dictionaries (``ChainExecutor`` does).
     """
     if spec.columns is not None:
-        whole = create_output(replace(spec, columns=None), name, channels, max_parallelism, rng)
+        narrow = replace(spec, columns=None)
+        whole = create_output(narrow, name, channels, max_parallelism, rng, dictionaries=dictionaries)
         return NarrowedOutput(whole, *spec.columns)
     kind, count = spec.partitioner, len(channels)
     if kind is PartitionerKind.CUSTOM:
@@ -346,7 +395,8 @@ def create_output(
     if count == 1 or kind in (PartitionerKind.FORWARD, PartitionerKind.GLOBAL):
         return SingleOutput(name, channels)
     if kind is PartitionerKind.HASH:
-        return HashOutput(name, channels, spec.key_selector, KeyGroupAssigner(count, max_parallelism))
+        assigner = KeyGroupAssigner(count, max_parallelism)
+        return HashOutput(name, channels, spec.key_selector, assigner, dictionaries=dictionaries)
     if kind is PartitionerKind.BROADCAST:
         return BroadcastOutput(name, channels)
     if kind is PartitionerKind.SHUFFLE:

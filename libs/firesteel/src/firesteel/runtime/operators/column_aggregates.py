@@ -12,6 +12,7 @@ from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.columns.columns import StreamColumns, columns_of
+from firesteel.runtime.columns.dictionaries import plain_columns
 from firesteel.runtime.operators.base import KeyedPart
 from firesteel.runtime.operators.columnar import ColumnTransform
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
@@ -92,6 +93,7 @@ class RunningAggregates(KeyedColumns):
     """For each row the aggregates of its key so far."""
 
     STATE = "_running_aggregates"
+    takes_dictionaries = True
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -115,8 +117,9 @@ class RunningAggregates(KeyedColumns):
             batch = columns_of(given)
             if not batch.num_rows:
                 continue
+            slots = self.state.slots(self.keys_of(batch))
+            batch = plain_columns(batch)
             keys, columns = self.keys_of(batch), self.columns_of(batch)
-            slots = self.state.slots(keys)
             groups = Groups(slots)
             self.state.touch(groups.slots)
             inputs = self._inputs.of(columns, batch.num_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ class ColumnTransform(Operator):
     """
 
     takes_changes = True
+    takes_dictionaries: ClassVar[bool] = False
+    """Columns of its key may come as dictionaries of their types; what it gives has none."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)

@@ -53,8 +53,8 @@ class IntervalJoinOperator(TimedTransform):
         super().open(context)
         if any(tag is not None for tag in self._late_tags):
             self.enable_tags()
-        tables: Any = self.keyed.table("left-buffer"), self.keyed.table("right-buffer")
-        self._join = IntervalJoin(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, tables)
+        kept = self.keyed.timeline("left-buffer"), self.keyed.timeline("right-buffer")
+        self._join = IntervalJoin(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, kept)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """What the function makes of each record's partners."""
@@ -69,7 +69,7 @@ class IntervalJoinOperator(TimedTransform):
                 continue
             assert timestamp is not None
             for time, other in join.add(input_index, keyed.key, value, timestamp):
-                mine, other = own_copy(value), own_copy(other)  # the buffers hold them for other pairs
+                mine, other = own_copy(value), own_copy(other)  # they are kept for other pairs
                 left, right = (mine, other) if input_index == 0 else (other, mine)
                 context.left, context.right = (timestamp, time) if input_index == 0 else (time, timestamp)
                 context.result = stamp.value = max(timestamp, time)

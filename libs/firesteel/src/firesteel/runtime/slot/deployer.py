@@ -303,15 +303,16 @@ class Deployer:
         return self._checkpoint_storage().open_state(handle) if copy is None else copy
 
     def _local_copies(self, descriptor: TaskDescriptor, restore: TaskRestore | None) -> LocalCopies | None:
-        """They go with the job's blobs."""
+        """They go with the job's blobs, or where the cluster wants them."""
         writes = self._settings.get(CHECKPOINTING_LOCAL_BACKUP) and bool(self._settings.get(CHECKPOINTING_INTERVAL))
         reads = self._settings.get(STATE_RECOVERY_FROM_LOCAL)
         if not writes and not reads:
             return None
-        directory = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "local-state")
+        beside = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "local-state")
         before = () if restore is None else restore.handles()
         task = f"{descriptor.vertex_id}-{descriptor.subtask}"
-        return LocalCopies(directory, task, before, reads=reads, writes=writes)
+        directories = self._deployment.local_directories or (beside,)
+        return LocalCopies(directories, task, before, reads=reads, writes=writes)
 
     @staticmethod
     def _beside(copies: LocalCopies | None, open_stream: OpenStream) -> OpenStream:
@@ -431,6 +432,7 @@ class Deployer:
                     channels,
                     edge.max_parallelism,
                     random.Random(),
+                    dictionaries=True,
                 )
             )
         return found

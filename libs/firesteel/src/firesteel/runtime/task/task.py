@@ -166,11 +166,8 @@ class StreamTask:
         return {
             **totals,
             **self._rates.of(totals),
-            **{
-                name: round(queued / room, 4) if room else 0.0
-                for name, (queued, room) in zip(POOL_USAGES, filled, strict=True)
-            },
-            **{name: queued for name, (queued, _) in zip(QUEUE_SIZES, filled, strict=True)},
+            **{name: round(fullest, 4) for name, (fullest, _) in zip(POOL_USAGES, filled, strict=True)},
+            **{name: queued for name, (_, queued) in zip(QUEUE_SIZES, filled, strict=True)},
             **dict(zip(CHECKPOINT_TIMES, self._checkpoints.last_times, strict=True)),
             "isBackPressured": int(self._activity.now is Activity.BACK_PRESSURED),
             "currentOutputWatermark": self.executor.output_watermark,
@@ -629,10 +626,14 @@ class StreamTask:
         self._reporter.state(self.info.execution_id, state, failure, self.metrics())
 
 
-def _filled(channels: Iterable[InputChannel | OutputChannel]) -> tuple[int, int]:
-    """What is queued in all of them, and what may be; bytes."""
-    queued = room = 0
+def _filled(channels: Iterable[InputChannel | OutputChannel]) -> tuple[float, int]:
+    """How much of its room the fullest of them has filled, 0 to 1 or a bit more, and the bytes that are queued in all.
+
+    The fullest one is it that stops a task, and windows within a slot are much smaller than others.
+    """
+    fullest, queued = 0.0, 0
     for channel in channels:
+        if channel.window:
+            fullest = max(fullest, channel.queued_bytes / channel.window)
         queued += channel.queued_bytes
-        room += channel.window
-    return queued, room
+    return fullest, queued

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 from firesteel.state.columnar.dense import DenseTable
 from firesteel.state.columnar.growing import GrowingArray
@@ -60,6 +61,10 @@ class KeyIndex:
 
     def slots(self, columns: Sequence[pa.Array]) -> Ints:
         """The slot of each row's key; unknown keys get the next free slots, in order of their first appearance."""
+        used = None if self._several else _used_values(columns[0])
+        if used is not None:
+            values, codes = used
+            return self.slots([values]).take(codes)
         words, nulls = self._words_of(columns, add=True)
         if nulls is not None and self._null_slot < 0:
             at = int(nulls.argmax())
@@ -217,6 +222,29 @@ class KeyIndex:
             if self._several:
                 word = word[(words[self._marks] >> index & 1) == 0]
             column.release(word) if release else column.use(word)
+
+
+def _used_values(column: pa.Array) -> tuple[pa.Array, Ints] | None:
+    """The values of a dictionary that are in use, in the order in which rows have them first, and which one each row
+    has; None if there is no dictionary, or it has nulls or many values for so few rows.
+    """
+    if not pt.is_dictionary(column.type) or column.null_count or column.dictionary.null_count:
+        return None
+    size = len(column.dictionary)
+    if 2 * size > len(column):
+        return None
+    codes = column.indices.to_numpy(zero_copy_only=False)
+    first = np.full(size, -1, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    used = np.flatnonzero(first >= 0)
+    order = first.take(used)
+    if (order[1:] < order[:-1]).any():
+        used = used.take(np.argsort(order, kind="stable"))
+    elif len(used) == size:
+        return column.dictionary, codes
+    number = np.empty(size, np.int64)
+    number[used] = np.arange(len(used))
+    return column.dictionary.take(pa.array(used)), number.take(codes)
 
 
 def _nulls(column: pa.Array) -> npt.NDArray[np.bool_] | None:

@@ -50,11 +50,53 @@ def one_group(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
 
 def widened(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether each value of a type is one of the other, too."""
+    return lost(old, new) is None
+
+
+def lost(old: pa.DataType, new: pa.DataType, field: str = "") -> tuple[str, str] | None:
+    """Why values of a type are not all of another one: the path of the field in them, and what of it; None = they are.
+
+    Fields that could not be null may be so now; the other way round there may be nulls already.
+    """
     if old == new:
-        return True
-    if pt.is_signed_integer(old) and pt.is_signed_integer(new):
-        return bool(old.bit_width < new.bit_width)
-    return bool(old == pa.float32() and new == pa.float64())
+        return None
+    if pt.is_signed_integer(old) and pt.is_signed_integer(new) and old.bit_width < new.bit_width:
+        return None
+    if old == pa.float32() and new == pa.float64():
+        return None
+    parts: list[tuple[str, pa.Field, pa.Field]] = []
+    if pt.is_struct(old) and pt.is_struct(new) and [one.name for one in old] == [one.name for one in new]:
+        parts = [(f".{was.name}", was, now) for was, now in zip(old, new, strict=True)]
+    elif any(kind(old) and kind(new) for kind in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)) and (
+        getattr(old, "list_size", 0) == getattr(new, "list_size", 0)
+    ):
+        parts = [("[]", old.value_field, new.value_field)]
+    elif pt.is_map(old) and pt.is_map(new) and old.key_type == new.key_type and old.keys_sorted == new.keys_sorted:
+        parts = [("[value]", old.item_field, new.item_field)]
+    for path, was, now in parts:
+        if was.nullable and not now.nullable:
+            return field + path, "it could be null, and can't be any more"
+        found = lost(was.type, now.type, field + path)
+        if found is not None:
+            return found
+    return None if parts else (field, f"its values were {old}, and are to be {new}")
+
+
+def described(key_types: Sequence[pa.DataType], columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """What snapshots say about columns; types that have no short name stand in ``types`` as well."""
+    plain = {"keys": [str(key) for key in key_types], "columns": {name: str(kind) for name, kind in columns.items()}}
+    nested = [(name, kind) for name, kind in columns.items() if _by_name(str(kind)) is None]
+    if not nested:
+        return plain
+    return {**plain, "types": pa.schema(nested).serialize().to_pybytes().hex()}
+
+
+def _types_of(schema: Mapping[str, Any]) -> dict[str, pa.DataType]:
+    """The types of columns that a snapshot describes, as far as they are known before there are rows."""
+    found = {name: _by_name(written) for name, written in schema.get("columns", {}).items()}
+    if "types" in schema:
+        found |= {one.name: one.type for one in pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(schema["types"])))}
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 class ColumnarState(AttachedColumns):
@@ -117,9 +159,7 @@ class ColumnarState(AttachedColumns):
         if known is not None:
             if known.codec.data_type == data_type:
                 return known
-            if not widened(known.codec.data_type, data_type):
-                reason = f"its values were {known.codec.data_type}, and are to be {data_type}"
-                raise StateMigrationError(self.name, name, reason)
+            self._refuse_lost(name, known.codec.data_type, data_type)
         made = self.columns[name] = StateColumn(name, data_type, self._room)
         if known is not None:
             slots = np.arange(self.index.capacity)
@@ -259,13 +299,12 @@ class ColumnarState(AttachedColumns):
             since: write only what has changed after the one that was made when ``mark`` was this; it must be known what
                 that is (``changed``).
         """
-        values = {name: str(column.codec.data_type) for name, column in self.columns.items()}
-        keys = [str(key) for key in self.key_types]
-        self.info = StateInfo(self.name, COLUMNS, {"keys": keys, "columns": values})
+        schema = described(self.key_types, {name: column.codec.data_type for name, column in self.columns.items()})
+        self.info = StateInfo(self.name, COLUMNS, schema)
         states, removed, changed = [self.info], list[list[pa.Array]](), None
         if since is not None:
             assert self._changed is not None
-            states.append(StateInfo(self.name, REMOVED, {"keys": keys}))
+            states.append(StateInfo(self.name, REMOVED, {"keys": schema["keys"]}))
             removed, changed = [columns for mark, columns in self._removed if mark > since], self._changed
         rows = _Slots(self.index, self._owner, list(self.columns.values()), changed, since or 0)
         self.index.hold()
@@ -282,12 +321,9 @@ class ColumnarState(AttachedColumns):
         was, now = info.schema.get("keys"), [str(key) for key in self.key_types]
         if was != now:
             raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
-        columns = info.schema.get("columns", {})
-        self._check_aggregates(columns)
-        for name, written in columns.items():
-            data_type = _type_of(written)
-            if data_type is not None:
-                self._restored_column(name, data_type)
+        self._check_aggregates(info.schema.get("columns", {}))
+        for name, data_type in _types_of(info.schema).items():
+            self._restored_column(name, data_type)
 
     def _check_aggregates(self, restored: Mapping[str, str]) -> None:
         """The columns of an aggregate belong together: with other ones its results would be of a part of its rows.
@@ -339,10 +375,13 @@ class ColumnarState(AttachedColumns):
         if column is None or (name in self._unasked and widened(column.codec.data_type, data_type)):
             column = self.column(name, data_type)  # subtasks of before may differ in the type
             self._unasked.add(name)
-        wanted = column.codec.data_type
-        if data_type != wanted and not widened(data_type, wanted):
-            raise StateMigrationError(self.name, name, f"its values were {data_type}, and are to be {wanted}")
+        self._refuse_lost(name, data_type, column.codec.data_type)
         return column
+
+    def _refuse_lost(self, name: str, old: pa.DataType, new: pa.DataType) -> None:
+        found = lost(old, new, name)
+        if found is not None:
+            raise StateMigrationError(self.name, *found)
 
     def close(self) -> None:
         """Forget everything; idempotent."""
@@ -354,8 +393,8 @@ class ColumnarState(AttachedColumns):
         self._changed, self._removed, self._removed_count = None, [], 0
 
 
-def _type_of(written: str) -> pa.DataType | None:
-    """The type that a snapshot names; None = it has no short name, and is known when rows come."""
+def _by_name(written: str) -> pa.DataType | None:
+    """The type of a short name; None = it has none."""
     try:
         return pa.type_for_alias(written)
     except ValueError:

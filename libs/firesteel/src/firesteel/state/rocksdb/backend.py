@@ -30,7 +30,7 @@ from firesteel.state.attempt_directories import attempt_directory
 from firesteel.state.backend import KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.snapshots import COLUMNS
 from firesteel.state.columnar.store import ColumnarState
-from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord
+from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord, place_of
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import Kind
 from firesteel.state.heap_timers import KIND as TIMERS
@@ -43,6 +43,7 @@ from firesteel.state.rocksdb.database import Database, Pair
 from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
+from firesteel.state.rocksdb.timelines import TimelineTable
 from firesteel.state.rocksdb.timers import RocksTimerQueue, TimerTable
 from firesteel.state.schema import LostKeysError
 from firesteel.state.snapshots import (
@@ -55,12 +56,16 @@ from firesteel.state.snapshots import (
     StateInfo,
     WrittenState,
 )
+from firesteel.state.timelines import TIMELINE, Timeline, entries_of_tables
 
 CONTENTS: Final = "firesteel-rocksdb.json"
 """The file of a snapshot that names the others."""
 FORMAT: Final = 1
 FORMAT_WITH_TIMERS: Final = 2
 """Of those whose timers are in tables; else what is written can be read by versions that know of none such."""
+FORMAT_WITH_TIMELINES: Final = 3
+"""The same of records by time."""
+_FORMATS: Final = (FORMAT, FORMAT_WITH_TIMERS, FORMAT_WITH_TIMELINES)
 _TOGETHER: Final = 256
 """Entries that are brought to another type at a time."""
 _SNAPSHOT: Final = "snapshot-"
@@ -111,7 +116,7 @@ class RocksDBSnapshot(SlicedSnapshot):
                 else:
                     files.put(name, path)
             contents = {
-                "format": FORMAT_WITH_TIMERS if any(one.kind == TIMERS for one in self._files.states) else FORMAT,
+                "format": _format_of(self._files.states),
                 "keys": key_bytes.VERSION,
                 "tables": [
                     [number, info.to_json()]
@@ -128,6 +133,12 @@ class RocksDBSnapshot(SlicedSnapshot):
         finally:
             linking.remove()
             self._owner.links_removed()
+
+
+def _format_of(states: Sequence[StateInfo]) -> int:
+    """The lowest that has all of them."""
+    kinds = {info.kind for info in states}
+    return FORMAT_WITH_TIMELINES if TIMELINE in kinds else FORMAT_WITH_TIMERS if TIMERS in kinds else FORMAT
 
 
 class _ChunksOf(WrittenState):
@@ -211,7 +222,11 @@ class RocksDBKeyedState(HeapKeyedState):
         return self._directory
 
     def _new_table(self, info: StateInfo) -> Any:
-        return self._opened().table(info)
+        return self._made_table(self._opened(), info, 0)
+
+    def _made_table(self, store: TableStore, info: StateInfo, number: int) -> RocksTable:
+        number = number or store.new_number()
+        return store.add_table((TimelineTable if info.kind == TIMELINE else RocksTable)(store, number, info))
 
     def _first_table(self, info: StateInfo, restored: Sequence[Part]) -> Any:
         now = self._parameters.clock.epoch_ms()
@@ -220,27 +235,44 @@ class RocksDBKeyedState(HeapKeyedState):
             table = _table_of(restored[0])
             table.info = info
             return table
-        made = self._opened().table(info)
+        made = self._made_table(self._opened(), info, 0)
 
         def fill() -> None:
             try:
                 for part, convert in zip(restored, converters, strict=True):
-                    self._bring(_table_of(part), convert, made)
+                    self._bring(_table_of(part).entries(), convert, made)
             except LostKeysError as error:
                 raise StateMigrationError(info.name, error.field, error.reason) from None
-            with self._in_use:
-                if self._store is not None:
-                    for part in restored:
-                        self._store.drop(_table_of(part))
+            self._drop(restored)
 
         if restored:
             self._migrate(fill)
         return made
 
-    def _bring(self, old: RocksTable, convert: Callable[[Any], Any] | None, made: RocksTable) -> None:
+    def _drop(self, parts: Sequence[Part]) -> None:
+        with self._in_use:
+            if self._store is not None:
+                for part in parts:
+                    self._store.drop(_table_of(part))
+
+    def _timeline_in(self, table: Any, former: Sequence[Part]) -> Timeline:
+        """The table itself, with what was in tables of format 1."""
+        made: TimelineTable = table
+
+        def fill() -> None:
+            for part in former:
+                self._bring(entries_of_tables(_table_of(part).entries()), None, made)
+            self._drop(former)
+
+        if former:
+            self._migrate(fill)
+        return made
+
+    def _bring(
+        self, entries: Iterator[tuple[Any, Any]], convert: Callable[[Any], Any] | None, made: RocksTable
+    ) -> None:
         """Entries into another table, some at a time: between them another thread may close the database, and the rest
         is of no use to anybody. What the user has given runs while nobody has to wait for it."""
-        entries = iter(old.items())
         while True:
             with self._in_use:
                 some = list(islice(entries, _TOGETHER)) if self._store is not None else []
@@ -363,11 +395,11 @@ class RocksDBKeyedState(HeapKeyedState):
         with open(path, encoding="utf-8") as file:
             contents: dict[str, Any] = json.load(file)
         os.unlink(path)
-        if contents.get("format") not in (FORMAT, FORMAT_WITH_TIMERS) or contents.get("keys") != key_bytes.VERSION:
+        if contents.get("format") not in _FORMATS or contents.get("keys") != key_bytes.VERSION:
             raise StateRestoreError(
                 f"operator {self._parameters.operator!r}: its files of RocksDB have format {contents.get('format')} "
-                f"with keys of version {contents.get('keys')}; this version reads {FORMAT} and "
-                f"{FORMAT_WITH_TIMERS} with {key_bytes.VERSION}"
+                f"with keys of version {contents.get('keys')}; this version reads "
+                f"{', '.join(map(str, _FORMATS))} with {key_bytes.VERSION}"
             )
         missing = [name for name in contents["files"].values() if name not in written.files]
         if missing:
@@ -395,8 +427,8 @@ class RocksDBKeyedState(HeapKeyedState):
             if info.kind == TIMERS:
                 timers[info.name] = self._timer_table(store, info, number)
                 continue
-            made: Any = store.table(info, number)
-            self._restored.setdefault(_place(info), []).append(Part(info, made))
+            made: Any = self._made_table(store, info, number)
+            self._restored.setdefault(place_of(info), []).append(Part(info, made))
         own, theirs = self._parameters.key_groups, first.key_groups
         foreign = [groups for groups in (range(theirs.start, own.start), range(own.stop, theirs.stop)) if groups]
         numbers = [number for number, _ in contents["tables"]]
@@ -461,6 +493,7 @@ class RocksDBKeyedState(HeapKeyedState):
             if isinstance(self._snapshot, RocksDBSnapshot):
                 self._snapshot.wait()
             self._snapshot = None
+        self._timelines.clear()
         for queue in self._timers.values():
             queue.clear()
         for attached in self._attached.values():
@@ -490,10 +523,6 @@ def _table_of(part: Part) -> RocksTable:
     table: Any = part.table
     assert isinstance(table, RocksTable)
     return table
-
-
-def _place(info: StateInfo) -> tuple[str, str]:
-    return info.name, info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
 
 
 class _SweepingRocksDBKeyedState(SweepsAtEachRecord, RocksDBKeyedState):

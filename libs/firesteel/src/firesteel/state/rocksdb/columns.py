@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from firesteel.state.columnar.growing import GrowingArray
 from firesteel.state.columnar.snapshots import COLUMNS, Columns, GroupsOf, Rows, stream_of
-from firesteel.state.columnar.store import ColumnarState, SlotCursor
+from firesteel.state.columnar.store import ColumnarState, SlotCursor, described
 from firesteel.state.columnar.values import StateColumn
 from firesteel.state.rocksdb.column_rows import KeyBytes, RowLayout, layout_of, with_layout
 from firesteel.state.rocksdb.database import Database, Pair
@@ -358,8 +358,8 @@ class ColumnsOnDisk(ColumnarState):
     def begin(self) -> ChangedSlots:
         """What has changed until now, on its way into the database."""
         assert self._changed is not None
-        values = {name: str(column.codec.data_type) for name, column in self.columns.items()}
-        self.info = StateInfo(self.name, COLUMNS, {"keys": [str(key) for key in self.key_types], "columns": values})
+        schema = described(self.key_types, {name: column.codec.data_type for name, column in self.columns.items()})
+        self.info = StateInfo(self.name, COLUMNS, schema)
         self._shown = [(name, column.codec.data_type) for name, column in self.columns.items()]
         rows = ChangedSlots(self, self.index, self._owner, list(self.columns.values()), self._changed, self.mark)
         self._leaving, self._gone = self._gone, {}

@@ -31,6 +31,8 @@ from firesteel.state.rocksdb.settings import Memory, RocksDBSettings, database_o
 
 Pair = tuple[bytes, bytes | None]
 """A key and its value; None = it is removed."""
+Entry = tuple[bytes, bytes]
+"""A key and its value."""
 _SCANNED: Final = 1024
 """Entries that are read at a time; no iterator is open between two such times."""
 _MANY: Final = 4096
@@ -173,21 +175,28 @@ class Database:
             for start, stop in ranges:
                 self._db.compact_range(start, stop)
 
-    def read(self, start: bytes, stop: bytes, most: int = _SCANNED) -> list[tuple[bytes, bytes]]:
-        """Keys from one to before another with their values, so many at most."""
-        found: list[tuple[bytes, bytes]] = []
+    def read_to(self, start: bytes, stop: bytes, end: bytes, most: int = _SCANNED) -> tuple[list[Entry], bool]:
+        """As ``read``, and whether nothing was left out: neither behind so many, nor between the stop and this end."""
+        found: list[Entry] = []
         limits = ReadOptions()
-        limits.set_iterate_upper_bound(stop)
+        limits.set_iterate_upper_bound(end)
         with self.told():
             at = self._db.iter(limits)
             at.seek(start)
             while len(found) < most and at.valid():
-                found.append((at.key(), at.value()))
+                key = at.key()
+                if key >= stop:
+                    return found, False
+                found.append((key, at.value()))
                 at.next()
             at.status()
-        return found
+            return found, not at.valid()
 
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def read(self, start: bytes, stop: bytes, most: int = _SCANNED) -> list[Entry]:
+        """Keys from one to before another with their values, so many at most."""
+        return self.read_to(start, stop, stop, most)[0]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[Entry]:
         """Keys from one to before another with their values. What is written meanwhile may come or not."""
         while found := self.read(start, stop):
             yield from found

@@ -110,10 +110,6 @@ class TableStore:
         self._memory = memory
         self._dropped: list[int] = []
 
-    def table(self, info: StateInfo, number: int = 0) -> RocksTable:
-        """A table; a new one unless it has a number."""
-        return self.add_table(RocksTable(self, number or self.new_number(), info))
-
     def add_table(self, made: AnyTable) -> AnyTable:
         """One more."""
         self._memory.join()
@@ -289,10 +285,10 @@ class RocksTable(MutableMapping[Any, Any]):
             data = self._store.database.get(self._place(key))
             if data is None:
                 return MISSING
-            value = pickle.loads(data[1:] if not data[0] else _payload(data))
+            value = pickle.loads(data[1:] if not data[0] else payload_of(data))
             if value.__class__ in ATOMS or is_frozen(value):
                 if len(self._old) >= self._limit:
-                    self._old.clear()
+                    self._forget_old()
                 self._old[key] = value
                 return value
         elif is_frozen(value):
@@ -396,14 +392,18 @@ class RocksTable(MutableMapping[Any, Any]):
         payload = value if value.__class__ is _Packed else self.packed(key, value)
         if exact:
             return place, b"\0" + payload
+        return place, self._beside(key) + payload
+
+    def _beside(self, key: Any) -> bytes:
+        """What stands in front of a value whose key can't be read from its place."""
         whole = encode_exactly(key)
-        return place, b"\1" + _LENGTH.pack(len(whole)) + whole + payload
+        return b"\1" + _LENGTH.pack(len(whole)) + whole
 
     def _key(self, place: bytes, data: bytes) -> Any:
         return _key(place, data)
 
     def _value(self, data: bytes) -> Any:
-        return pickle.loads(_payload(data))
+        return pickle.loads(payload_of(data))
 
     def packed(self, key: Any, value: Any) -> bytes:
         """A value, serialised.
@@ -426,10 +426,14 @@ class RocksTable(MutableMapping[Any, Any]):
         while self._layers:
             self.drain(_DRAINED)
         self.turn()
-        self._old = {}
+        self._forget_old()
         if self._limit < _DRAINED:  # so little memory, or such large values, that nothing is to stay
             while self._layers:
                 self.drain(_DRAINED)
+
+    def _forget_old(self) -> None:
+        """What is in the database as well leaves memory."""
+        self._old.clear()
 
     def turn(self) -> None:
         """What was written becomes a layer."""
@@ -475,7 +479,7 @@ class RocksTable(MutableMapping[Any, Any]):
             self._entry = size if not self._entry else self._entry + (size - self._entry) / 8
             self._limit = self._store.room_of(int(2 * self._entry) + _ENTRY)
             if self._limit < _DRAINED:
-                old.clear()
+                self._forget_old()
         if not layer:
             del self._layers[0]
 
@@ -496,7 +500,7 @@ class RocksTable(MutableMapping[Any, Any]):
             key = self._key(place, data)
             if key in self._young or any(key in layer for layer in self._layers):
                 continue
-            value = pickle.loads(_payload(data))
+            value = pickle.loads(payload_of(data))
             before = len(value)
             if drop(value, dead, _SWEPT):
                 self[key] = MISSING
@@ -518,7 +522,7 @@ class _Values(ValuesView[Any]):
         return (value for _, value in self._mapping.entries())
 
 
-def _payload(data: bytes) -> bytes:
+def payload_of(data: bytes) -> bytes:
     """The value in what the database has of an entry."""
     if not data[0]:
         return data[1:]
@@ -537,7 +541,7 @@ def _key(place: bytes, data: bytes) -> Any:
 
 def entry_in(place: bytes, data: bytes) -> tuple[Any, bytes]:
     """The key in it, and the value as it was serialised."""
-    return _key(place, data), _payload(data)
+    return _key(place, data), payload_of(data)
 
 
 def place_of_group(number: int, group: int) -> bytes:

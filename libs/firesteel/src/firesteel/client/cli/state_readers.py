@@ -1,0 +1,47 @@
+"""``firesteel savepoint inspect`` and ``firesteel upgrade``.
+
+Apart from the other verbs, as they read state: they import what slots do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from firesteel.checkpoint.reader import inspect, table_of
+from firesteel.checkpoint.savepoints import read_savepoint_metadata
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of, settings_of_upgrade
+from firesteel.client.cli.programs import planned
+from firesteel.client.cli.savepoints import absolute
+from firesteel.client.console import Console
+from firesteel.client.upgrade import check_upgrade
+from firesteel.config import options
+
+
+def upgrade(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel upgrade --dry-run``."""
+    settings = settings_of_upgrade(parsed)
+    path = settings.get(options.STATE_RECOVERY_PATH) or ""
+    metadata = read_savepoint_metadata(path, settings)
+    plan = planned(parsed, console, settings)
+    if plan is None:
+        return exit_codes.FAILED
+    found = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
+    if parsed.json:
+        console.say(json.dumps(found.to_plain(), indent=2))
+    else:
+        for line in found.to_lines():
+            console.say(line)
+    return exit_codes.DONE if found.works else exit_codes.FAILED
+
+
+def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel savepoint inspect``: in this process; no cluster is asked."""
+    found = inspect(str(absolute(parsed.path)), settings_of(parsed), parsed.keys)
+    if parsed.json:
+        console.say(json.dumps(found, indent=2))
+    else:
+        for line in table_of(found):
+            console.say(line)
+    return exit_codes.DONE

@@ -1,0 +1,58 @@
+"""Kerberos to brokers: what goes wrong with tickets is told in a way that aiokafka's clients understand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from firesteel.core.errors import ProgramError
+
+__all__ = ["prepare_kerberos", "told"]
+
+_CENTRE_IS_AWAY: Final = 0x96C73A9C
+"""``KRB5_KDC_UNREACH`` as 32 bits: no key distribution centre answers, which passes by itself."""
+
+
+def prepare_kerberos() -> None:
+    """See to it that clients can use the mechanism GSSAPI. Idempotent.
+
+    aiokafka lets errors of GSSAPI through, which none of its loops expects: one of them would end, and leave those who
+    wait for it waiting.
+
+    Raises:
+        ProgramError: its package is not installed here.
+    """
+    from aiokafka import conn
+
+    try:
+        from gssapi.exceptions import GSSError
+    except ImportError as error:
+        raise ProgramError(
+            f"Kafka: sasl.mechanism GSSAPI needs the package gssapi: pip install 'firesteel[kafka-gssapi]' ({error})"
+        ) from error
+    authenticator = conn.SaslGSSAPIAuthenticator
+    if "_step" not in vars(authenticator):
+        authenticator._step = told(authenticator._step, GSSError)
+
+
+def told(step: Callable[[Any, Any], Any], error_type: type[Exception]) -> Callable[[Any, Any], Any]:
+    """A step of the exchange whose errors are aiokafka's.
+
+    Args:
+        step: takes the authenticator and what the broker has said.
+        error_type: of GSSAPI; has the attribute ``min_code``.
+    """
+    from aiokafka import errors
+
+    def wrapped(authenticator: Any, payload: Any) -> Any:
+        try:
+            return step(authenticator, payload)
+        except error_type as error:
+            if getattr(error, "min_code", 0) & 0xFFFFFFFF == _CENTRE_IS_AWAY:
+                raise errors.KafkaConnectionError(f"Kerberos: {error}") from error
+            raise errors.SaslAuthenticationFailed(
+                f"Kerberos gives no ticket for {authenticator._principal}: {error}; kinit beside the process, or "
+                "name a keytab by KRB5_CLIENT_KTNAME"
+            ) from error
+
+    return wrapped

@@ -1,0 +1,87 @@
+"""Where the results are that ``cache()`` keeps: a directory for each program, and in it one for each stream."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = "firesteel-cache-"
+_ID: Final = re.compile("[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class KeptResults:
+    """Of one stream.
+
+    Attributes:
+        id: 32 hex digits.
+        directory: of their files.
+        is_complete: all files are there.
+    """
+
+    id: str
+    directory: Path
+    is_complete: bool
+
+
+def new_root(configured: str | None, name: str) -> Path:
+    """The directory of a program, which does not exist yet.
+
+    Args:
+        configured: ``firesteel.cache.directory``.
+        name: nobody else's.
+    """
+    return (Path(place_of(configured)) / f"{_ROOT}{name}").absolute()
+
+
+def place_of(configured: str | None) -> str:
+    """Below which the directories of programs are."""
+    return configured or tempfile.gettempdir()
+
+
+def kept_in(place: str) -> list[KeptResults]:
+    """What this user's programs keep there now; nothing where there is no such place."""
+    found = []
+    for root in _own_directories(place):
+        if root.name.startswith(_ROOT):
+            found += [
+                KeptResults(one.name, Path(one.path), parts_of(Path(one.path)) is not None)
+                for one in _own_directories(root.path)
+                if _ID.fullmatch(one.name)
+            ]
+    return found
+
+
+def _own_directories(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return [
+                one
+                for one in entries
+                if one.is_dir(follow_symlinks=False) and one.stat(follow_symlinks=False).st_uid == os.geteuid()
+            ]
+    except OSError:  # it is not there, or goes just now
+        return []
+
+
+def parts_of(directory: Path) -> list[Path] | None:
+    """The files of complete results, in the order of the subtasks; None while some are missing."""
+    try:
+        found = {name: directory / name for name in os.listdir(directory) if name.startswith("part-")}
+    except OSError:
+        return None
+    counts = {name.rpartition("-of-")[2] for name in found}
+    if len(counts) != 1:
+        return None
+    count = int(counts.pop())
+    names = [part_name(subtask, count) for subtask in range(count)]
+    return [found[name] for name in names] if found.keys() == set(names) else None
+
+
+def part_name(subtask: int, count: int) -> str:
+    """Of the file of a subtask."""
+    return f"part-{subtask}-of-{count}"

@@ -1,0 +1,185 @@
+"""Records by key and time, in the order of time: what joins look for partners in.
+
+Records of a key and a time are one entry, so what an access costs does not grow with what is kept of the key. In
+snapshots an entry has the key and the time, in the place of a namespace, in front of a list of records.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Any, Final
+
+from firesteel.core.errors import StateRestoreError
+from firesteel.state.snapshots import StateInfo
+from firesteel.state.tables import HeapTable, peek
+
+TIMELINE: Final = "timeline"
+"""Kind of the states that are such."""
+FORMAT: Final = 2
+"""Of the entries. In format 1 all records of a key were one value of a table: a dict of lists by time."""
+_TIDIED: Final = 32
+"""Times at the beginning that are forgotten together."""
+
+
+class Timeline(ABC):
+    """See ``KeyedStateBackend.timeline``."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, key: Any, time: int, record: Any) -> None:
+        """Keep a record, behind those of the same time."""
+
+    @abstractmethod
+    def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
+        """Times and records of a key from the first time to the last, both included; the earliest first.
+
+        Records must not be changed, and the timeline not while they are looked at.
+        """
+
+    @abstractmethod
+    def remove(self, key: Any, time: int) -> None:
+        """Forget the records of a time; none there is no error."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Times that have records, of all keys; all entries may have to be read."""
+
+
+def info_of(name: str) -> StateInfo:
+    """What snapshots say about a timeline."""
+    return StateInfo(name, TIMELINE, {"format": FORMAT}, namespaced=True)
+
+
+def check_format(info: StateInfo, operator: str) -> None:
+    """Whether this version reads it.
+
+    Raises:
+        StateRestoreError: it does not.
+    """
+    if info.schema.get("format") != FORMAT:
+        raise StateRestoreError(
+            f"operator {operator!r}: records by time {info.name!r} have format {info.schema.get('format')}, and this "
+            f"version reads {FORMAT} and those before: restore with the version that has written them, or a later one"
+        )
+
+
+def entries_of_tables(
+    tables: Iterator[tuple[Any, dict[int, list[Any]]]],
+) -> Iterator[tuple[tuple[Any, int], list[Any]]]:
+    """The entries of format 1 as they are now."""
+    return (((key, time), records) for key, by_time in tables for time, records in by_time.items())
+
+
+class Times:
+    """Times in order, each once."""
+
+    __slots__ = ("_start", "_times")
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._start = 0  # those before are forgotten; the earliest go first, and to move all others costs what they are
+
+    def __len__(self) -> int:
+        return len(self._times) - self._start
+
+    def __contains__(self, time: int) -> bool:
+        times = self._times
+        at = bisect_left(times, time, self._start)
+        return at < len(times) and times[at] == time
+
+    def add(self, time: int) -> None:
+        """One more, that may be there."""
+        times = self._times
+        if len(times) == self._start or time > times[-1]:
+            times.append(time)
+            return
+        at = bisect_left(times, time, self._start)
+        if times[at] != time:
+            insort(times, time, self._start)
+
+    def discard(self, time: int) -> None:
+        """One less, that may not be there."""
+        times, start = self._times, self._start
+        at = bisect_left(times, time, start)
+        if at == len(times) or times[at] != time:
+            return
+        if at > start:
+            del times[at]
+            return
+        self._start = start = start + 1
+        if start >= _TIDIED and 2 * start > len(times):
+            del times[:start]
+            self._start = 0
+
+    def between(self, first: int, last: int) -> list[int]:
+        """Those from the first to the last, both included."""
+        times, start = self._times, self._start
+        return times[bisect_left(times, first, start) : bisect_right(times, last, start)]
+
+
+class HeapTimeline(Timeline):
+    """Records in a table on the heap.
+
+    Args:
+        table: lists of records by key and time; what is in it already is known after ``fill`` only.
+    """
+
+    __slots__ = ("_table", "_times")
+
+    def __init__(self, table: HeapTable) -> None:
+        self._table = table
+        self._times: dict[Any, Times] = {}
+
+    def fill(self, entries: Iterator[tuple[tuple[Any, int], list[Any]]]) -> None:
+        """Take over what is in the table, and these in front of it."""
+        self._table.update(entries)
+        for key, time in sorted(self._table, key=_time_of):
+            self._of(key).add(time)
+
+    def _of(self, key: Any) -> Times:
+        times = self._times.get(key)
+        if times is None:
+            times = self._times[key] = Times()
+        return times
+
+    def add(self, key: Any, time: int, record: Any) -> None:
+        """Keep a record."""
+        table, place = self._table, (key, time)
+        records = table.get(place)
+        if records is None:
+            table[place] = [record]
+            self._of(key).add(time)
+        else:
+            records.append(record)
+            table[place] = records
+
+    def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
+        """Times and records."""
+        times, table = self._times.get(key), self._table
+        if times is not None:
+            for time in times.between(first, last):
+                for record in peek(table, (key, time)):
+                    yield time, record
+
+    def remove(self, key: Any, time: int) -> None:
+        """Forget the records of a time."""
+        times = self._times.get(key)
+        if times is not None:
+            self._table.pop((key, time), None)
+            times.discard(time)
+            if not times:
+                del self._times[key]
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def clear(self) -> None:
+        """Forget everything; the table is cleared as well."""
+        self._times.clear()
+
+
+def _time_of(place: tuple[Any, int]) -> int:
+    return place[1]
