@@ -125,7 +125,7 @@ def test_who_shows_certificate_and_password_leads(secured: Secured) -> None:
                 "firesteel__zookeeper__sasl__credentials": "",
                 "high-availability__zookeeper__client__acl": "open",
             },
-            "wants to know the user",
+            "",
         ),
         (
             {"firesteel__zookeeper__tls__ca-file": ""},

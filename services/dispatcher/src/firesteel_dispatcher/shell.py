@@ -462,6 +462,10 @@ class DispatcherService(Service):
             logger.info("application %s has ended already, as %s: it is not run again", found.id, found.ended.state)
             application = found.ended
             self.applications.keep(application)
+            try:
+                await self._show_own(record_of(settings, found.run, application))
+            except OSError as error:
+                logger.error("how the application has ended could not be shown: %s", error)
         else:
             if found.is_new and settings.job_id is not None:  # the run before had the same ids
                 for job_id in [one.id for one in self.core.jobs.values() if one.ended]:
@@ -530,14 +534,18 @@ class DispatcherService(Service):
         """What the program of the cluster gets of its settings: what somebody has set for jobs."""
         return {key: value for key, value in self.cluster_settings.to_plain().items() if is_for_jobs(key)}
 
+    async def _show_own(self, record: Mapping[str, Any]) -> None:
+        """Tell whoever supervises the services how the application is."""
+        if (path := self.settings.status_file) is not None:
+            shown = {**record, "rest": self.rest_address}
+            await asyncio.to_thread(replace_file, path, json.dumps(shown).encode())
+
     async def _store_own(self, settings: ApplicationSettings, run: int, application: Application) -> None:
         record = record_of(settings, run, application)
         for pause in pauses(_FIRST_PAUSE, _LONGEST_PAUSE):
             try:
                 await self.on_disk(self.store.set_application, record)
-                if (path := self.settings.status_file) is not None:
-                    shown = {**record, "rest": self.rest_address}
-                    await asyncio.to_thread(replace_file, path, json.dumps(shown).encode())
+                await self._show_own(record)
             except OSError as error:
                 logger.error("how the application is could not be stored: %s; next try in %g s", error, pause)
                 await asyncio.sleep(pause)

@@ -259,6 +259,9 @@ def _run(
                 shutil.rmtree(parsed.own_directory / name, ignore_errors=True)
     except OSError as error:
         logger.warning("not all was removed: %s", error)
+    if reason == OVER and "id" not in status:
+        print("the cluster was ended", flush=True)
+        return 0
     if reason == OVER:
         for entry in status["exceptions"]:
             print(f"firesteel-{NAME}: {entry['exceptionName']}: {entry['stacktrace']}", file=sys.stderr)

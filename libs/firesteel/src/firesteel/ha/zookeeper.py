@@ -159,10 +159,12 @@ class ZooKeeperCells(Cells):
                     except (AuthFailedError, SessionClosedRequireSaslError, *_refusals(self._sasl)) as error:
                         self._refused(_why_refused(self._sasl, error))
                         raise ConnectionDropped("ZooKeeper refuses the user") from error  # others would end the client
-                    except ssl.SSLError as error:
-                        self._refused(f"TLS: {error.reason or error}: see firesteel.zookeeper.tls.*")
+                    except ConnectionDropped as error:
+                        if isinstance(cause := error.__context__, ssl.SSLError):
+                            self._refused(f"TLS: {cause.reason or cause}: see firesteel.zookeeper.tls.*")
                         raise
                     self._refusal, self._session = "", read_timeout * 1.5 / 1000
+                    self._connected.set()
                     return read_timeout, connect_timeout
 
                 client._connection._connect = connect_and_tell
@@ -176,9 +178,13 @@ class ZooKeeperCells(Cells):
             logger.error("ZooKeeper (%s): %s", self._hosts, why)
         self._refusal = why
 
+    def _why(self) -> str:
+        return f" ({self._refusal})" if self._refusal else ""
+
     def _changed(self, state: str) -> None:
         if state == "CONNECTED":
-            self._connected.set()
+            if self._sasl is None:  # else it is told before the server has taken the user
+                self._connected.set()
         else:
             self._connected.clear()
             if state == "LOST" and not self._closed.is_set():
@@ -198,12 +204,13 @@ class ZooKeeperCells(Cells):
         """
         client = self._client
         if not self._connected.wait(self._patience if seconds is None else seconds):
-            why = f" ({self._refusal})" if self._refusal else ""
-            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}{why}")
+            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}{self._why()}")
         try:
             return ask(client).get(timeout=self._session if seconds is None else seconds)
         except _AWAY as error:
-            raise UnsureError(f"ZooKeeper ({self._hosts}) has not answered: {type(error).__name__}") from error
+            raise UnsureError(
+                f"ZooKeeper ({self._hosts}) has not answered: {type(error).__name__}{self._why()}"
+            ) from error
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except KazooException as error:
@@ -269,7 +276,9 @@ class ZooKeeperCells(Cells):
                     self._keeper = threading.Thread(target=self._keep, name="zookeeper-lease", daemon=True)
                     self._keeper.start()
             return epoch
-        raise UnsureError(f"who leads {component} can't be told: ZooKeeper does not answer, or others get in the way")
+        raise UnsureError(
+            f"who leads {component} can't be told: ZooKeeper does not answer, or others get in the way{self._why()}"
+        )
 
     def _is_held(self, component: str) -> bool:
         """Whether somebody leads. What this process has won without hearing of it, or led before, is let go."""
