@@ -13,9 +13,9 @@ KEYTAB_VARIABLE: Final = "KRB5_CLIENT_KTNAME"
 
 
 def login_keytab(settings: Settings) -> str | None:
-    """``security.kerberos.login.keytab``; where that is not on this host, the one that this process was given."""
+    """``security.kerberos.login.keytab``; rather the one that this process was given, as in containers."""
     named = settings.get(options.KERBEROS_KEYTAB)
     given = os.environ.get(KEYTAB_VARIABLE, "").removeprefix("FILE:")
-    if named is not None and given and not os.path.exists(named) and os.path.exists(given):
+    if named is not None and given and os.path.exists(given):
         return given
     return named
