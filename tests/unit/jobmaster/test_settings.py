@@ -14,6 +14,8 @@ from firesteel_jobmaster.settings import READ_IN_SLOTS, JobMasterSettings
 
 IN_SLOTS = ("runtime", "checkpoint", "state", "traces")
 """Packages whose code reads settings in slots only, or in slots too."""
+READERS = {"login_keytab": options.KERBEROS_KEYTAB}
+"""Functions that read an option for them."""
 NOT_IN_SLOTS = ("checkpoint/closing.py", "traces/settings.py")
 """Modules in them that are for coordinators."""
 
@@ -26,6 +28,8 @@ def read_in(path: Path) -> Iterator[str]:
         match node:
             case ast.Attribute(value=ast.Attribute(attr=name), attr="items") if hasattr(options, name):
                 yield from (option.key for option in getattr(options, name).values())
+            case ast.Call(func=ast.Name(id=name)) if name in READERS:
+                yield READERS[name].key
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
             continue
         match node.args:

@@ -25,6 +25,8 @@ def sample(cls: type[Message]) -> Message:
             values[name] = "text"
         elif text in ("int", "int | None"):
             values[name] = 7
+        elif text == "float":
+            values[name] = 2.5
         elif text == "bool":
             values[name] = True
         elif text.startswith("Mapping[str, int]"):

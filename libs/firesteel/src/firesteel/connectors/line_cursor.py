@@ -50,7 +50,7 @@ class LineBlocks:
         malformed: is told of what can't be read.
         mark: the byte-order mark in the file's encoding; None = it has none.
         files: where the file is opened; None = it is a local one.
-        block_bytes: of a block, about.
+        block_bytes: of a block, about; None = ``BLOCK_BYTES``.
 
     Attributes:
         path: of the file.
@@ -65,9 +65,9 @@ class LineBlocks:
         malformed: MalformedRecords,
         mark: bytes | None = codecs.BOM_UTF8,
         files: FileSystems | None = None,
-        block_bytes: int = BLOCK_BYTES,
+        block_bytes: int | None = None,
     ) -> None:
-        self._block_bytes = block_bytes
+        self._block_bytes = block_bytes or BLOCK_BYTES
         self._system = (FileSystems() if files is None else files).of(str(split.data["path"]))
         self.path, self._mark = str(split.data["path"]), mark
         start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
