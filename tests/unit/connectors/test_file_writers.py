@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -20,6 +21,7 @@ from firesteel.common.types import Row
 from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
 from firesteel.connectors.file_writer import FileWriter
+from firesteel.connectors.filesystems.local import LocalOutput
 from firesteel.connectors.formats.csv_files import CsvBulkWriters
 from firesteel.connectors.formats.csv_rows import CsvRowSerializationSchema
 from firesteel.connectors.formats.csv_schema import CsvSchema
@@ -399,3 +401,20 @@ def test_a_part_that_has_lost_bytes_is_not_shown(tmp_path: Path) -> None:
     (result,) = FileCommitter(subtask).commit([Committable(prepared)])
     assert (result.outcome, "is shorter than 2 bytes" in result.reason) == (CommitOutcome.FAILED, True)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_failed_task_has_not_synced_leaves_no_descriptor(tmp_path: Path) -> None:
+    def descriptors() -> set[str]:
+        return {one for one in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{one}")}
+
+    output = LocalOutput(tmp_path / ".hidden", tmp_path / "visible")
+    output.stream.write(b"some")
+    before, to_be_done = descriptors(), list[Callable[[], None]]()
+    output.persist(to_be_done.append)
+    assert len(descriptors()) == len(before) + 1
+    to_be_done.clear()
+    assert descriptors() == before
+    output.persist(to_be_done.append)
+    to_be_done.pop()()
+    assert descriptors() == before
+    output.discard()

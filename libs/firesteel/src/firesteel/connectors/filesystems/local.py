@@ -140,14 +140,29 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 # -- writing
 
 
-def _sync(descriptor: int, path: str) -> None:
-    """Sync by a descriptor of its own, since the file may be closed by now."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: what was written may be lost", path) from error
-    finally:
-        os.close(descriptor)
+class _Sync:
+    """Syncs a file by a descriptor of its own, since the file may be closed by then.
+
+    The descriptor goes with this: a task that fails forgets what was to be made durable.
+    """
+
+    def __init__(self, stream: BinaryIO, path: str) -> None:
+        self._descriptor, self._path = os.dup(stream.fileno()), path
+
+    def __call__(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}: what was written may be lost", self._path) from error
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    __del__ = _close
 
 
 def sync_folders(folders: Iterable[Path]) -> None:
@@ -192,7 +207,7 @@ class LocalOutput(PartOutput):
 
     def _sync(self, make_durable: MakeDurable) -> None:
         self.stream.flush()
-        make_durable(partial(_sync, os.dup(self.stream.fileno()), str(self._hidden)))
+        make_durable(_Sync(self.stream, str(self._hidden)))
 
     def persist(self, make_durable: MakeDurable) -> Persisted:
         """Its path and size; it is synced."""
