@@ -25,6 +25,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -160,8 +161,9 @@ class ZooKeeperCells(Cells):
                         self._refused(_why_refused(self._sasl, error))
                         raise ConnectionDropped("ZooKeeper refuses the user") from error  # others would end the client
                     except ConnectionDropped as error:
-                        if isinstance(cause := error.__context__, ssl.SSLError):
-                            self._refused(f"TLS: {cause.reason or cause}: see firesteel.zookeeper.tls.*")
+                        if isinstance(error.__context__, ssl.SSLError):
+                            self._refused(f"TLS: {_reason(error.__context__)}: see firesteel.zookeeper.tls.*")
+                            _close_socket(error.__context__)
                         raise
                     self._refusal, self._session = "", read_timeout * 1.5 / 1000
                     self._connected.set()
@@ -528,6 +530,17 @@ def _authorization(text: str) -> list[tuple[str, str]]:
             )
         found.append((scheme, credentials))
     return found
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return error.reason or str(error)
+
+
+def _close_socket(error: ssl.SSLError) -> None:
+    """kazoo leaves open what could not agree on TLS: it is in none but the frame that raised."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if isinstance(left := frame.f_locals.get("conn"), ssl.SSLSocket):
+            left.close()
 
 
 def _refusals(sasl: dict[str, str] | None) -> tuple[type[Exception], ...]:
