@@ -107,6 +107,11 @@ def test_who_asks_a_cluster_and_who_starts_slots_imports_nothing_of_what_slots_d
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_verb_of_two_words_is_named_as_it_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["savepoint", "inspect", str(tmp_path / "nothing")]) == exit_codes.FAILED
+    assert capsys.readouterr().err.startswith("firesteel savepoint inspect: ")
+
+
 def test_every_verb_is_completed() -> None:
     verbs = verbs_of(parser())
     assert set(verbs) == set(VERBS) - {"savepoint-inspect"}

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words[:2] = ["savepoint-inspect"]
     parsed = parser().parse_args(words)
     as_json = getattr(parsed, "json", False)
-    name = f"firesteel {parsed.verb}"
+    name = "firesteel savepoint inspect" if parsed.verb == "savepoint-inspect" else f"firesteel {parsed.verb}"
     try:
         if getattr(parsed, "config_dir", None) is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
