@@ -24,8 +24,9 @@ if os.fork() == 0:
         os.rename(sys.argv[1] + ".new", sys.argv[1])
         time.sleep(600)
     os._exit(0)
-with open(sys.argv[1] + "-child", "w") as file:
+with open(sys.argv[1] + "-child.new", "w") as file:
     file.write(str(os.getpid()))
+os.rename(sys.argv[1] + "-child.new", sys.argv[1] + "-child")
 time.sleep(float(sys.argv[2]))
 sys.exit(7)
 """
