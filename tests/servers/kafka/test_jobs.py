@@ -217,10 +217,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 def test_slots_die_at_each_step(here: Embedded, kafka: KafkaCluster, folder: Path) -> None:
     trial = KafkaTrial(here, folder, ["keyed"], rate=500, kafka=kafka)
-    mine = (BEFORE_FLUSH, PREPARED, steps.BEFORE_COMMIT, steps.WITHIN_COMMIT, steps.AFTER_COMMIT)
-    trial.run_through(
-        [*(Death(step) for step in mine), Death(steps.AFTER_METADATA, SLOT)], at_the_end=Death(steps.BEFORE_COMMIT)
-    )
+    mine = (BEFORE_FLUSH, PREPARED, steps.WITHIN_COMMIT, steps.AFTER_COMMIT)
+    trial.run_through([Death(step) for step in mine], at_the_end=Death(steps.BEFORE_COMMIT))
 
 
 @pytest.mark.long

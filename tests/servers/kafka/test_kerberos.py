@@ -13,20 +13,9 @@ from firesteel.core.errors import ProgramError
 from tests.servers.kafka.attempts import Attempt
 from tests.servers.kafka.server import KafkaCluster
 from tests.servers.kafka.test_security import get_through, secured_sink
-from tests.servers.kerberos.realm import REALM, Realm, ensure_gssapi, ensure_kerberos
+from tests.servers.kerberos.realm import REALM, Realm, ensure_gssapi
 
 pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(300), pytest.mark.long]
-
-
-@pytest.fixture(scope="module")
-def realm() -> Iterator[Realm]:
-    ensure_kerberos()
-    realm = Realm()
-    try:
-        realm.start()
-        yield realm
-    finally:
-        realm.close()
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from minio.error import S3Error
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
+from firesteel.core.process import ProcessId, identify
 from tests.ports import free_ports
 from tests.waiting import wait_until
 
@@ -132,15 +133,31 @@ class MinioServer:
         self._process.kill()
         self._process.wait()
 
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
+    @property
+    def process(self) -> ProcessId:
+        """Its process, which runs."""
+        assert self._process is not None
+        process = identify(self._process.pid)
+        assert process is not None
+        return process
+
+    def stop(self) -> None:
         """It stands still, and its connections stay."""
         self.signal(signal.SIGSTOP)
         wait_until(self._stands_still, "MinIO stands still")
+
+    def go_on(self) -> None:
+        """It stands still no more."""
+        self.signal(signal.SIGCONT)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It stands still, and goes on at the end."""
+        self.stop()
         try:
             yield
         finally:
-            self.signal(signal.SIGCONT)
+            self.go_on()
 
     @contextmanager
     def away(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from firesteel.checkpoint.reader import inspect
 from firesteel.checkpoint.savepoint_places import dispose
 from firesteel.common import Configuration
 from firesteel.config import Settings
+from firesteel.core.process import ProcessId
 from firesteel.datastream import StreamExecutionEnvironment
 from tests.integration.embedded.programs import ended, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
@@ -144,7 +145,7 @@ def outage(fault: Callable[[], AbstractContextManager[None]]) -> Callable[[Any],
     return happens
 
 
-@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("backend", [pytest.param("hashmap", marks=pytest.mark.long), "rocksdb"])
 def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
     backend: str, place: Processes, minio: MinioServer, proxy: Proxy, tmp_path: Path
 ) -> None:
@@ -197,6 +198,68 @@ def test_many_deaths_with_state_of_rocksdb_in_it(place: Processes, minio: MinioS
         trial = S3Trial(place, folder, ["keyed", "timers"], "rocksdb", seed=done, minio=minio, port=minio.port)
         at_steps = [Death(chance.choice(OWN_STEPS)) for _ in range(5)]
         trial.run([*at_steps, *(Death(ANY_MOMENT, victim) for victim in (SLOT, SLOT, TASKMANAGER, SLOT, JOBMASTER))])
+        done += trial.kills
+        print(f"{done} kills so far")
+        wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
+
+
+SERVER, STANDS_STILL = "MinIO", "MinIO, which stands still"
+"""Who else may die."""
+WITH_SLOT, WITH_JOBMASTER = f"{SERVER} and {SLOT}", f"{SERVER} and {JOBMASTER}"
+"""The server first; the other one goes on from a checkpoint that it can't read for now."""
+KILLS_OF_THE_SERVER = 24
+
+
+class WithServer(Processes):
+    """The cluster, and the server of its checkpoints, which is away for up to some seconds.
+
+    Args:
+        place: the cluster.
+        minio: the server.
+        chance: how long it is away.
+    """
+
+    def __init__(self, place: Processes, minio: MinioServer, chance: random.Random) -> None:
+        super().__init__(place.cluster)
+        self._minio, self._chance = minio, chance
+
+    def kill(self, victim: str, folder: Path, chance: random.Random) -> ProcessId:
+        if not victim.startswith(SERVER):
+            return super().kill(victim, folder, chance)
+        server = self._minio.process
+        if victim == STANDS_STILL:
+            self._minio.stop()
+            return server
+        self._minio.kill()
+        other = {WITH_SLOT: SLOT, WITH_JOBMASTER: JOBMASTER}.get(victim)
+        return super().kill(other, folder, chance) if other else server
+
+    def bring_back(self, victim: str) -> None:
+        if not victim.startswith(SERVER):
+            super().bring_back(victim)
+            return
+        # Up to longer than the job waits for it at once (firesteel.s3.retry-timeout): this fault is what is tested.
+        time.sleep(self._chance.uniform(0, 4))
+        if victim == STANDS_STILL:
+            self._minio.go_on()
+        else:
+            self._minio.start()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_server_dies_in_the_middle_of_checkpoints(place: Processes, minio: MinioServer, tmp_path: Path) -> None:
+    """Before, in and behind their synchronous parts, while results are committed, at any moment; slots and JobMasters
+    die with it."""
+    chance, done = random.Random(6), 0
+    steps_of_it = [*OWN_STEPS, ANY_MOMENT, ANY_MOMENT]
+    while done < KILLS_OF_THE_SERVER:
+        folder = tmp_path / str(done)
+        folder.mkdir()
+        both = WithServer(place, minio, chance)
+        trial = S3Trial(both, folder, ["keyed", "timers"], "rocksdb", seed=done, minio=minio, port=minio.port)
+        victims = [SERVER, STANDS_STILL, WITH_SLOT, SERVER, WITH_JOBMASTER, STANDS_STILL, WITH_SLOT, SERVER]
+        trial.run([Death(chance.choice(steps_of_it), victim) for victim in victims])
         done += trial.kills
         print(f"{done} kills so far")
         wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")

@@ -78,6 +78,39 @@ RETRY = CommitResult(CommitOutcome.RETRY, "busy")
 UNKNOWN = CommitResult(CommitOutcome.UNKNOWN, "no answer")
 
 
+class Telling(Answers):
+    """Its writer notes where checkpoints are."""
+
+    def create_writer(self, context: Any) -> TwoPhaseWriter[Any]:
+        return _Telling(context)
+
+
+class _Telling(_Writer):
+    def __init__(self, context: Any) -> None:
+        super().__init__()
+        self._context = context
+
+    def write(self, values: Any, timestamps: Any) -> None:
+        STORY.append(("write", self._context.checkpoint_id))
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        STORY.append(("prepare", self._context.checkpoint_id))
+        return []
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        STORY.append(("snapshot", self._context.checkpoint_id))
+        return []
+
+
+def test_what_is_begun_while_a_checkpoint_is_prepared_is_in_it() -> None:
+    """Names of files tell the checkpoint: what was begun behind the one that a task goes on from is removed."""
+    bench = bench_of(spec(K.SINK, Telling()))
+    bench.give(Batch([1]), Barrier(1, 0), Batch([2]), Barrier(2, 0))
+    assert list(dict.fromkeys(STORY)) == [
+        ("write", 0), ("prepare", 0), ("snapshot", 0), ("write", 1), ("prepare", 1), ("snapshot", 1),
+    ]  # fmt: skip
+
+
 def test_a_checkpoint_commits_everything_up_to_it_and_nothing_else() -> None:
     bench = bench_of(spec(K.SINK, Answers()))
     bench.give(Batch([1]), Barrier(1, 0), Batch([2]), Barrier(2, 0), Batch([3]), Barrier(3, 0))

@@ -43,17 +43,21 @@ C = CommitOutcome
 
 
 class Subtask(WriterContext):
-    parallelism = 1
     job_id = operator_id = "0" * 32
     checkpointing = True
 
-    def __init__(self, attempt: int = 0, checkpoint_id: int = 0, index: int = 0) -> None:
+    def __init__(self, attempt: int = 0, checkpoint_id: int = 0, index: int = 0, parallelism: int = 1) -> None:
         self._attempt, self._checkpoint, self._index = attempt, checkpoint_id, index
+        self._parallelism = parallelism
         self.temporary: dict[str, str] = {}
 
     @property
     def subtask_index(self) -> int:
         return self._index
+
+    @property
+    def parallelism(self) -> int:
+        return self._parallelism
 
     @property
     def attempt(self) -> int:
@@ -214,11 +218,20 @@ def test_uploads_behind_the_checkpoint_are_aborted_by_the_next_attempt(store: Fa
     writer_of(subtask, rolling=ENDS)
     assert len(store.uploads) == 1, "that of the other subtask may be in use"
     assert len(records(store)) == 1
-    rescaled = Subtask(2, 1)
-    rescaled.parallelism = 3
+    rescaled = Subtask(2, 1, parallelism=3)
     writer_of(rescaled, rolling=ENDS)
     assert (store.uploads, records(store)) == ({}, [])
     assert lines(store) == many("kept")
+
+
+def test_what_a_checkpoint_has_is_left_alone_by_subtasks_that_were_not_there(store: FakeStore) -> None:
+    """Uploads of parts that end with the barrier are begun there."""
+    old = writer_of(Subtask(0, 3), rolling=ENDS)
+    old.write(["small"], None)
+    prepared, _ = barrier(old)
+    writer_of(Subtask(1, 4, index=1, parallelism=2), rolling=ENDS)
+    assert outcomes(commit(Subtask(1, 4, parallelism=2), prepared, again=True)) == [C.COMMITTED]
+    assert (lines(store), records(store)) == (["small"], [])
 
 
 def test_a_failed_attempt_removes_what_no_checkpoint_has(store: FakeStore) -> None:

@@ -55,7 +55,10 @@ class WriterContext(SubtaskContext):
 
     @property
     def checkpoint_id(self) -> int:
-        """Of the last checkpoint whose barrier has come here, or that the task goes on from; 0 = of none."""
+        """Of the last checkpoint that is prepared here, or that the task goes on from; 0 = of none.
+
+        What is begun now is in none of the checkpoints up to it: while one is prepared, it is the one before.
+        """
         return 0
 
     @abstractmethod

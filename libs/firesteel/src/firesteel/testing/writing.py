@@ -53,7 +53,7 @@ class Context(WriterContext):
         return self._checkpoint_id
 
     def reached(self, checkpoint_id: int) -> None:
-        """A barrier has come."""
+        """A checkpoint is prepared."""
         self._checkpoint_id = checkpoint_id
 
     def register_temporary_file(self, path: str) -> None:

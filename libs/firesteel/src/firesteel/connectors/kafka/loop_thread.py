@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 __all__ = ["LoopThread"]
@@ -26,7 +27,11 @@ class LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for what a coroutine gives or raises."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        return self.begin(coroutine).result()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """What a coroutine will give; nobody waits for it yet."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def close(self) -> None:
         """Cancel what still runs, and end the thread. Idempotent."""

@@ -3,7 +3,8 @@
 An id is ``<prefix>-<subtask>-<number>``. To *start* an id aborts the transaction that is open with it, and fences off
 whoever opened it. So an id is started only when no checkpoint that a job may go on from holds a transaction of it: when
 a checkpoint is complete at whose barrier the transaction was committed already. Until then others are used, and a
-subtask has three or four in turn.
+subtask has three to five in turn: one is started while the one before is written to, and until it is prepared itself no
+checkpoint holds anything of it.
 
 What a restored checkpoint holds is committed again before anything is started, but perhaps by another subtask, which
 may have to wait for its broker. So ids of the restored checkpoint, whosever they were, are not used by this attempt.

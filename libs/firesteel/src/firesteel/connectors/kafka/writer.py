@@ -6,7 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -114,6 +116,9 @@ class KafkaWriter(TwoPhaseWriter[Any]):
                 async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
                     await producer.start()
                 return producer
+            except asyncio.CancelledError:
+                await _stopped(producer)
+                raise
             except (KafkaError, TimeoutError, OSError, AssertionError) as error:
                 await _stopped(producer)
                 words = f"{type(error).__name__}: {error}"
@@ -128,8 +133,24 @@ class KafkaWriter(TwoPhaseWriter[Any]):
                 await asyncio.sleep(0.2)
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """A producer that is started before it is needed.
+
+    Attributes:
+        name: its transactional id.
+        starting: gives it.
+    """
+
+    name: str
+    starting: Future[Any]
+
+
 class TransactionalKafkaWriter(KafkaWriter):
     """Sends records in transactions, one between two barriers; see the module.
+
+    A producer has to ask for its brokers, for the coordinator of its transactional id and for an epoch. The next one
+    does so while records go into the transaction of the one before: nobody waits for it behind a barrier.
 
     Args:
         settings: of the sink.
@@ -141,6 +162,8 @@ class TransactionalKafkaWriter(KafkaWriter):
         self._pool = pool_of(settings, context)
         self._prefixes = {settings.prefix}
         self._name: str | None = None
+        self._ahead: _Ahead | None = None
+        self._stopping: list[Future[None]] = []
         self._began = 0
         self._written = False
         self._timeout_ms = 0
@@ -184,12 +207,20 @@ class TransactionalKafkaWriter(KafkaWriter):
             self._settings.prefix, self._timeout_ms // 1000,
         )  # fmt: skip
 
-    def _next(self) -> None:
-        self._name = self._pool.take()
-        more = {"transactional_id": self._name, "transaction_timeout_ms": self._timeout_ms}
+    def _start_ahead(self, name: str) -> _Ahead:
+        more = {"transactional_id": name, "transaction_timeout_ms": self._timeout_ms}
         self._arguments.pop("transaction_timeout_ms", None)
-        self._sending.use(self._thread.call(self._started(more)))
-        self._written = False
+        return _Ahead(name, self._thread.begin(self._started(more)))
+
+    def _next(self) -> None:
+        """Write by the next producer, which may have been started already."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            ahead = self._start_ahead(self._pool.take())
+        elif ahead.starting.done() and ahead.starting.exception() is not None:
+            ahead = self._start_ahead(ahead.name)  # the brokers were away for long; perhaps they are back
+        self._sending.use(ahead.starting.result())
+        self._name, self._written = ahead.name, False
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Take a batch; waits while ``buffer.memory`` is full."""
@@ -200,6 +231,8 @@ class TransactionalKafkaWriter(KafkaWriter):
             assert producer is not None
             self._thread.call(producer.begin_transaction())
             self._began, self._written = self._clock.epoch_ms(), True
+            if self._context.checkpointing and self._ahead is None:
+                self._ahead = self._start_ahead(self._pool.take())
         super().write(values, timestamps)
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
@@ -226,7 +259,8 @@ class TransactionalKafkaWriter(KafkaWriter):
         self._pool.reached_barrier(name)
         self._sending.use(None)
         self._name, self._written = None, False
-        self._thread.call(_stopped(producer))
+        self._stopping = [one for one in self._stopping if not one.done()]
+        self._stopping.append(self._thread.begin(_stopped(producer)))
         return [prepared.data()]
 
     def snapshot_state(self) -> Sequence[bytes]:
@@ -241,12 +275,36 @@ class TransactionalKafkaWriter(KafkaWriter):
             with suppress(Exception):
                 self._thread.call(asyncio.wait_for(producer.abort_transaction(), _CLOSING_SECONDS))
 
+    def close(self) -> None:
+        """Give up what is under way.
+
+        A start that has reached the brokers has its answer then: it would abort what the next attempt writes with
+        this id, if it came behind that one's.
+        """
+        ahead, self._ahead = self._ahead, None
+        try:
+            self._thread.call(_over(None if ahead is None else ahead.starting, self._stopping))
+        finally:
+            super().close()
+
 
 def _passes(error: BaseException) -> bool:
     if isinstance(error, KafkaConnectionError | TimeoutError | OSError):
         return True
     # aiokafka asserts that it knows a broker; one that has just started names none, not even itself.
     return isinstance(error, AssertionError) or bool(getattr(error, "retriable", False))
+
+
+async def _over(starting: Future[Any] | None, stopping: Sequence[Future[None]]) -> None:
+    """Wait for these, and stop the producer that is started."""
+    for one in stopping:
+        await asyncio.wrap_future(one)
+    if starting is None:
+        return
+    # What is not started by then is cancelled with the loop, and stops itself.
+    await asyncio.wait([asyncio.wrap_future(starting)], timeout=_CLOSING_SECONDS)
+    if starting.done() and starting.exception() is None:
+        await _stopped(starting.result())
 
 
 async def _stopped(producer: Any) -> None:

@@ -95,7 +95,7 @@ class SinkStageOperator(LaterResults):
 
     def before_barrier(self, checkpoint_id: int) -> None:
         """Give what goes on in front of the barrier."""
-        self._context.reached(checkpoint_id)
+        self._context.prepares(checkpoint_id)
         self._queue.extend(self.stage.prepare(end_of_input=False))
 
     def snapshot_state(self, context: SnapshotContext) -> None:
@@ -104,6 +104,7 @@ class SinkStageOperator(LaterResults):
         unsent = [one for one in self._queue if not isinstance(one, Watermark)]
         self.operator_state.get_list_state(_UNSENT).update(unsent)
         self.operator_state.get_list_state(_STATE).update(self.stage.snapshot())
+        self._context.reached(context.checkpoint_id)
         super().snapshot_state(context)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:

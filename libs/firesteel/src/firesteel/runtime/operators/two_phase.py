@@ -123,7 +123,7 @@ class TwoPhaseSinkOperator(SinkOperator):
     def snapshot_state(self, context: SnapshotContext) -> None:
         """Prepare what was written since the last barrier."""
         number = context.checkpoint_id
-        self._writer_context.reached(number)
+        self._writer_context.prepares(number)
         if not self._finished:
             self._prepared[number] = self._prepare(end_of_input=False)
         elif _END in self._prepared:
@@ -131,6 +131,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         version = self.sink.version
         states = self.writer.snapshot_state()
         self._writer_states().update([(version, bytes(state)) for state in states])
+        self._writer_context.reached(number)
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
