@@ -41,7 +41,7 @@ def with_rocksdb(environment: StreamExecutionEnvironment) -> StreamExecutionEnvi
     return environment
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_all_kinds_of_keyed_state(parallelism: int) -> None:
     environment = with_rocksdb(new_environment(parallelism))
     events = environment.from_collection(EVENTS, EVENT)
@@ -94,7 +94,9 @@ class CountBatches(KeyedBatchFunction):
         return pa.RecordBatch.from_pydict({"key": batch["key"], "n": found})
 
 
-@pytest.mark.parametrize(("kind", "how"), [("aggregate", "kill"), ("function", "raise")])
+@pytest.mark.parametrize(
+    ("kind", "how"), [("aggregate", "kill"), pytest.param("function", "raise", marks=pytest.mark.long)]
+)
 def test_columns_larger_than_memory_count_each_record_once_over_a_restart(tmp_path: Path, kind: str, how: str) -> None:
     settings = {
         "restart_strategy__type": "fixed-delay",
@@ -151,7 +153,7 @@ def counted(parallelism: int, directory: Path, **settings: str) -> DataStream:
     return slowly.key_by(lambda n: n % KEYS).process(Seen()).uid("seen")
 
 
-@pytest.mark.parametrize(("before", "now"), [(2, 3), (3, 1)])
+@pytest.mark.parametrize(("before", "now"), [(2, 3), pytest.param(3, 1, marks=pytest.mark.long)])
 def test_another_parallelism_goes_on_from_a_retained_checkpoint(tmp_path: Path, before: int, now: int) -> None:
     settings = {
         "execution__checkpointing__externalized_checkpoint_retention": "RETAIN_ON_CANCELLATION",
@@ -183,7 +185,7 @@ def test_another_parallelism_goes_on_from_a_retained_checkpoint(tmp_path: Path, 
     assert seen == [(key, tuple(range(key, NUMBERS, KEYS))) for key in range(KEYS)]
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_windows(parallelism: int) -> None:
     stream = timed(with_rocksdb(new_environment(parallelism)), EVENTS_IN_TIME).key_by(first)
     for window in (

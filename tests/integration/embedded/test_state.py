@@ -31,7 +31,7 @@ from firesteel.datastream.state import (
 from tests.integration.embedded.programs import new_environment
 
 pytestmark = pytest.mark.usefixtures("cluster")
-PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 3])
+PARALLELISMS = pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 _random = random.Random(11)
 EVENTS = [(_random.choice("abcdefghij"), _random.choice("xyz"), _random.randrange(1000)) for _ in range(3000)]
 EVENT = Types.TUPLE([Types.STRING(), Types.STRING(), Types.INT()])

@@ -15,6 +15,7 @@ from firesteel.checkpoint import filesystem
 from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
 from firesteel.checkpoint.handles import FileState, InlineState
 from firesteel.checkpoint.memory import JobManagerCheckpointStorage
+from firesteel.checkpoint.savepoint_places import make_directory, savepoint_directory
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
 from firesteel.core.errors import (
@@ -295,8 +296,27 @@ def test_a_read_only_directory_is_told_before_the_checkpoint(tmp_path: Path, mon
         storage_of(tmp_path).prepare(1)
 
 
+def test_where_a_savepoint_can_not_go_another_directory_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not another option for checkpoints."""
+
+    def refuse(self: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "mkdir", refuse)
+        with pytest.raises(CheckpointStorageError, match="into another directory"):
+            make_directory(str(tmp_path), JOB)
+    made = Path(make_directory(str(tmp_path / "savepoints"), JOB))
+    writer = savepoint_directory(str(made), Settings()).open_state_stream(1)
+    made.rmdir()
+    with pytest.raises(CheckpointStorageError, match="the directory of a savepoint has to be one that all hosts see"):
+        writer.write(bytes(1 << 20))
+
+
 def test_a_directory_that_this_host_does_not_see_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointStorageError, match="has to be a directory that all hosts see"):
+    with pytest.raises(CheckpointStorageError, match=r"execution\.checkpointing\.dir has to be one that all hosts see"):
         written(storage_of(tmp_path), LARGE)
 
 

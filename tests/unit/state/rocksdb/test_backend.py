@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
-from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.database import Database, Linking, _links
 from firesteel.state.rocksdb.metrics import _TICKERS, show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.snapshots import Purpose
@@ -99,6 +101,71 @@ def test_what_does_not_fit_into_memory_is_on_disk(make: Make) -> None:
     assert len(table._young) + sum(map(len, table._layers)) + len(table._old) < 6_000
     assert counts(keyed, keys) == [key + 1 for key in keys]
     assert sorted(keyed.keys(NUMBER)) == list(keys)
+
+
+class Reads:
+    """How often a database was asked, for how many keys."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.single, self.together = 0, list[int]()
+        get, get_many = Database.get, Database.get_many
+
+        def counted(database: Database, key: bytes) -> bytes | None:
+            self.single += 1
+            return get(database, key)
+
+        def counted_many(database: Database, keys: list[bytes]) -> list[bytes | None]:
+            self.together.append(len(keys))
+            return get_many(database, keys)
+
+        patch.setattr(Database, "get", counted)
+        patch.setattr(Database, "get_many", counted_many)
+
+
+def test_keys_that_come_next_are_read_together(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed = make(memory=1 << 16)
+    count(keyed, range(2000), 7)
+    reads = Reads(monkeypatch)
+    keyed.fetch_ahead(partial(range, 200))
+    assert counts(keyed, range(200)) == [7] * 200
+    keyed.fetch_ahead(partial(range, 5000, 5100))
+    assert counts(keyed, range(5000, 5100)) == [None] * 100
+    assert reads.together == [200, 100]
+    assert reads.single == 0
+
+
+def test_what_was_read_ahead_is_not_found_behind_a_change(make: Make) -> None:
+    keyed = make(memory=1 << 16)
+    count(keyed, range(2000), 7)
+    keyed.fetch_ahead(partial(range, 200))
+    count(keyed, range(200), 8)  # not asked for before
+    count(keyed, range(10_000, 12_000), 9)
+    assert counts(keyed, range(200)) == [8] * 200
+
+
+def test_nothing_is_read_ahead_where_it_is_of_no_use(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what is in memory nor what nobody asks for then: it is tried again later."""
+    keyed = make(memory=1 << 16)
+    count(keyed, range(2000), 7)
+    reads = Reads(monkeypatch)
+    for start in range(0, 1280, 20):
+        keyed.fetch_ahead(partial(range, start, start + 20))
+    assert reads.together == [20]
+    keyed.fetch_ahead(partial(range, 20))
+    keyed.fetch_ahead(partial(range, 20))
+    assert reads.together == [20, 20]
+    in_memory = make()
+    count(in_memory, range(100), 7)
+    asked: list[range] = []
+
+    def keys() -> range:
+        asked.append(range(100))
+        return asked[-1]
+
+    for _ in range(10):
+        in_memory.fetch_ahead(keys)
+    assert reads.together == [20, 20]
+    assert len(asked) == 1, "nobody works out keys that are not wanted"
 
 
 def test_lists_and_maps_change_in_place_and_are_found_again(make: Make) -> None:
@@ -456,6 +523,37 @@ def test_a_foreign_directory_is_left_alone(make: Make, tmp_path: Path) -> None:
     keyed.close()
     assert (tmp_path / "foreign").exists()
     assert not (tmp_path / "attempt-0").exists()
+
+
+def test_closing_waits_for_files_of_a_snapshot_that_was_given_up_before_another(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever removes them is held until somebody waits for that."""
+    keyed: Any = make()
+    count(keyed, range(3), 1)
+    waited, wait = threading.Event(), Linking.wait
+
+    def waits(linking: Linking) -> None:
+        waited.set()
+        wait(linking)
+
+    def held() -> None:
+        waited.wait()
+
+    monkeypatch.setattr(Linking, "wait", waits)
+    given_up = keyed.snapshot(0.0, Purpose(1, True, None))
+    while given_up._files.linking is None:
+        next(given_up)
+    given_up._files.linking.files()
+    _links.submit(held)
+    given_up.close()
+    assert keyed._store.free
+    keyed.snapshot(0.0, Purpose(2, True, None))
+    try:
+        keyed.close()
+        assert not (tmp_path / "attempt-0").exists()
+    finally:
+        waited.set()
 
 
 # -- metrics

@@ -14,11 +14,12 @@ from hypothesis.stateful import precondition, rule
 from firesteel.common.time import Time
 from firesteel.functions.state import StateTtlConfig
 from firesteel.state.backend import KeyedStateParameters
+from firesteel.state.rocksdb import table
 from firesteel.state.rocksdb.backend import RocksDBKeyedState
 from firesteel.state.rocksdb.settings import RocksDBSettings
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.taken import Taken, Taking
-from tests.unit.state.test_models import GROUPS, TTL, Programs, run
+from tests.unit.state.test_models import GROUPS, KEYS, TTL, Programs, run
 
 
 class OnDisk(Programs):
@@ -77,6 +78,10 @@ class OnDisk(Programs):
             self.states = self.open(self.keyed)
             self.keyed.key = self.key
 
+    @rule(keys=st.lists(KEYS))
+    def fetch(self, keys: list[int]) -> None:
+        self.keyed.fetch_ahead(lambda: keys)
+
     @precondition(lambda self: self.running is not None)
     @rule()
     def give_up(self) -> None:
@@ -98,6 +103,18 @@ class OnDisk(Programs):
 
 def test_programs_with_hardly_any_memory() -> None:
     run(OnDisk)
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 14])
+def test_programs_that_say_which_keys_come_next(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "FETCHED_TOGETHER", 1)
+    monkeypatch.setattr(table, "_RESTS", 0)
+
+    class Machine(OnDisk):
+        pass
+
+    Machine.memory = memory
+    run(Machine)
 
 
 def test_programs_in_memory() -> None:

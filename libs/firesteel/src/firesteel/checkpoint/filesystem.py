@@ -318,7 +318,7 @@ class StateFileWriter(StateWriter):
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
         try:
-            with told(f"{self._what} can't be written to {self._path.parent}"):
+            with told(f"{self._what} can't be written to {self._path.parent}", savepoint=bool(self._head)):
                 yield
         except CheckpointStorageError as error:
             try:

@@ -70,7 +70,7 @@ def make_savepoint(path: str, settings: Settings | None = None) -> str:
         S3SavepointDirectory(place, settings or Settings()).make()
         return str(place)
     made = local_path(path, "savepoint path")
-    with told(f"the savepoint's directory {made} can't be made"):
+    with told(f"the savepoint's directory {made} can't be made", savepoint=True):
         made.parent.mkdir(parents=True, exist_ok=True)
         made.mkdir()
         sync_directory(made.parent)

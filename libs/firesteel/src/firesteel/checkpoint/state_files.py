@@ -180,12 +180,13 @@ class _Window(io.RawIOBase):
 
 
 @contextmanager
-def told(what: str, missing: str = "") -> Iterator[None]:
+def told(what: str, missing: str = "", *, savepoint: bool = False) -> Iterator[None]:
     """Errors of the system in our words.
 
     Args:
         what: can't be done.
         missing: path of a file that has to be there: without it a checkpoint is corrupted.
+        savepoint: it was for a savepoint, whose directory was named by who wanted it.
 
     Raises:
         CheckpointCorruptedError: the file is missing, or no file.
@@ -199,7 +200,8 @@ def told(what: str, missing: str = "") -> Iterator[None]:
         if missing and error.errno == errno.EISDIR:
             raise CheckpointCorruptedError(missing, _DIRECTORY) from error
         raise CheckpointStorageError(
-            f"{what}, on {socket.gethostname()}: {error.strerror or error}{_advice(error, bool(missing))}"
+            f"{what}, on {socket.gethostname()}: {error.strerror or error}"
+            f"{_advice(error, reading=bool(missing), savepoint=savepoint)}"
         ) from error
 
 
@@ -207,14 +209,16 @@ def _looked() -> str:
     return f" (looked for on {socket.gethostname()})"
 
 
-def _advice(error: OSError, reading: bool) -> str:
+def _advice(error: OSError, *, reading: bool, savepoint: bool) -> str:
+    elsewhere = "take the savepoint into another directory" if savepoint else f"set {_KEY} to another directory"
     match error.errno:
         case errno.EACCES | errno.EPERM if reading:
             return ". Let the cluster's user read it"
         case errno.ENOSPC | errno.EDQUOT:
-            return f". Make room, keep fewer checkpoints, or set {_KEY} to another directory"
+            return f". Make room, keep fewer checkpoints, or {elsewhere}"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return f". Let the cluster's user write there, or set {_KEY} to another directory"
+            return f". Let the cluster's user write there, or {elsewhere}"
         case errno.ENOENT:
-            return f". {_KEY} has to be a directory that all hosts see; or the checkpoint was given up meanwhile"
+            directory = "the directory of a savepoint" if savepoint else _KEY
+            return f". {directory} has to be one that all hosts see; or the checkpoint was given up meanwhile"
     return ""

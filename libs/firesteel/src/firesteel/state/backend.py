@@ -83,7 +83,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -104,6 +104,9 @@ from firesteel.state.snapshots import (
     WrittenState,
 )
 from firesteel.state.timelines import Timeline
+
+FETCHED_TOGETHER: Final = 16
+"""Keys for which it is worth it to say that they come next (``KeyedStateBackend.fetch_ahead``)."""
 
 
 @dataclass(frozen=True)
@@ -270,6 +273,12 @@ class KeyedStateBackend(KeyedStateStore):
         would have raised. A backend that is closed meanwhile does not mind.
         """
         return ()
+
+    fetches_ahead: ClassVar[bool] = False
+    """Whether it is of use to say which keys come next."""
+
+    def fetch_ahead(self, keys: Callable[[], Sequence[Any]]) -> None:  # most have all state at hand
+        """Records of these keys come next, in this order; they are asked for only where it is of use to know them."""
 
     def show_metrics(self, group: MetricGroup) -> None:  # most have none
         """Have metrics of its own in the group of the operator; called once, before the operator is opened."""

@@ -75,11 +75,11 @@ class ReduceOperator(KeyedTransform):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        self._reduce = method_of(spec.function, ReduceFunction, "reduce")
+        self.function_of_two = method_of(spec.function, ReduceFunction, "reduce")
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """The result so far for each record, coerced."""
-        function, coerce, keyed = self._reduce, self.coerce, self.keyed
+        function, coerce, keyed = self.function_of_two, self.coerce, self.keyed
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         table, reuse = keyed.table(REDUCE_STATE), self.spec.object_reuse
         get = table.get

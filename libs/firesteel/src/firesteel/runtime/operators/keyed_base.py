@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, StateDatabaseError
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
@@ -23,7 +23,7 @@ from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.restored import OperatorRestored, no_such_part
 from firesteel.runtime.operators.base import KEYED, Transform, method_of
 from firesteel.runtime.operators.key_check import KeyCheck
-from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel.state.backend import FETCHED_TOGETHER, KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import WrittenState
@@ -75,6 +75,10 @@ class KeysAhead:
         """The records that come next, in order."""
         self._ahead = iter(self._selector.keys_of(records))
 
+    def keys_of(self, records: Sequence[Any]) -> list[Any]:
+        """The keys of records, whichever come next."""
+        return list(self._selector.keys_of(records))
+
     def __call__(self, record: Any) -> Any:
         """The key of the next record."""
         for key in self._ahead:
@@ -114,6 +118,7 @@ class KeyedTransform(Transform):
         """Keep the state in this backend; before anything is opened."""
         self.key_groups, self.key_group_of = parameters.key_groups, parameters.key_group_of
         self.keyed = backend.create_keyed_state(parameters)
+        self.looks_ahead = self.looks_ahead or self.keyed.fetches_ahead
 
     def open(self, context: OperatorContext) -> None:
         """See ``Operator``."""
@@ -121,11 +126,23 @@ class KeyedTransform(Transform):
         super().open(context)
 
     def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
-        """Read the keys of all of them at once."""
-        if input_index < len(self.key_selectors):
-            selector = self.key_selectors[input_index]
-            if isinstance(selector, KeysAhead):
-                selector.look_ahead(records)
+        """Read the keys of all of them at once, and what the state has of them."""
+        if input_index >= len(self.key_selectors):
+            return
+        selector = self.key_selectors[input_index]
+        if isinstance(selector, KeysAhead):
+            selector.look_ahead(records)
+        if self.keyed.fetches_ahead and len(records) >= FETCHED_TOGETHER:
+            try:
+                self.keyed.fetch_ahead(
+                    lambda: (
+                        selector.keys_of(records) if isinstance(selector, KeysAhead) else list(map(selector, records))
+                    )
+                )
+            except StateDatabaseError:
+                raise
+            except Exception:  # of a selector, or about a key: it comes again with the record
+                pass
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """What the operator without keys gives, with the current key set for each record."""

@@ -39,7 +39,7 @@ from firesteel.state.keys import NO_KEY
 from firesteel.state.rocksdb import key_bytes
 from firesteel.state.rocksdb.canonical import OutgoingEntries
 from firesteel.state.rocksdb.columns import ColumnsOnDisk
-from firesteel.state.rocksdb.database import Database, Pair
+from firesteel.state.rocksdb.database import Database, Linking, Pair
 from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
@@ -90,11 +90,11 @@ class RocksDBSnapshot(SlicedSnapshot):
     def close(self) -> None:
         """As of any; files that nobody will ask for are removed."""
         if not self.closed and not self._complete and self._files.linking is not None:
-            self._files.linking.remove_later(self._owner.links_removed)
+            self._owner.discard(self._files.linking)
         super().close()
 
     def wait(self) -> None:
-        """Until the database is not read any more, and files that nobody will ask for are removed."""
+        """Until the database is not read any more."""
         if self._files.linking is not None:
             self._files.linking.wait()
 
@@ -166,7 +166,18 @@ class _ChunksOf(WrittenState):
 class RocksDBKeyedState(HeapKeyedState):
     """All keyed state of one operator of one subtask."""
 
-    __slots__ = ("_closed", "_columns", "_directory", "_in_use", "_incarnation", "_names", "_settings", "_store")
+    fetches_ahead: ClassVar[bool] = True
+    __slots__ = (
+        "_closed",
+        "_columns",
+        "_directory",
+        "_discarded",
+        "_in_use",
+        "_incarnation",
+        "_names",
+        "_settings",
+        "_store",
+    )
 
     def __init__(self, parameters: KeyedStateParameters, settings: RocksDBSettings) -> None:
         super().__init__(parameters)
@@ -179,6 +190,8 @@ class RocksDBKeyedState(HeapKeyedState):
         self._in_use = threading.Lock()
         """Held by who closes the database, and by who brings entries to their new type elsewhere."""
         self._columns: dict[str, ColumnsOnDisk] = {}
+        self._discarded: list[Linking] = []
+        """Of snapshots that were given up, as long as their files may still be there."""
 
     @property
     def database(self) -> Database | None:
@@ -194,6 +207,11 @@ class RocksDBKeyedState(HeapKeyedState):
         return None if database is None else database.property(name)
 
     # -- tables
+
+    def fetch_ahead(self, keys: Callable[[], Sequence[Any]]) -> None:
+        """See ``KeyedStateBackend``."""
+        if self._store is not None:
+            self._store.fetch(keys)
 
     def _opened(self) -> TableStore:
         if self._store is None:
@@ -363,6 +381,12 @@ class RocksDBKeyedState(HeapKeyedState):
         """The name of a file in checkpoints."""
         return self._names.get(local) or f"{self._incarnation}-{local}"
 
+    def discard(self, linking: Linking) -> None:
+        """Nobody will ask for the files of a snapshot: they are removed on another thread."""
+        self._discarded = [one for one in self._discarded if not one.removed]
+        self._discarded.append(linking)
+        linking.remove_later(self.links_removed)
+
     def links_removed(self) -> None:
         """The files of a snapshot are stored; any thread."""
         if self._closed:
@@ -493,6 +517,9 @@ class RocksDBKeyedState(HeapKeyedState):
             if isinstance(self._snapshot, RocksDBSnapshot):
                 self._snapshot.wait()
             self._snapshot = None
+        for linking in self._discarded:
+            linking.wait()
+        self._discarded.clear()
         self._timelines.clear()
         for queue in self._timers.values():
             queue.clear()

@@ -122,8 +122,8 @@ class Database:
                 found += values
         return found
 
-    def write(self, pairs: Sequence[Pair]) -> None:
-        """Write some values; sorted, which is faster."""
+    def write(self, pairs: Sequence[Pair]) -> int:
+        """Write some values; sorted, which is faster. Returns their bytes, and those of their keys."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in sorted(pairs):
@@ -131,8 +131,10 @@ class Database:
                 delete(key)
             else:
                 put(key, value)
+        size = batch.size_in_bytes()
         with self.told():
             self._db.write(batch, self._no_log)
+        return size
 
     def ingest(self, entries: Iterable[Pair]) -> None:
         """Take over many entries, which come in the order of their keys, where the database has none: they are written
@@ -325,6 +327,11 @@ class Linking:
     def done(self) -> bool:
         """The database may be written to again."""
         return self._done.is_set()
+
+    @property
+    def removed(self) -> bool:
+        """Nobody is removing the files, or is about to."""
+        return self._idle.is_set()
 
     def wait(self) -> None:
         """Until it is done, however it ended; and until the files are removed, if they are to be."""

@@ -21,6 +21,8 @@ _LEAST_BLOCKS: Final = 1 << 20
 _BUFFERS_AT_LEAST: Final = 4
 """Write buffers that fit into their share of the memory."""
 _SMALLEST_BUFFER: Final = 64 << 10
+_FILTER_SHARE: Final = 0.1
+"""Of a write buffer: for its filter."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,9 @@ def database_options(settings: RocksDBSettings, memory: Memory) -> Options:
         made.set_write_buffer_manager(memory.buffers)
     made.set_write_buffer_size(memory.write_buffer)
     made.set_max_write_buffer_number(settings.write_buffers)
+    # who looks for a key of the files walks through no list of a write buffer
+    made.set_memtable_whole_key_filtering(True)
+    made.set_memtable_prefix_bloom_ratio(_FILTER_SHARE)
     made.set_compression_type(_codec(settings.compression))
     made.set_max_bytes_for_level_base(settings.level_base)
     made.set_target_file_size_base(settings.file_size)

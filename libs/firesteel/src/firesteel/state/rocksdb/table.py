@@ -16,10 +16,13 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
+from contextlib import suppress
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from firesteel.common.own_copies import ATOMS
 from firesteel.core.short_repr import short_repr
+from firesteel.state.backend import FETCHED_TOGETHER
 from firesteel.state.columnar.snapshots import Rows
 from firesteel.state.heap_snapshot import dumps
 from firesteel.state.heap_ttl import Drop, Life
@@ -30,6 +33,7 @@ from firesteel.state.snapshots import Block, Outgoing, StateInfo
 from firesteel.state.tables import MISSING, is_frozen
 
 ABSENT: Final = object()
+_place_of: Final = itemgetter(0)
 _NUMBER: Final = struct.Struct(">I")
 _GROUP: Final = struct.Struct(">H")
 PREFIX: Final = _NUMBER.size + _GROUP.size
@@ -37,16 +41,20 @@ PREFIX: Final = _NUMBER.size + _GROUP.size
 _LENGTH: Final = struct.Struct(">I")
 _INT_PLACE: Final = struct.Struct(">IHcq").pack
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-_TO_BE_DRAINED: Final = 64
+_TO_BE_DRAINED: Final = 128
 """New entries between two times that some are brought into the database."""
-_DRAINED: Final = 256
-"""Then so many."""
+_DRAINED: Final = 512
+"""Then so many: more would keep records waiting."""
+_KEPT_AT_LEAST: Final = 256
+"""Entries; if memory has no room for so many, none stay there that the database has."""
 _ENTRY: Final = 200
 """Bytes of an object in memory with its key, beyond those that it is written as."""
 _UNKNOWN: Final = 4096
 """Entries of a young dict, before anything is known of their size."""
 _SWEPT: Final = 64
 """Entries that are looked at together as a table is cleaned up."""
+_RESTS: Final = 63
+"""So many times nothing is read ahead where that was of no use."""
 
 
 AnyTable = TypeVar("AnyTable", bound="RocksTable")
@@ -123,6 +131,14 @@ class TableStore:
         self._memory.join()
         return number
 
+    def fetch(self, keys: Callable[[], Sequence[Any]]) -> None:
+        """Records of these keys come next: read what tables have of them."""
+        some = [table for table in self.tables.values() if table.fetches and not table.info.namespaced]
+        if wanting := [table for table in some if not table.rests()]:
+            wanted = keys()
+            for table in wanting:
+                table.fetch(wanted)
+
     def new_number(self) -> int:
         """Of one more table."""
         number, self.next_number = self.next_number, self.next_number + 1
@@ -190,11 +206,13 @@ class RocksTable(MutableMapping[Any, Any]):
     __slots__ = (
         "_cursor",
         "_entry",
+        "_fetched",
         "_layers",
         "_limit",
         "_next",
         "_old",
         "_prefix",
+        "_rests",
         "_store",
         "_sweeping",
         "_young",
@@ -202,6 +220,8 @@ class RocksTable(MutableMapping[Any, Any]):
         "number",
     )
     writing: ClassVar[None] = None
+    fetches: ClassVar[bool] = True
+    """Whether its entries are those of keys."""
 
     def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:
         self._store, self.number, self.info = store, number, info
@@ -209,6 +229,8 @@ class RocksTable(MutableMapping[Any, Any]):
         self._young: dict[Any, Any] = {}
         self._layers: list[dict[Any, Any]] = []  # the oldest one first
         self._old: dict[Any, Any] = {}  # as they are in the database
+        self._fetched: dict[Any, bytes | None] = {}  # what it has of keys that will be asked for, None = nothing
+        self._rests = 0
         self._entry = 0.0
         self._limit = min(_UNKNOWN, store.room_of(_ENTRY))
         self._next = min(self._limit, _TO_BE_DRAINED)
@@ -282,7 +304,9 @@ class RocksTable(MutableMapping[Any, Any]):
                 return value
         value = self._old.get(key, ABSENT)
         if value is ABSENT:
-            data = self._store.database.get(self._place(key))
+            data: Any = self._fetched.pop(key, ABSENT) if self._fetched else ABSENT
+            if data is ABSENT:
+                data = self._store.database.get(self._place(key))
             if data is None:
                 return MISSING
             value = pickle.loads(data[1:] if not data[0] else payload_of(data))
@@ -301,6 +325,31 @@ class RocksTable(MutableMapping[Any, Any]):
         if len(self._young) >= self._next:
             self._grown()
         self._young[key] = value
+
+    def rests(self) -> bool:
+        """Whether nothing is read ahead this time, since that was of no use."""
+        if not self._rests:
+            return False
+        self._rests -= 1
+        self._fetched = {}
+        return True
+
+    def fetch(self, keys: Sequence[Any]) -> None:
+        """Read those of these keys that are not in memory, together; they are about to be asked for.
+
+        What was read is of use once, and not behind a change. Where keys are in memory, or are not asked for after all,
+        nothing is read for some time.
+        """
+        unasked, self._fetched = len(self._fetched), {}
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._young and key not in self._old]
+        for layer in self._layers:
+            wanted = [key for key in wanted if key not in layer]
+        if len(wanted) < FETCHED_TOGETHER or 2 * unasked > len(wanted):
+            self._rests = _RESTS
+            return
+        placed = sorted(zip(self._places(wanted), wanted, strict=True), key=_place_of)
+        found = self._store.database.get_many([place for place, _ in placed])
+        self._fetched = dict(zip([key for _, key in placed], found, strict=True))
 
     # -- all entries
 
@@ -359,6 +408,13 @@ class RocksTable(MutableMapping[Any, Any]):
         if key.__class__ is int and _LOWEST <= key <= _HIGHEST:  # as ``encode``, in one go
             return _INT_PLACE(self.number, group, b"i", key)
         return self._prefix + _GROUP.pack(group) + encode(key)[0]
+
+    def _places(self, keys: Sequence[Any]) -> list[bytes]:
+        groups = self._store.groups_of(keys)
+        if {int}.issuperset(map(type, keys)):
+            with suppress(struct.error):  # an integer of more than 64 bits
+                return [_INT_PLACE(self.number, group, b"i", key) for key, group in zip(keys, groups, strict=True)]
+        return [self._prefix + _GROUP.pack(group) + encode(key)[0] for key, group in zip(keys, groups, strict=True)]
 
     def _pairs(self, entries: Sequence[tuple[Any, Any]]) -> list[Pair]:
         """Entries as they are in the database.
@@ -427,7 +483,7 @@ class RocksTable(MutableMapping[Any, Any]):
             self.drain(_DRAINED)
         self.turn()
         self._forget_old()
-        if self._limit < _DRAINED:  # so little memory, or such large values, that nothing is to stay
+        if self._limit < _KEPT_AT_LEAST:  # so little memory, or such large values, that nothing is to stay
             while self._layers:
                 self.drain(_DRAINED)
 
@@ -464,21 +520,25 @@ class RocksTable(MutableMapping[Any, Any]):
             taken = [pair for pair in taken if pair[0] not in known]
         try:
             pairs = self._pairs(taken)
-            self._store.database.write(pairs)
+            written = self._store.database.write(pairs)
         except BaseException:
             layer.update(reversed(taken))
             raise
         old = self._old
-        for key, value in taken:
-            if value is MISSING or value.__class__ is _Packed:
-                old.pop(key, None)
-            else:
-                old[key] = value
+        if self._fetched:
+            for key, _ in taken:
+                self._fetched.pop(key, None)
+        kept = [pair for pair in taken if pair[1] is not MISSING and pair[1].__class__ is not _Packed]
+        old.update(kept)
+        if len(kept) < len(taken):
+            for key, value in taken:
+                if value is MISSING or value.__class__ is _Packed:
+                    old.pop(key, None)
         if pairs:
-            size = sum(len(place) + len(data or b"") for place, data in pairs) / len(pairs)
+            size = written / len(pairs)
             self._entry = size if not self._entry else self._entry + (size - self._entry) / 8
             self._limit = self._store.room_of(int(2 * self._entry) + _ENTRY)
-            if self._limit < _DRAINED:
+            if self._limit < _KEPT_AT_LEAST:
                 self._forget_old()
         if not layer:
             del self._layers[0]

@@ -11,7 +11,7 @@ import pickle
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from firesteel.state.rocksdb.database import Pair
 from firesteel.state.rocksdb.key_bytes import encode
@@ -33,6 +33,7 @@ _FEWEST: Final = 1024
 class TimelineTable(RocksTable, Timeline):
     """Lists of records by key and time."""
 
+    fetches: ClassVar[bool] = False
     __slots__ = ("_heads", "_known", "_times")
 
     def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:

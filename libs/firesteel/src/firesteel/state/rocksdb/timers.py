@@ -17,7 +17,7 @@ import math
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from firesteel.state.backend import Timer, TimerQueue
 from firesteel.state.heap_timers import HeapTimerQueue
@@ -43,6 +43,7 @@ _Entry = tuple[int, Any, Any]
 class TimerTable(RocksTable):
     """Timers of all key groups of a subtask: those of a group in the order of time."""
 
+    fetches: ClassVar[bool] = False
     __slots__ = ()
 
     def _place(self, key: _Entry) -> bytes:
