@@ -102,6 +102,7 @@ def test_the_same_program_gives_the_same_in_both_modes(
 
 def count_words(env: StreamExecutionEnvironment, source: Path, target: Path, refuse: bool = False) -> Any:
     def shown(pair: Any) -> str:
+        print("shown", pair[0])
         if refuse and pair[0] == "w7":
             raise ValueError("w7 is refused")
         return f"{pair[0]} {pair[1]}"
@@ -150,7 +151,9 @@ def test_files_are_read_and_committed_once_though_a_worker_dies(tmp_path: Path) 
     assert {vertex["status"] for vertex in details["vertices"]} == {"FINISHED"}
 
 
-def test_nothing_is_visible_of_a_job_that_fails_and_its_author_is_told(tmp_path: Path) -> None:
+def test_nothing_is_visible_of_a_job_that_fails_and_its_author_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     (source / "0.txt").write_text("".join(f"w{i % 11}\n" for i in range(1100)))
@@ -158,9 +161,11 @@ def test_nothing_is_visible_of_a_job_that_fails_and_its_author_is_told(tmp_path:
     with pytest.raises(UserFunctionError, match=r"(?s)'Map'.*ValueError: w7 is refused.*record \('w7', 100\)"):
         job.get_job_execution_result().result()
     assert visible(target) == []
+    assert "shown w7\n" in capsys.readouterr().out, "what its functions have printed"
     again = count_words(environment("AUTOMATIC"), source, target)
     again.get_job_execution_result().result()
     assert visible(target) == sorted(f"w{i} 100" for i in range(11))
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(f"shown w{i}" for i in range(11))
 
 
 @LONG

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import (
     COLLECTED,
     FAILURE,
+    PRINTED,
+    STDERR,
     STDOUT,
     RunLook,
     Stage,
@@ -95,9 +98,10 @@ class Batch(Driver):
         return found + list(more)
 
 
-def user_failure(vertex_name: str = "V2", subtask: int = 1) -> str:
+def user_failure(vertex_name: str = "V2", subtask: int = 1, printed: Sequence[tuple[int, str]] = ()) -> str:
     failure = TaskFailure("user", "builtins.ValueError", "boom", "Traceback", vertex_name=vertex_name, subtask=subtask)
-    return f"Job aborted: PythonException: RuntimeError: {FAILURE}{json.dumps(failure.to_plain())}\n\tat java.lang"
+    plain = json.dumps({**failure.to_plain(), PRINTED: printed})
+    return f"Job aborted: PythonException: RuntimeError: {FAILURE}{plain}\n\tat java.lang"
 
 
 def seen(*tasks: TaskProgress, vertex: int = 1) -> RunLook:
@@ -133,9 +137,10 @@ def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
     assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "RUNNING", "DEPLOYING", "DEPLOYING"]
     d.did(d.core.stages_ended("another", d.told()))
     assert not d.core.is_terminal
-    d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", bytes((STDOUT,)) + b"1\n")))
+    text = bytes((STDOUT,)) + b"1\n", bytes((STDOUT,)) + b"2\n", bytes((STDERR,)) + b"odd\n"
+    d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", *text)))
     assert d.core.state.name == "FINISHED"
-    assert d.seen(do.WriteOutput) == [do.WriteOutput("1\n")]
+    assert d.seen(do.WriteOutput) == [do.WriteOutput("1\n2\n"), do.WriteOutput("odd\n", is_error=True)]
     assert d.seen(do.DropStages) == [do.DropStages(run.run_id)]
     assert len(d.seen(do.ReleaseSlot)) == 2
     assert d.core.graph.executions()[0].metrics["numRecordsIn"] == 5
@@ -200,8 +205,9 @@ def test_a_commit_that_user_code_refuses_ends_the_job_whatever_the_strategy_says
 def test_a_users_exception_fails_the_job_with_its_place() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
-    d.did(d.core.stages_failed(run.run_id, user_failure()))
+    d.did(d.core.stages_failed(run.run_id, user_failure(printed=[(STDOUT, "here"), (STDERR, "there")])))
     assert d.core.state.name == "FAILED"
+    assert d.seen(do.WriteOutput) == [do.WriteOutput("here"), do.WriteOutput("there", is_error=True)]
     assert len(d.seen(do.RunStages)) == 1, "nothing is committed"
     root = d.core.graph.root_failure
     assert root is not None

@@ -15,7 +15,7 @@ from firesteel.checkpoint.metadata import OperatorState
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.job_graph import JobGraph
-from firesteel.protocol.stages import COLLECTED, STDOUT, Stage, StageTaskInput
+from firesteel.protocol.stages import COLLECTED, STDERR, STDOUT, Stage, StageTaskInput
 from firesteel.runtime.bounded.stage_main import stage_main
 from firesteel_jobmaster.stages import plan_commit, plan_stages, prepared_states
 
@@ -45,7 +45,7 @@ class BoundedJob:
         self.reports: list[dict[str, Any]] = []
         self.totals: list[tuple[int, ...]] = []
         self.collected: list[Any] = []
-        self.printed = ""
+        self.printed = self.complained = ""
 
     def run(self) -> Self:
         for stage in plan_stages(self.graph, create_enumerator):
@@ -61,6 +61,8 @@ class BoundedJob:
                     self.collected += pickle.loads(blob[9:])
                 elif blob[0] == STDOUT:
                     self.printed += blob[1:].decode()
+                elif blob[0] == STDERR:
+                    self.complained += blob[1:].decode()
                 else:
                     self.reports.append(json.loads(blob[1:]))
         return self

@@ -107,7 +107,7 @@ class InThisThread:
             if failure is None:
                 raise
         if failure is not None:
-            raise failure_as_error(TaskFailure.from_plain(failure), job.graph.job_id, job.graph.name)
+            raise failure_as_error(TaskFailure.from_plain(failure.failure), job.graph.job_id, job.graph.name)
         if any(report["commit"] and any(report["commit"].values()) for report in job.reports):
             job.commit()
         print(job.printed, end="")

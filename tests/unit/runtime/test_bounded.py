@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ from firesteel.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.specs import OperatorKind
-from firesteel.protocol.stages import failure_in
-from firesteel.runtime.bounded import buckets
+from firesteel.protocol.stages import STDOUT, failure_in
+from firesteel.runtime.bounded import buckets, printed, stage_main
 from firesteel_jobmaster.stages import plan_stages
 from tests.unit.runtime.bounded_jobs import BoundedJob
 
@@ -310,10 +311,61 @@ def test_what_is_printed_is_kept_until_the_end() -> None:
     assert Spark(None, env).run().printed == "1\n2\n3\n"
 
 
+class Talking(MapFunction[int, int]):
+    def open(self, runtime_context: Any) -> None:
+        print("opens")
+
+    def map(self, value: int) -> int:
+        print("maps", value)
+        print("odd" * (value % 2), file=sys.stderr)
+        return -value
+
+    def close(self) -> None:
+        print("closes", end="")
+
+
+def test_what_code_prints_is_told_with_the_rows() -> None:
+    env = environment(1)
+    streams = sys.stdout, sys.stderr
+    env.from_sequence(1, 2).map(Talking(), Types.LONG()).print()
+    job = Spark(None, env).run()
+    assert job.printed == "opens\nmaps 1\n-1\nmaps 2\n-2\ncloses"
+    assert job.complained == "odd\n\n"
+    assert (sys.stdout, sys.stderr) == streams
+
+
+def test_code_that_prints_without_end_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printed, "MOST_OF_CODE", 20)
+    env = environment(1)
+    env.from_sequence(1, 9).map(Talking(), Types.LONG()).print()
+    job = Spark(None, env).run()
+    told = [line for line in job.printed.splitlines() if not line.startswith("-")]
+    assert told[:3] == ["opens", "maps 1", "maps 2"]
+    assert told[3:] == ["... and more: a task of a bounded job shows 20 characters of what its code prints"]
+    assert job.printed.count("-") == 9, "all rows are there"
+
+
+def test_what_a_commit_prints_stays_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commit(*_: Any) -> Iterator[bytes]:
+        print("commits")
+        yield b"done"
+
+    monkeypatch.setattr(stage_main, "commit", commit)
+    task = {
+        "commits": True, "parallelism": 1, "max_parallelism": 1, "job_id": "0", "job_name": "j", "vertex": "v",
+        "name": "n", "job_parameters": {}, "python_path": [], "python_files": [], "main": None, "partition": 0,
+    }  # fmt: skip
+    assert list(stage_main.stage_main(task, {}, 0, 0, iter(()))) == [b"done"]
+    assert capsys.readouterr().out == "commits\n"
+
+
 class Failing(MapFunction[Any, Any]):
     closed = 0
 
     def map(self, value: Any) -> Any:
+        print("maps", value[1], end=";")
         if value[1] == 7:
             raise ValueError("seven")
         return value
@@ -327,11 +379,15 @@ def test_a_users_exception_says_where_it_was() -> None:
     pairs(env).map(Failing(), PAIR).name("picky").print()
     with pytest.raises(RuntimeError) as caught:
         Spark(None, env).run()
-    failure = failure_in(f"org.apache.spark: Job aborted\n{caught.value}\n\tat java.lang")
-    assert failure is not None
+    found = failure_in(f"org.apache.spark: Job aborted\n{caught.value}\n\tat java.lang")
+    assert found is not None
+    failure = found.failure
     place = failure["operator"], failure["error_class"], failure["record"]
     assert place == ("picky", "ValueError", "('k2', 7)")
     assert failure["recoverable"] is True
+    ((stream, text),) = found.printed
+    assert (stream, text[-14:]) == (STDOUT, "maps 9;maps 7;")
+    assert "(" not in text, "rows of a sink are no results"
     assert failure_in("an executor was lost") is None
 
 

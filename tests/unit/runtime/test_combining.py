@@ -11,12 +11,20 @@ import pytest
 from firesteel.client.graph_shipment import prepare
 from firesteel.common import Configuration, Row, Time, TimestampAssigner, Types, WatermarkStrategy
 from firesteel.config import Settings
-from firesteel.datastream import DataStream, ReduceFunction, StreamExecutionEnvironment
+from firesteel.datastream import (
+    AggregateFunction,
+    DataStream,
+    ProcessWindowFunction,
+    ReduceFunction,
+    StreamExecutionEnvironment,
+    WindowedStream,
+)
 from firesteel.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.expressions import avg, count, first, last, max_, min_, sum_
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.stages import failure_in
 from firesteel.runtime.bounded import combining
+from firesteel_jobmaster.stages import _AGGREGATING
 from tests.unit.runtime.bounded_jobs import BoundedJob
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
@@ -85,6 +93,62 @@ def sliding(env: StreamExecutionEnvironment) -> DataStream:
     return keyed.window(windows).aggregate(sum_("n"), max_("n")).map(tuple)
 
 
+class Numbers(AggregateFunction[Any, Any, Any]):
+    """Number and sum; an accumulator that has seen nothing can't be merged."""
+
+    combinable = True
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        count, total = accumulator or (0, 0)
+        return count + 1, total + value[1]
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+class WithEnd(ProcessWindowFunction[Any, Any, Any, Any]):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        for element in elements:
+            yield (key, context.window().end, *element)
+
+
+def in_windows(env: StreamExecutionEnvironment) -> WindowedStream:
+    keyed = pairs(env).assign_timestamps_and_watermarks(TIMED).key_by(lambda pair: pair[0])
+    return keyed.window(TumblingEventTimeWindows.of(Time.seconds(1500)))
+
+
+def reduced_in_windows(env: StreamExecutionEnvironment) -> DataStream:
+    return in_windows(env).reduce(Adding())
+
+
+def reduced_with_window(env: StreamExecutionEnvironment) -> DataStream:
+    return in_windows(env).reduce(Adding(), WithEnd())
+
+
+def gathered_in_windows(env: StreamExecutionEnvironment) -> DataStream:
+    return in_windows(env).aggregate(Numbers(), WithEnd())
+
+
+def gathered_by_name(env: StreamExecutionEnvironment) -> DataStream:
+    """The key is read of many rows at once."""
+    keyed = rows(env).assign_timestamps_and_watermarks(TIMED).key_by("k")
+    return keyed.window(TumblingEventTimeWindows.of(Time.seconds(1500))).aggregate(Numbers(), WithEnd())
+
+
+def gathered_of_all(env: StreamExecutionEnvironment) -> DataStream:
+    windows = TumblingEventTimeWindows.of(Time.seconds(1500))
+    return pairs(env).assign_timestamps_and_watermarks(TIMED).window_all(windows).aggregate(Numbers())
+
+
+WINDOWS = [reduced_in_windows, reduced_with_window, gathered_in_windows, gathered_by_name, gathered_of_all]
+
+
 def for_all(env: StreamExecutionEnvironment) -> DataStream:
     windows = TumblingEventTimeWindows.of(Time.seconds(1500))
     return (
@@ -102,13 +166,12 @@ def run(build: Build, combine: bool = True, parallelism: int = 2) -> tuple[list[
     sink.internal = True
     graph, _ = env._take(None)
     job = BoundedJob(*prepare(graph, Settings(plain), same_host=True), groups=16).run()
-    kinds = {OperatorKind.REDUCE.value, OperatorKind.COLUMNS_AGGREGATE.value, OperatorKind.COLUMNS_WINDOW.value}
-    (reader,) = [vertex.id for vertex in job.graph.vertices if vertex.operators[0].kind in kinds]
+    (reader,) = [vertex.id for vertex in job.graph.vertices if vertex.operators[0].kind in _AGGREGATING]
     read = sum(report["metrics"]["numBytesIn"] for report in job.reports if report["vertex"] == reader)
     return sorted(job.collected), read
 
 
-@pytest.mark.parametrize("build", [reduced, summed, aggregated, tumbling, sliding, for_all])
+@pytest.mark.parametrize("build", [reduced, summed, aggregated, tumbling, sliding, for_all, *WINDOWS])
 def test_results_are_the_same_and_a_small_part_goes_through_the_shuffle(build: Build) -> None:
     found, read = run(build)
     expected, whole = run(build, combine=False)
@@ -117,14 +180,14 @@ def test_results_are_the_same_and_a_small_part_goes_through_the_shuffle(build: B
     assert read * 3 < whole, (read, whole)
 
 
-@pytest.mark.parametrize("build", [reduced, aggregated, sliding])
+@pytest.mark.parametrize("build", [reduced, aggregated, sliding, *WINDOWS])
 def test_what_is_held_is_bounded(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts go out again and again, of the same keys."""
     monkeypatch.setattr(combining, "MOST_KEYS", KEYS - 2)
     assert run(build)[0] == run(build, combine=False)[0]
 
 
-@pytest.mark.parametrize("build", [reduced, aggregated, tumbling])
+@pytest.mark.parametrize("build", [reduced, aggregated, tumbling, *WINDOWS])
 def test_keys_that_hardly_repeat_are_not_combined(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining, "TRIED", 10)
     monkeypatch.setattr(combining, "WORTH", 0.01)
@@ -132,6 +195,49 @@ def test_keys_that_hardly_repeat_are_not_combined(build: Build, monkeypatch: pyt
     expected, whole = run(build, combine=False)
     assert found == expected
     assert read > whole / 2
+
+
+class Totals(ReduceFunction[Any]):
+    """Gives tuples in place of rows, and more than an INT holds."""
+
+    combinable = True
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        return value1.k, value1.n + value2.n
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_what_a_reduce_function_gives_is_fitted_to_the_type_of_its_stream(combine: bool) -> None:
+    of_int = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.INT()])
+
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        numbers = env.from_collection([Row(k="a", n=2**31 - 1), Row(k="a", n=3), Row(k="a", n=5)], of_int)
+        reduced = numbers.rebalance().map(lambda row: row, of_int).key_by(lambda row: row.k).reduce(Totals())
+        return reduced.map(lambda row: (row.k, row.n))
+
+    assert run(build, combine)[0] == [("a", 7 - 2**31)]
+
+
+class Silent(Numbers):
+    combinable = False
+
+
+def unsaid(env: StreamExecutionEnvironment) -> DataStream:
+    return in_windows(env).aggregate(Silent())
+
+
+def in_several_windows(env: StreamExecutionEnvironment) -> DataStream:
+    keyed = pairs(env).assign_timestamps_and_watermarks(TIMED).key_by(lambda pair: pair[0])
+    windows = SlidingEventTimeWindows.of(Time.seconds(2000), Time.seconds(500))
+    return keyed.window(windows).aggregate(Numbers())
+
+
+@pytest.mark.parametrize("build", [unsaid, in_several_windows])
+def test_other_windows_of_functions_are_not_combined(build: Build) -> None:
+    found, read = run(build)
+    expected, whole = run(build, combine=False)
+    assert found == expected
+    assert read == whole
 
 
 def test_a_function_that_does_not_say_so_is_not_combined() -> None:
@@ -185,6 +291,6 @@ def test_other_fields_are_those_of_the_first_record_by_time() -> None:
 def test_what_a_function_raises_names_its_operator() -> None:
     with pytest.raises(RuntimeError) as raised:
         run(lambda env: pairs(env).key_by(lambda pair: pair[0]).reduce(Refusing()))
-    failure = failure_in(str(raised.value))
-    assert failure is not None
-    assert (failure["error_class"], failure["operator"]) == ("ValueError", "Reduce")
+    found = failure_in(str(raised.value))
+    assert found is not None
+    assert (found.failure["error_class"], found.failure["operator"]) == ("ValueError", "Reduce")

@@ -134,6 +134,17 @@ def test_who_holds_the_watermark_back_is_named_once_in_a_while(caplog: pytest.Lo
     assert len(caplog.records) == 2, "it went on"
 
 
+def test_an_input_that_has_ended_is_held_back_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """So a program without watermarks, of whose sources one ends first, hears nothing of them."""
+    caplog.set_level(logging.WARNING)
+    clock = ManualClock()
+    marks = channels(0, 0, clock=clock)
+    for _ in range(int(HELD_SECONDS) * 2):
+        clock.now += 1
+        marks.update(0, Watermark(MAX_WATERMARK))
+    assert not caplog.records
+
+
 def test_the_inputs_of_a_task_give_batches_and_watermarks_in_order() -> None:
     one, other = FakeInput(), FakeInput()
     inputs = ChannelInputs([(one, 0), (other, 1)], lambda: None)

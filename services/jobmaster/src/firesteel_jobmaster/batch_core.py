@@ -17,8 +17,10 @@ import base64
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from firesteel.checkpoint.handles import InlineState
@@ -30,7 +32,7 @@ from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
-from firesteel.protocol.stages import COLLECTED, STDOUT, RunLook, Stage, TaskProgress, failure_in
+from firesteel.protocol.stages import COLLECTED, STDERR, STDOUT, RunLook, Stage, TaskProgress, failure_in
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.pending import Phase
@@ -85,7 +87,8 @@ class BatchCore(JobMasterCore):
         self._collected: dict[str, list[tuple[int, bytes]]] = {}
         """Results for the client, by operator, in pieces; there from when they may be given."""
         self._held: dict[str, list[tuple[int, bytes]]] = {}
-        self._text: list[bytes] = []
+        self._printed: list[tuple[int, bytes]] = []
+        """Stream and text, until all is done."""
         self._given: set[str] = set()
         """Operators all of whose results the client has."""
         self._has_succeeded = self._results_are_lost = False
@@ -261,7 +264,9 @@ class BatchCore(JobMasterCore):
         if run_id != self._run or not self.is_active:
             return self._take()
         self._drop_run()
-        plain = failure_in(message)
+        found = failure_in(message)
+        plain = None if found is None else found.failure
+        self._show(() if found is None else found.printed)
         if plain is None and self._commit is not None:
             logger.warning("the commit is run again in %g s: %s", COMMIT_PAUSE, message)
             self._out.append(do.SetTimer(COMMIT_TIMER, COMMIT_PAUSE))
@@ -379,15 +384,15 @@ class BatchCore(JobMasterCore):
         """What tasks say about themselves; results for the client, and what was printed, are kept until all is done."""
         reports: list[dict[str, Any]] = []
         stage = 0
-        self._held, self._text = {}, []
+        self._held, self._printed = {}, []
         for one in results:
             if one[0] == _MARKER:
                 stage = int.from_bytes(one[1:5], "big")
             elif one[0] == COLLECTED:
                 operator = self.graph.job_graph.vertex(self._stages[stage].id).collects or ""
                 self._held.setdefault(operator, []).append((int.from_bytes(one[1:9], "big"), one[9:]))
-            elif one[0] == STDOUT:
-                self._text.append(one[1:])
+            elif one[0] in (STDOUT, STDERR):
+                self._printed.append((one[0], one[1:]))
             else:
                 reports.append(json.loads(one[1:]))
         return reports
@@ -403,10 +408,13 @@ class BatchCore(JobMasterCore):
             return
         self._has_succeeded = True
         self._collected, self._held = self._held, {}
-        if self._text:
-            self._out.append(do.WriteOutput(b"".join(self._text).decode(errors="replace")))
-            self._text = []
+        self._show((stream, text.decode(errors="replace")) for stream, text in self._printed)
+        self._printed = []
         self._finish()
+
+    def _show(self, printed: Iterable[tuple[int, str]]) -> None:
+        for stream, some in groupby(printed, key=itemgetter(0)):
+            self._out.append(do.WriteOutput("".join(text for _, text in some), is_error=stream == STDERR))
 
     def _finish(self) -> None:
         """Tasks have finished; one whose results the client wants, when it has got them."""

@@ -51,7 +51,13 @@ _KEYED: Final = frozenset(
 )  # fmt: skip
 
 _AGGREGATING: Final = frozenset(
-    kind.value for kind in (OperatorKind.COLUMNS_AGGREGATE, OperatorKind.COLUMNS_WINDOW, OperatorKind.REDUCE)
+    kind.value
+    for kind in (
+        OperatorKind.ALIGNED_WINDOW,
+        OperatorKind.COLUMNS_AGGREGATE,
+        OperatorKind.COLUMNS_WINDOW,
+        OperatorKind.REDUCE,
+    )
 )
 
 

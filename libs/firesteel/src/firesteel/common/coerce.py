@@ -105,25 +105,38 @@ def _never(values: Any) -> bool:
     return False
 
 
-def _quick_check(types: tuple[TypeInformation, ...]) -> Callable[[Any], bool]:
-    """A function that says whether a sequence of the right length fits as it is, in one expression.
-
-    Compiled for the types at hand (as ``namedtuple`` does), since a loop over the fields takes three times as
-    long. The text is made of the literals in this module only. Fields of other types: never.
-    """
+def _tests(types: tuple[TypeInformation, ...]) -> str:
+    """An expression that says whether ``v0``, ``v1``, ... fit as they are; empty if that takes more than one."""
     tests = []
     for i, declared in enumerate(types):
         test = _TESTS.get(declared.basic_type) if isinstance(declared, BasicTypeInfo) else None
         if test is None:
-            return _never
+            return ""
         tests.append(f"({test.format(v=f'v{i}')} or v{i} is None)")
+    return " and ".join(tests)
+
+
+def _compiled(name: str, source: str, **scope: Any) -> Any:
+    """A function for the types at hand, as ``namedtuple`` makes some; its text is made of literals of this module only.
+
+    A loop over the fields takes three times as long, and each call as much as a field.
+    """
+    scope["float32"] = ctypes.c_float
+    exec(compile(source, "<firesteel type check>", "exec"), scope)
+    return scope[name]
+
+
+def _unpacked(count: int) -> str:
+    return "".join(f"v{i}, " for i in range(count))
+
+
+def _quick_check(types: tuple[TypeInformation, ...]) -> Callable[[Any], bool]:
+    """A function that says whether a sequence of the right length fits as it is; with fields of other types: never."""
+    tests = _tests(types)
     if not tests:
         return _never
-    names = "".join(f"v{i}, " for i in range(len(tests)))
-    source = f"def fits(values):\n    {names} = values\n    return {' and '.join(tests)}\n"
-    scope: dict[str, Any] = {"float32": ctypes.c_float}
-    exec(compile(source, "<firesteel type check>", "exec"), scope)
-    fits: Callable[[Any], bool] = scope["fits"]
+    source = f"def fits(values):\n    {_unpacked(len(types))} = values\n    return {tests}\n"
+    fits: Callable[[Any], bool] = _compiled("fits", source)
     return fits
 
 
@@ -194,13 +207,11 @@ def _row_coercer(declared: RowTypeInfo, strict: bool) -> Coercer:
 def _tuple_coercer(declared: TupleTypeInfo, strict: bool) -> Coercer:
     names = tuple(f"f{i}" for i in range(len(declared.field_types)))
     fields = _Fields(declared.field_types, names, strict)
-    count, fits, coerce = fields.count, fields.fits, fields.coerce
+    count, coerce = fields.count, fields.coerce
 
     def coerce_tuple(value: Any) -> Any:
         if type(value) is tuple:
             if len(value) == count:
-                if fits(value):
-                    return value
                 fitted = coerce(value)
                 return value if _all_same(fitted, value) else tuple(fitted)
         elif isinstance(value, (tuple, list, Row)):
@@ -210,7 +221,18 @@ def _tuple_coercer(declared: TupleTypeInfo, strict: bool) -> Coercer:
             raise misfit(declared, value, _NULL if value is None else "a tuple, list or Row is expected")
         raise misfit(declared, value, f"{len(value)} values for {count} fields")
 
-    return coerce_tuple
+    tests = _tests(declared.field_types)
+    if not tests:
+        return coerce_tuple
+    source = (
+        "def quick_tuple(value):\n"
+        f"    if value.__class__ is tuple and len(value) == {count}:\n"
+        f"        {_unpacked(count)} = value\n"
+        f"        if {tests}:\n            return value\n"
+        "    return coerce_tuple(value)\n"
+    )
+    quick: Coercer = _compiled("quick_tuple", source, coerce_tuple=coerce_tuple)
+    return quick
 
 
 def _elements(declared: TypeInformation, value: Any) -> list[Any] | tuple[Any, ...]:

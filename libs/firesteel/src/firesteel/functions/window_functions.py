@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from firesteel.functions.functions import Function, KeyedStateStore
 
@@ -25,7 +25,14 @@ W2 = TypeVar("W2")
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """Gathers records in an accumulator, so that a window need not keep the records."""
+    """Gathers records in an accumulator, so that a window need not keep the records.
+
+    Attributes:
+        combinable: records may be gathered in any order and in parts, which ``merge`` makes one: in batch mode tumbling
+            windows gather before records travel, too.
+    """
+
+    combinable: ClassVar[bool] = False
 
     @abstractmethod
     def create_accumulator(self) -> ACC:

@@ -17,7 +17,9 @@ Places = Mapping[str, tuple[int, int]]
 """By executor: cores of it that a run may take, as many as its job has slots there, and those of all slots there."""
 FAILURE: Final = "FIRESTEEL_FAILURE "
 """In front of a plain ``TaskFailure`` in what a task raises: Spark does not try it again (``SlotsClusterManager``)."""
-REPORT, COLLECTED, STDOUT = b"R"[0], b"C"[0], b"O"[0]
+PRINTED: Final = "printed"
+"""Beside the fields of that ``TaskFailure``: what user code had printed, as pairs of a stream's byte and text."""
+REPORT, COLLECTED, STDOUT, STDERR = b"R"[0], b"C"[0], b"O"[0], b"E"[0]
 """First byte of what a task tells: JSON about itself, results for the client (their number in 8 bytes, then a pickled
 list), what it printed."""
 
@@ -163,8 +165,15 @@ class RunLook:
     pages: str = ""
 
 
-def failure_in(message: str) -> dict[str, Any] | None:
-    """The plain ``TaskFailure`` in what Spark says about a failed job, if user code has raised it."""
+class FailureOfStage(NamedTuple):
+    """Attributes: the plain ``TaskFailure``, and what user code had printed, as pairs of a stream's byte and text."""
+
+    failure: dict[str, Any]
+    printed: list[tuple[int, str]]
+
+
+def failure_in(message: str) -> FailureOfStage | None:
+    """What Spark says about a failed job, if user code has raised it."""
     at = message.find(FAILURE + "{")
     if at < 0:
         return None
@@ -172,4 +181,4 @@ def failure_in(message: str) -> dict[str, Any] | None:
         found, _ = json.JSONDecoder().raw_decode(message[at + len(FAILURE) :])
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return FailureOfStage(found, found.pop(PRINTED, [])) if isinstance(found, dict) else None

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
-from firesteel.protocol.stages import COLLECTED, REPORT, STDOUT
+from firesteel.protocol.stages import COLLECTED, REPORT
 from firesteel.runtime.batch import Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
@@ -16,7 +16,6 @@ __all__ = [
     "COLLECTED",
     "MARKER",
     "REPORT",
-    "STDOUT",
     "ShuffleChannel",
     "Shuffled",
     "read_batch",

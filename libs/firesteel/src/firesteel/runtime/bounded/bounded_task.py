@@ -23,7 +23,6 @@ from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, InputBatch, Wa
 from firesteel.runtime.bounded.blobs import (
     COLLECTED,
     MARKER,
-    STDOUT,
     Shuffled,
     plain_report,
     read_batch,
@@ -33,7 +32,10 @@ from firesteel.runtime.bounded.blobs import (
 from firesteel.runtime.bounded.buckets import Bucket
 from firesteel.runtime.bounded.combining import CombiningOutput, combiner_of, is_parts
 from firesteel.runtime.bounded.commit import CHECKPOINT, plain_committable
+from firesteel.runtime.bounded.gathering import GatheringOutput
 from firesteel.runtime.bounded.operators import LastReduce, create_bounded_operator
+from firesteel.runtime.bounded.printed import Printed
+from firesteel.runtime.bounded.window_parts import key_of_parts, takes_parts
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
 from firesteel.runtime.chain.initialization import SnapshotContext
@@ -72,6 +74,7 @@ class BoundedTask:
         chain: of the vertex.
         clock: injected.
         chain_of: the chain of a vertex that reads an edge, by the name of its blob.
+        printed: gets rows of sinks that print, and has what user code prints.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class BoundedTask:
         chain: ChainSpec,
         clock: Clock,
         chain_of: Callable[[str], ChainSpec],
+        printed: Printed,
     ) -> None:
         self._task, self._info, self._clock = task, info, clock
         self._settings = Settings(dict(task["config"]), "job")
@@ -90,16 +94,16 @@ class BoundedTask:
         self._shuffled = Shuffled()
         self._bytes_in = self._spilled = 0
         self._tells_at = clock.monotonic() + TELL_SECONDS
-        self._text: list[str] = []
+        self._printed = printed
         self._context = OperatorContext(
             info,
             clock,
-            write_stdout=self._text.append,
+            write_stdout=printed.row,
             call_later=lambda seconds, call: self._call_later(seconds, call),
             metrics=MetricRegistry(clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         self._chain_of = chain_of
-        self._combining: list[CombiningOutput] = []
+        self._holding: list[GatheringOutput | CombiningOutput] = []
         self._plan = plan = self._chain(chain)
         self._collects = [operator for operator in plan.operators if isinstance(operator, CollectOperator)]
         self._offsets = dict.fromkeys(range(len(self._collects)), 0)
@@ -132,9 +136,15 @@ class BoundedTask:
                 self._shuffled.channel(spec.edge, self._info.subtask, edge["base"] + target) for target in targets
             ]
             name = self._plan.operators[spec.operator_index].name
+            reader = self._chain_of(edge["combine"]).operators[0] if edge.get("combine") else None
+            if reader is not None and takes_parts(reader) and spec.key_selector is not None:
+                spec = replace(spec, key_selector=key_of_parts(spec.key_selector))
             output = create_output(replace(spec, columns=None), name, channels, edge["max_parallelism"], rng)
-            if edge.get("combine"):
-                output = self._combined(output, self._chain_of(edge["combine"]).operators[0])
+            if kind is PartitionerKind.HASH:
+                output = GatheringOutput(output)
+                self._holding.append(output)
+            if reader is not None:
+                output = self._combined(output, reader)
             if spec.columns is not None:
                 output = NarrowedOutput(output, *spec.columns)
             self._plan.outlet_of(spec).outputs.append(output)
@@ -143,8 +153,9 @@ class BoundedTask:
         combiner = combiner_of(reader, self._chain, self._context, self._guard, self._token)
         if combiner is None:
             return output
-        self._combining.append(CombiningOutput(output, combiner))
-        return self._combining[-1]
+        combining = CombiningOutput(output, combiner)
+        self._holding.append(combining)
+        return combining
 
     # -- life
 
@@ -168,7 +179,7 @@ class BoundedTask:
             for _ in self._work_off(wait=True):
                 yield from self._given()
             committables = self._finish()
-            for output in self._combining:
+            for output in reversed(self._holding):  # what was combined is gathered
                 self._guard.active = self._token
                 for channel, part in output.drain():
                     channel.write(part)
@@ -178,6 +189,7 @@ class BoundedTask:
             for operator in opened:
                 operator.close()
             opened = []
+            self._printed.flush()
             yield from self._given()  # print, of a function that closes
             yield from self._totals()
             yield from self._told(plain_report(self._report(committables)))
@@ -189,7 +201,7 @@ class BoundedTask:
                     _carefully(consumer.abort)
                 for operator in opened:
                     _carefully(operator.close)
-                for output in self._combining:
+                for output in self._holding:
                     _carefully(output.close)
             self._loop.close()
 
@@ -365,10 +377,8 @@ class BoundedTask:
             while (got := operator.fetch(self._offsets[number], FETCHED_BYTES)).count:
                 self._offsets[number] = got.offset + got.count
                 yield from self._told(bytes((COLLECTED,)) + got.count.to_bytes(8, "big") + got.data)
-        if self._text:
-            text = "".join(self._text)
-            self._text.clear()
-            yield from self._told(bytes((STDOUT,)) + text.encode(errors="surrogateescape"))
+        for text in self._printed.take():
+            yield from self._told(text)
 
     def _totals(self) -> Iterator[bytes]:
         self._tells_at = self._clock.monotonic() + TELL_SECONDS

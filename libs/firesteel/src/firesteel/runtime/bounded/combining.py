@@ -19,12 +19,15 @@ import pyarrow as pa
 
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
+from firesteel.runtime.bounded.gathering import GatheringOutput
 from firesteel.runtime.bounded.operators import PARTS, LastAggregates, PartedWindows, create_bounded_operator
+from firesteel.runtime.bounded.window_parts import gathers_in_parts, sender_of
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.exchange.partitioners import HashOutput, Output, Routed, columns_to_channels
 from firesteel.runtime.operators.keyed import REDUCE_STATE
 from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.operators.windows import WindowTransform
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import FixedTimeWindows
@@ -79,13 +82,12 @@ class _Captured(Output):
         return ()
 
 
-class _Reducing(Combiner):
-    """The reduce operator of the reader, as a chain of its own."""
+class _Running(Combiner):
+    """An operator over records, as a chain of its own."""
 
     def __init__(
         self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: Guard, token: CancelToken
     ) -> None:
-        self._takes_first = bool(getattr(spec.function, "takes_first", False))
         edge = OutputSpec(0, 0, PartitionerKind.FORWARD)
         self._plan = make(ChainSpec([replace(spec, extra={**spec.extra, "side_outputs": {}})], [[]], [edge]))
         (operator,) = self._plan.operators
@@ -94,23 +96,27 @@ class _Reducing(Combiner):
         self._operator, self._state = operator, operator.keyed
         self._results = _Captured(spec.name)
         self._plan.outlet_of(edge).outputs.append(self._results)
-        own = replace(context, stamp=self._plan.stage_of[0].stamp)
+        self._context = own = replace(context, stamp=self._plan.stage_of[0].stamp)
         self._operator.create(own)
         self._operator.open(own)
         self._executor = ChainExecutor(self._plan, guard, token)
 
     def takes(self, batch: Batch) -> bool:
-        """Not where the first record by time has a say, which may come later."""
-        return batch.kinds is None and not (self._takes_first and batch.timestamps is not None)
+        """Where all records are additions."""
+        return batch.kinds is None
 
     def add(self, batch: Batch) -> None:
         """See ``Combiner``."""
         self._executor.feed(batch)
         self._work_off()
-        self.held = len(self._state.table(REDUCE_STATE))
+        self.held = self._count()
+
+    @abstractmethod
+    def _count(self) -> int:
+        """About how many results it would give."""
 
     def give(self, output: Output) -> Routed:
-        """Records as any, without a time of their own."""
+        """Its results, as if event time had ended."""
         self._executor.advance(Watermark(MAX_WATERMARK))
         self._work_off()
         self._state.forget()
@@ -118,7 +124,11 @@ class _Reducing(Combiner):
         batches, self._results.batches = self._results.batches, []
         self.held = 0
         for batch in batches:
-            yield from output.route(Batch(batch.values))
+            yield from output.route(self._of_result(batch))
+
+    def _of_result(self, batch: Batch) -> Batch:
+        """What is sent of a batch of results."""
+        return batch
 
     def _work_off(self) -> None:
         while self._executor.pending:
@@ -128,6 +138,44 @@ class _Reducing(Combiner):
         """See ``Combiner``."""
         self._executor.drop()
         self._operator.close()
+
+
+class _Reducing(_Running):
+    """The reduce operator of the reader: its results are records as any, without a time of their own."""
+
+    def __init__(
+        self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: Guard, token: CancelToken
+    ) -> None:
+        super().__init__(spec, make, context, guard, token)
+        self._takes_first = bool(getattr(spec.function, "takes_first", False))
+
+    def takes(self, batch: Batch) -> bool:
+        """Not where the first record by time has a say, which may come later."""
+        return batch.kinds is None and not (self._takes_first and batch.timestamps is not None)
+
+    def _count(self) -> int:
+        return len(self._state.table(REDUCE_STATE))
+
+    def _of_result(self, batch: Batch) -> Batch:
+        return Batch(batch.values)
+
+
+class _Windowing(_Running):
+    """Tumbling windows of the reader: what they hold goes away with the last timestamp of its window."""
+
+    def _count(self) -> int:
+        names = self._state.table_names()
+        if len(names) > MOST_PANES:
+            return MOST_KEYS + 1
+        return sum(len(self._state.table(name)) for name in names)
+
+    def give(self, output: Output) -> Routed:
+        """See ``Combiner``."""
+        yield from super().give(output)
+        for name in self._state.table_names():
+            self._state.drop_table(name)
+        assert isinstance(self._operator, WindowTransform)
+        self._operator.make(self._operator.runtime_context(self._context))
 
 
 class _Accumulating(Combiner):
@@ -152,6 +200,8 @@ class _Accumulating(Combiner):
 
     def give(self, output: Output) -> Routed:
         """Rows of accumulators, by key."""
+        if isinstance(output, GatheringOutput):
+            output = output.output
         for rows in self._operator.give_parts():
             batch = Batch(rows)
             if isinstance(output, HashOutput):
@@ -224,6 +274,8 @@ def combiner_of(
     if spec.kind is OperatorKind.REDUCE:
         combinable = bool(getattr(spec.function, "combinable", False))
         return _Reducing(spec, make, context, guard, token) if combinable else None
+    if gathers_in_parts(spec):
+        return _Windowing(sender_of(spec), make, context, guard, token)
     if spec.kind is OperatorKind.COLUMNS_AGGREGATE:
         aggregates = spec.function
     elif spec.kind is OperatorKind.COLUMNS_WINDOW:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import MAX_WATERMARK, Batch
+from firesteel.runtime.bounded.window_parts import reader_of, takes_parts
 from firesteel.runtime.columns.columns import columns_of
 from firesteel.runtime.columns.windows.fixed import Pane
 from firesteel.runtime.columns.windows.keys import index_maker
@@ -22,6 +23,7 @@ from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
 from firesteel.state.backend import KeyedStateParameters, Timer
 from firesteel.state.columnar.aggregate_kernels import Accumulators, Inputs, NotLongError
 from firesteel.state.heap import HeapKeyedState
+from firesteel.state.tables import MISSING
 from firesteel.windowing.assigners import FixedTimeWindows
 
 PARTS: Final = b"firesteel.parts"
@@ -33,15 +35,33 @@ class LastReduce(ReduceOperator, TimedTransform):
 
     one_to_one = False
     expands = True
+    sets_stamps = False  # but for its results, which come when event time ends
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.tagged = False
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Nothing; all records are reduced when it is exhausted."""
-        for _ in super().apply(records, input_index):
-            pass
+        """Nothing; all records are reduced when it is exhausted.
+
+        What is of the class of the records is fitted to the declared type only at the end.
+        """
+        function, coerce = self.function_of_two, self.coerce
+        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
+        table = self.keyed.table(REDUCE_STATE)
+        get = table.get
+        for value in records:
+            key = key_of(value)
+            if key.__class__ not in seen:
+                key = check(key)
+            before = get(key, MISSING)
+            if before is MISSING:
+                table[key] = value
+                continue
+            result = function(before, value)
+            if coerce is not None and result.__class__ is not value.__class__:
+                result = coerce(result)
+            table[key] = result
         return
         yield
 
@@ -50,9 +70,10 @@ class LastReduce(ReduceOperator, TimedTransform):
         self.heap_timers.watermark = watermark
         if watermark < MAX_WATERMARK:
             return
-        for result in self.keyed.table(REDUCE_STATE).values():
+        coerce = self.coerce
+        for value in self.keyed.table(REDUCE_STATE).values():
             self.stamp.value = MAX_WATERMARK
-            yield result
+            yield value if coerce is None else coerce(value)
             yield TIMER_DONE
 
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
@@ -156,4 +177,6 @@ def create_bounded_operator(spec: OperatorSpec) -> Operator:
         return LastAggregates(spec)
     if spec.kind is OperatorKind.COLUMNS_WINDOW and isinstance(spec.function.assigner, FixedTimeWindows):
         return PartedWindows(spec)
+    if takes_parts(spec):
+        return create_operator(reader_of(spec))
     return create_operator(spec)

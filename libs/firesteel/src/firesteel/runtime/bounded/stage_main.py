@@ -11,11 +11,12 @@ from typing import Any
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
-from firesteel.protocol.stages import FAILURE
+from firesteel.protocol.stages import FAILURE, PRINTED
 from firesteel.runtime.bounded.blobs import read_tasks
 from firesteel.runtime.bounded.bounded_task import BoundedTask
 from firesteel.runtime.bounded.buckets import RUN_DIRECTORY_VARIABLE
 from firesteel.runtime.bounded.commit import commit
+from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
 from firesteel.runtime.task.failures import describe_failure
@@ -41,19 +42,22 @@ def stage_main(
         task["job_id"], task["job_name"], f"{task['vertex']}_{subtask}_{attempt}", task["name"], subtask,
         parallelism, task["max_parallelism"], attempt, task["job_parameters"],
     )  # fmt: skip
+    printed = Printed()
     try:
-        _prepare(task, blobs)
-        if task.get("commits"):
+        if task.get("commits"):  # nothing of it is told: what committers print stays in the log of the worker
+            _prepare(task, blobs)
             yield from commit(info, SystemClock(), blobs, list(elements), task["partition"])
-        else:
+            return
+        with printed.in_place_of_streams():
+            _prepare(task, blobs)
             chain = load_chain(blob(blobs, task["chain"]))
-            bounded = BoundedTask(task, info, chain, SystemClock(), lambda name: load_chain(blob(blobs, name)))
-            yield from bounded.run(elements)
+            clock, chain_of = SystemClock(), lambda name: load_chain(blob(blobs, name))
+            yield from BoundedTask(task, info, chain, clock, chain_of, printed).run(elements)
     except GeneratorExit:
         raise
     except BaseException as error:
-        failure = json.dumps(describe_failure(error, info).to_plain())
-        raise RuntimeError(FAILURE + failure) from None
+        failure = {**describe_failure(error, info).to_plain(), PRINTED: printed.last_of_code()}
+        raise RuntimeError(FAILURE + json.dumps(failure)) from None
 
 
 def blob(blobs: Mapping[str, bytes], name: str) -> bytes:

@@ -283,7 +283,7 @@ class TaskWriterContext(WriterContext):
 
     def __init__(self, context: OperatorContext, operator_id: str) -> None:
         self._info, self._files, self._kept = context.info, context.temporary_files, context.kept_files
-        self._checkpoint_id = 0
+        self._checkpoint_id = self._kept_with = 0
         self._temporary: dict[str, None] = {}
         self._clock, self._call_later = context.clock, context.call_later
         self._make_durable = context.make_durable
@@ -345,12 +345,16 @@ class TaskWriterContext(WriterContext):
 
     @property
     def checkpoint_id(self) -> int:
-        """Of the last barrier, or of the restored checkpoint."""
+        """Of the last checkpoint that is prepared, or was restored: what is begun now is in none up to it."""
         return self._checkpoint_id
 
+    def prepares(self, checkpoint_id: int) -> None:
+        """The barrier of this checkpoint is here: what is kept, or begun, until it is ``reached`` is in it."""
+        self._kept_with = checkpoint_id
+
     def reached(self, checkpoint_id: int) -> None:
-        """The barrier of this checkpoint is here, or the task goes on from it."""
-        self._checkpoint_id = checkpoint_id
+        """This checkpoint is prepared, or the task goes on from it."""
+        self._checkpoint_id = self._kept_with = checkpoint_id
 
     def register_temporary_file(self, path: str) -> None:
         """Delete it if the process dies."""
@@ -360,7 +364,7 @@ class TaskWriterContext(WriterContext):
     def keep_temporary_file(self, path: str) -> None:
         """Delete it when the job ends and leaves no checkpoint from the last barrier's on."""
         self._temporary.pop(path, None)
-        self._kept(path, self._checkpoint_id)
+        self._kept(path, self._kept_with)
 
     def keep_temporary_files(self) -> None:
         """The same with all that are left."""

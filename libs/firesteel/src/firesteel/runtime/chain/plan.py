@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from firesteel.common.typeinfo import TupleTypeInfo
+from firesteel.common.typeinfo_basic import BasicTypeInfo
 from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
 from firesteel.runtime.chain.context import TaskInfo
@@ -161,7 +163,8 @@ class ChainPlan:
         if rows:
             for number, row in enumerate(rows):
                 row.counts = not all(behind.one_to_one for behind in rows[number + 1 :])
-            return RowStage(rows, copies=not (rows[-1].gives_away or rows[-1].spec.object_reuse))
+            last = rows[-1]
+            return RowStage(rows, copies=not (last.gives_away or last.spec.object_reuse or _gives_constants(last)))
         if columns:
             return ColumnStage(columns)
         for operator in operators:
@@ -170,6 +173,13 @@ class ChainPlan:
             if isinstance(operator, LaterResults):
                 return AsyncStage(operator)
         return ForwardStage()
+
+
+def _gives_constants(operator: Transform) -> bool:
+    """Whether its results are fitted to a type of values that nobody copies (``own_copies.as_given``)."""
+    spec = operator.spec
+    constant = isinstance(spec.output_type, BasicTypeInfo | TupleTypeInfo)
+    return constant and operator.coerce is not None and not spec.extra.get("side_outputs")
 
 
 def _is_plain_source(operator: Operator) -> bool:

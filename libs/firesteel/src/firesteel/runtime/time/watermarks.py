@@ -317,7 +317,8 @@ class HeldBack:
             return
         if now - self._since < HELD_SECONDS:
             return
-        active = [(mark, name) for name, mark, idle in parts if not idle]
+        # of what has ended nothing is held back, and a source without watermarks ends with one
+        active = [(mark, name) for name, mark, idle in parts if not idle and mark != MAX_WATERMARK]
         if not active:
             return
         lowest, highest = min(active), max(active)

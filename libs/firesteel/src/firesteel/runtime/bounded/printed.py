@@ -1,0 +1,87 @@
+"""What a bounded task prints: rows of ``print`` sinks, and what user code writes to its standard streams."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from firesteel.protocol.stages import STDERR, STDOUT
+from firesteel.runtime.slot.stdio import OutputForwarder
+
+MOST_OF_CODE: Final = 1 << 20
+"""Characters that user code of one task may print; what is more is left out, and that is said."""
+LAST: Final = 16 << 10
+"""About so many of them a task tells that failed, in what it raises."""
+
+
+class _Part(NamedTuple):
+    stream: int
+    text: str
+
+
+class Printed:
+    """Text, until the task tells it."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._last: deque[_Part] = deque()
+        """The end of what user code has printed, taken or not."""
+        self._kept, self._left = 0, MOST_OF_CODE
+        self._streams = OutputForwarder(self._code(STDOUT), "stdout"), OutputForwarder(self._code(STDERR), "stderr")
+
+    def row(self, text: str) -> None:
+        """Of a sink: a result of the job."""
+        self._parts.append(_Part(STDOUT, text))
+
+    def take(self) -> list[bytes]:
+        """All of it in order, each piece behind the byte of its stream."""
+        parts, self._parts = self._parts, []
+        return [
+            bytes((stream,)) + "".join(part.text for part in some).encode(errors="replace")
+            for stream, some in groupby(parts, key=itemgetter(0))
+        ]
+
+    def last_of_code(self) -> list[tuple[int, str]]:
+        """The end of what user code has printed, by stream; taken or not, for a task that failed."""
+        return [
+            (stream, "".join(part.text for part in some)) for stream, some in groupby(self._last, key=itemgetter(0))
+        ]
+
+    @contextmanager
+    def in_place_of_streams(self) -> Iterator[None]:
+        """``sys.stdout`` and ``sys.stderr`` lead here."""
+        streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = self._streams
+        try:
+            yield
+        finally:
+            self.flush()
+            sys.stdout, sys.stderr = streams
+
+    def flush(self) -> None:
+        """Unfinished lines count as well."""
+        for stream in self._streams:
+            stream.flush()
+
+    def _code(self, stream: int) -> Callable[[str], None]:
+        def send(text: str) -> None:
+            if self._left <= 0:
+                return
+            self._left -= len(text)
+            if self._left <= 0:
+                text += (
+                    f"... and more: a task of a bounded job shows {MOST_OF_CODE} characters of what its code prints\n"
+                )
+            part = _Part(stream, text)
+            self._parts.append(part)
+            self._last.append(part)
+            self._kept += len(text)
+            while self._kept - len(self._last[0].text) > LAST:
+                self._kept -= len(self._last.popleft().text)
+
+        return send

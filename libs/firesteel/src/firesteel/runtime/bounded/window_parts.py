@@ -1,0 +1,156 @@
+"""Tumbling windows with accumulators, of which the senders hold a part: what they send, and how it is read.
+
+A window that reduces its records needs none of this: what a sender makes of them is a record of the same window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from firesteel.expressions.keys import ManyKeys
+from firesteel.functions.functions import Function, KeySelector
+from firesteel.functions.window_functions import ProcessWindowFunction
+from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operators.base import method_of
+from firesteel.windowing.assigners import TumblingEventTimeWindows
+from firesteel.windowing.spec import Gathering, WindowSpec
+
+_EMPTY: Final = object()
+"""In place of an accumulator that has seen no record."""
+
+
+class WindowPart(NamedTuple):
+    """What a sender has gathered of a window of one key; its timestamp is the last one of the window.
+
+    Attributes:
+        key: the key.
+        accumulator: of the records so far.
+    """
+
+    key: Any
+    accumulator: Any
+
+
+def gathers_in_parts(spec: OperatorSpec) -> bool:
+    """Whether senders may gather what windows of an operator hold, with the same results."""
+    if spec.kind is not OperatorKind.ALIGNED_WINDOW:
+        return False
+    function = spec.function.gather_function
+    return (
+        type(spec.function.assigner) is TumblingEventTimeWindows  # else a part would lie in several windows
+        and bool(getattr(function, "combinable", False))
+        and not getattr(function, "takes_first", False)
+    )
+
+
+def takes_parts(spec: OperatorSpec) -> bool:
+    """Whether that comes to an operator as ``WindowPart``."""
+    return gathers_in_parts(spec) and spec.function.gathering is Gathering.AGGREGATE
+
+
+def sender_of(spec: OperatorSpec) -> OperatorSpec:
+    """The operator that gathers parts for another one of such windows: it gives ``WindowPart``, or reduced records."""
+    windows: WindowSpec = replace(spec.function, window_function=None, allowed_lateness=0, late_tag=None)
+    if windows.gathering is Gathering.AGGREGATE:
+        windows = replace(windows, gather_function=_Gathered(windows.gather_function), window_function=_Parts())
+    return replace(spec, function=windows, output_type=None)
+
+
+def reader_of(spec: OperatorSpec) -> OperatorSpec:
+    """The operator itself, so that it takes ``WindowPart`` beside records."""
+    windows: WindowSpec = replace(spec.function, gather_function=_Merged(spec.function.gather_function))
+    return replace(spec, function=windows, key_selectors=tuple(map(key_of_parts, spec.key_selectors)))
+
+
+def key_of_parts(selector: Any) -> Any:
+    """A selector that takes ``WindowPart`` beside records."""
+    return _KeysOfParts(selector) if isinstance(selector, ManyKeys) else _KeyOfParts(selector)
+
+
+class _KeyOfParts(KeySelector[Any, Any]):
+    """For any selector."""
+
+    def __init__(self, selector: Any) -> None:
+        self._selector, self._key_of = selector, method_of(selector, KeySelector, "get_key")
+
+    def open(self, runtime_context: Any) -> None:
+        """As the selector does."""
+        if isinstance(self._selector, Function):
+            self._selector.open(runtime_context)
+
+    def close(self) -> None:
+        """As the selector does."""
+        if isinstance(self._selector, Function):
+            self._selector.close()
+
+    def get_key(self, value: Any) -> Any:
+        """See ``KeySelector``."""
+        return value.key if value.__class__ is WindowPart else self._key_of(value)
+
+
+class _KeysOfParts(ManyKeys):
+    """For one that reads the keys of many records together; it is called for one, too."""
+
+    def __init__(self, selector: Any) -> None:
+        self._selector = selector
+
+    def __call__(self, value: Any) -> Any:
+        return value.key if value.__class__ is WindowPart else self._selector(value)
+
+    def keys_of(self, records: Sequence[Any]) -> Sequence[Any]:
+        """See ``ManyKeys``."""
+        if any(record.__class__ is WindowPart for record in records):
+            return list(map(self, records))
+        found: Sequence[Any] = self._selector.keys_of(records)
+        return found
+
+
+class _Gathered(Function):
+    """A function of the program of which nobody wants results yet: it gives accumulators."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self.create_accumulator, self.add, self.merge = function.create_accumulator, function.add, function.merge
+
+    @property
+    def blocking(self) -> bool:  # type: ignore[override]
+        """As it says."""
+        return bool(getattr(self._function, "blocking", False))
+
+    def open(self, runtime_context: Any) -> None:
+        """As it does."""
+        self._function.open(runtime_context)
+
+    def close(self) -> None:
+        """As it does."""
+        self._function.close()
+
+    def get_result(self, accumulator: Any) -> Any:
+        """The accumulator."""
+        return accumulator
+
+
+class _Merged(_Gathered):
+    """A function of the program that takes ``WindowPart`` beside records. It merges no accumulator that is empty."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self.get_result = function.get_result  # type: ignore[method-assign]
+        add, merge, create = function.add, function.merge, function.create_accumulator
+
+        def added(value: Any, accumulator: Any) -> Any:
+            if value.__class__ is WindowPart:
+                return value.accumulator if accumulator is _EMPTY else merge(accumulator, value.accumulator)
+            return add(value, create() if accumulator is _EMPTY else accumulator)
+
+        self.add, self.create_accumulator = added, lambda: _EMPTY
+
+
+class _Parts(ProcessWindowFunction[Any, Any, Any, Any]):
+    """Gives ``WindowPart``."""
+
+    def process(self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]) -> Iterable[Any]:
+        """See ``ProcessWindowFunction``."""
+        return [WindowPart(key, accumulator) for accumulator in elements]
