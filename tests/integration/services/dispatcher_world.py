@@ -80,6 +80,7 @@ class Host:
         code: how it says so.
         silent: its JobMasters do not answer.
         mistaken: so many times it answers with a JobMaster that was given up.
+        elsewhere: where its JobMasters are said to be, if not here.
     """
 
     may_start: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +89,7 @@ class Host:
     code: RpcCode = RpcCode.INTERNAL
     silent: bool = False
     mistaken: int = 0
+    elsewhere: str = ""
     token: str = "jm"
     details: Callable[[], Any] = archive
 
@@ -108,7 +110,7 @@ class Host:
                 self.mistaken -= 1
             elif self.token in call["given_up"]:
                 self.token += " again"
-            return {"address": peer.address, "jobmaster_token": self.token}
+            return {"address": self.elsewhere or peer.address, "jobmaster_token": self.token}
 
         def list_jobs(_: Any) -> dict[str, Any]:
             where = {"address": peer.address, "jobmaster_token": self.token}

@@ -28,7 +28,7 @@ from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.signing import Signer
 from firesteel_dispatcher.job import Phase
-from tests.integration.services.cluster_peers import SECRET, client_of, serving
+from tests.integration.services.cluster_peers import SECRET, Peer, client_of, serving
 from tests.integration.services.dispatcher_world import (
     BLOB,
     JOB,
@@ -406,6 +406,30 @@ def test_a_silent_jobmaster_whose_host_answers_is_given_up() -> None:
             assert w.jobmaster.of("cancel") == []
 
     run(scenario())
+
+
+def test_a_jobmaster_whose_port_is_closed_is_given_up_before_its_time_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It and its host are gone, and another host leads: nobody can tell but the system that refuses connections."""
+
+    async def scenario() -> None:
+        async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "1 h"}) as w:
+            w.service._takes_over = True
+            gone = Peer({})
+            await gone.start("127.0.0.1", 0)
+            w.host.elsewhere = gone.address
+            await gone.stop()
+            await w.submit()
+            w.host.elsewhere, w.host.running = "", {}
+            await w.jobmaster.wait_for("start_job", 2)
+            assert w.jobmaster.of("start_job")[-1]["given_up"] == ["jm"]
+            while (await w.get(f"/jobs/{JOB}"))[1]["state"] != "RUNNING":
+                pass
+
+    run(scenario())
+    told = [record for record in caplog.records if record.getMessage().startswith(f"no details of job {JOB}")]
+    assert len(told) == 1, "once for all questions"
 
 
 def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:

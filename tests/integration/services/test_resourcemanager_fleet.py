@@ -24,6 +24,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ResourceManagerGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.provider import Provider
+from firesteel.service.versions import own_versions
 from firesteel_resourcemanager.app import create_service as create_resourcemanager
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_taskmanager.app import create_service as create_taskmanager
@@ -359,3 +360,18 @@ def test_a_taskmanager_may_register_before_the_resourcemanager_has_said_that_it_
         run(scenario(directory))
     finally:
         directory.remove()
+
+
+def test_a_taskmanager_that_can_not_be_reached_is_asked_again_before_the_next_round() -> None:
+    """Jobs that have lost its slots wait for it to be given up."""
+
+    async def scenario() -> None:
+        async with world(heartbeat_interval="200 s", heartbeat_timeout="600 s") as w:
+            (closed,) = free_ports(1)
+            dead = m.RegisterTaskManager("dead", f"http://127.0.0.1:{closed}", 1, versions=own_versions())
+            await w.gateway("").register_taskmanager(dead)
+            assert "dead" in w.rm.core.table.taskmanagers
+            await eventually(lambda: "dead" not in w.rm.core.table.taskmanagers)
+            assert "tm" in w.rm.core.table.taskmanagers
+
+    run(scenario())

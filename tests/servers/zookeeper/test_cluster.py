@@ -135,7 +135,10 @@ def test_leaders_are_killed_one_by_one_while_zookeeper_loses_its_own(
         jobmaster = jobmaster_of(cluster.cluster_directory)
         assert jobmaster is not None
         os.kill(jobmaster.pid, signal.SIGKILL)
+        killed = time.monotonic()
         wait_until(lambda: restored(cluster, job) >= before, "a JobMaster of the other host goes on", 200)
+        wait_until(lambda: completed(cluster, job) > restored(cluster, job), "it takes further checkpoints")
+        print(f"the first checkpoint of the next JobMaster: {time.monotonic() - killed:.1f} s after one was killed")
         assert jobmaster_of(hosts.other_directory) is not None
         _ends_right(cluster, job, gate, out)
 

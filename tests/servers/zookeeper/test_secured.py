@@ -101,8 +101,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         made.zookeeper.close()
 
 
+PATIENT = {"high-availability.zookeeper.client.connection-timeout": "20 s"}
+"""Of who is to be let in, on a busy machine."""
+
+
 def test_who_shows_certificate_and_password_leads(secured: Secured) -> None:
-    cells = ZooKeeperCells(secured.settings())
+    cells = ZooKeeperCells(secured.settings(**PATIENT))
     try:
         epoch = cells.campaign("dispatcher")
         assert epoch is not None

@@ -13,7 +13,7 @@ from firesteel.config import Settings
 from firesteel.config.options import OPTIONS
 from firesteel.core.clock import SystemClock
 from firesteel.graph.execution_graph import ExecutionGraph
-from firesteel.graph.job_archive import TASKMANAGERS, archive_of
+from firesteel.graph.job_archive import REACTIVE, TASKMANAGERS, archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel.rest import views
 from firesteel.rest.job_settings import client_timeout
@@ -64,6 +64,13 @@ def test_the_overview_has_every_field_that_clients_insist_on(archive: dict[str, 
     assert shown["tasks"]["total"] == shown["tasks"]["created"] == 3
     assert len(shown["tasks"]) == 11
     assert shown["last-modification"] >= shown["start-time"] > 0
+
+
+def test_a_job_in_reactive_mode_has_the_adaptive_scheduler(archive: dict[str, Any]) -> None:
+    reactive = {**archive, REACTIVE: {"limits": {}, "rescales": {}, "config": {}}}
+    for view in (views.job_overview, views.job_details):
+        assert (view(archive)["schedulerType"], view(reactive)["schedulerType"]) == ("Default", "Adaptive")
+    assert REACTIVE not in views.job_details(reactive), "its rescales have paths of their own"
 
 
 def test_details_name_the_same_vertices_as_the_plan(archive: dict[str, Any]) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.config import Settings
-from firesteel.core.errors import ConfigurationError
+from firesteel.core.errors import ConfigurationError, TaskManagerStoppedError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.rest import rescale_views
+from firesteel.rest.rescale_views import UnknownRescaleError
+from firesteel_dispatcher import rest_types
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.reactive import NOW, ReactiveSettings, RescaleTiming, Scale
@@ -176,6 +180,11 @@ class Reactive(Driver):
             assert execution.slot is not None, id_
             self.report(id_, "RUNNING", tm=execution.slot.taskmanager_id)
 
+    def at(self, tm: str) -> list[str]:
+        """The tasks of a TaskManager."""
+        found = [(id_, self.core.graph.execution(id_)) for id_ in self.ids()]
+        return [id_ for id_, one in found if one is not None and one.slot is not None and one.slot.taskmanager_id == tm]
+
     def parallelism(self) -> list[int]:
         return [v["parallelism"] for v in seen(self.core)["vertices"]]
 
@@ -271,6 +280,28 @@ def test_with_a_lost_taskmanager_all_tasks_are_restarted_in_the_slots_that_are_l
     assert d.core.graph.all_run()
 
 
+def test_slots_of_taskmanagers_that_were_told_to_stop_are_not_used_again() -> None:
+    """Their silence would be noticed long after; several are stopped at once where they are scaled down."""
+    d = Reactive()
+    d.start()
+    d.offer(0, 1)
+    d.offer(0, tm="b")
+    d.offer(0, tm="c")
+    d.fire("settle", 2.0)
+    d.submitted()
+    d.run()
+    stopped = TaskFailure("external", class_name(TaskManagerStoppedError), "it was stopped", "").to_plain()
+    for tm in ("b", "c"):
+        for id_ in d.at(tm):
+            d.report(id_, "FAILED", stopped, tm=tm)
+    d.cancelled()
+    d.fire("restart", 1.0)
+    assert {one.taskmanager_id for one in d.seen(do.ReleaseSlot)} == {"b", "c"}
+    assert set(d.submitted()) == {"tm-0", "tm-1"}
+    assert d.parallelism() == [2, 2]
+    assert d.offer(0, tm="b") == (), "the ResourceManager does not know yet that it stops"
+
+
 def test_new_slots_are_used_when_cooldown_and_stabilization_are_over() -> None:
     d = begun()
     d.clock.advance(5.0)
@@ -357,5 +388,137 @@ def test_rest_says_what_may_become_of_the_parallelism() -> None:
     d = begun()
     reactive = seen(d.core)["firesteel-reactive"]
     assert reactive["limits"] == {V1: 128, V2: 128}
-    assert reactive["completed"] == 0
     assert reactive["config"]["executingCooldownTimeoutInMillis"] == 30_000
+
+
+# -- the history of rescales
+
+
+def shown(d: Reactive) -> list[dict[str, Any]]:
+    """What REST says, the newest first."""
+    return rescale_views.rescales_history(seen(d.core))
+
+
+def causes(d: Reactive) -> list[tuple[str, str | None]]:
+    return [(one["triggerCause"], one["terminatedReason"]) for one in shown(d)]
+
+
+def test_the_first_schedule_is_a_rescale_from_nothing() -> None:
+    d = Reactive()
+    d.start()
+    d.offer(0, 1)
+    assert causes(d) == [("INITIAL_SCHEDULE", None)]
+    d.fire("settle", 2.0)
+    d.submitted()
+    assert causes(d) == [("INITIAL_SCHEDULE", None)], "its tasks do not run yet"
+    d.clock.advance(1.0)
+    d.run()
+    (one,) = shown(d)
+    assert (one["terminalState"], one["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
+    assert one["endTimestampInMillis"] - one["startTimestampInMillis"] == 3000
+    vertex = one["vertices"][V1]
+    assert [vertex[f"{name}Parallelism"] for name in ("desired", "sufficient", "preRescale", "postRescale")] == [
+        128, 1, None, 2,
+    ]  # fmt: skip
+    assert one["schedulerStates"] == [], "only details say them"
+    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": one["rescaleUuid"]})
+    assert [(state["state"], state["durationInMillis"]) for state in details["schedulerStates"]] == [
+        ("WaitingForResources", 2000), ("CreatingExecutionGraph", 1000),
+    ]  # fmt: skip
+
+
+def test_more_slots_are_a_rescale_from_their_coming_on() -> None:
+    d = begun()
+    d.offer(0, 1, tm="b")
+    assert causes(d)[0] == ("NEW_RESOURCE_AVAILABLE", None)
+    d.fire("rescale", 60.0)
+    d.cancelled()
+    d.submitted()
+    d.run()
+    newest, first = shown(d)
+    assert causes(d)[0] == ("NEW_RESOURCE_AVAILABLE", "SUCCEEDED")
+    assert (newest["rescaleAttemptId"], first["rescaleAttemptId"]) == (2, 1)
+    assert newest["vertices"][V2]["preRescaleParallelism"] == 2
+    assert newest["vertices"][V2]["postRescaleParallelism"] == 4
+    (slots,) = newest["slots"].values()
+    assert (slots["preRescaleSlots"], slots["postRescaleSlots"], slots["desiredSlots"]) == (2, 4, 128)
+    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": newest["rescaleUuid"]})
+    states = [state["state"] for state in details["schedulerStates"]]
+    assert states == ["Executing", "Restarting", "WaitingForResources", "CreatingExecutionGraph"]
+    overview = rescale_views.rescales_overview(seen(d.core))
+    assert overview["rescalesCounts"] == {"ignored": 0, "inProgress": 0, "completed": 2, "failed": 0}
+    assert overview["latest"]["completed"]["rescaleUuid"] == newest["rescaleUuid"]
+    took = rescale_views.rescales_summary(seen(d.core))["completedRescalesDurationStatsInMillis"]
+    assert (took["min"], took["max"]) == (2000, 60_000)
+
+
+def test_slots_that_go_again_change_nothing() -> None:
+    d = begun()
+    d.offer(0, tm="b")
+    d.did(d.core.taskmanager_lost("b", "gone"))
+    assert causes(d)[0] == ("NEW_RESOURCE_AVAILABLE", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
+    assert rescale_views.rescales_overview(seen(d.core))["latest"]["ignored"]["terminalState"] == "IGNORED"
+
+
+def test_a_failure_is_a_rescale_that_says_why_and_ends_the_one_under_way() -> None:
+    d = begun()
+    d.offer(0, tm="b")
+    d.report(d.ids()[0], "FAILED", failure())
+    assert causes(d)[:2] == [
+        ("RECOVERABLE_FAILOVER", None), ("NEW_RESOURCE_AVAILABLE", "JOB_FAILOVER_RESTARTING"),
+    ]  # fmt: skip
+    d.cancelled()
+    d.fire("restart", 1.0)
+    d.fire("settle", 2.0)
+    d.submitted()
+    d.run()
+    newest = shown(d)[0]
+    assert newest["terminatedReason"] == "SUCCEEDED"
+    assert newest["vertices"][V1]["postRescaleParallelism"] == 3
+    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": newest["rescaleUuid"]})
+    assert failure()["message"] in details["schedulerStates"][0]["stringifiedException"]
+
+
+def test_a_job_that_ends_rescales_no_more() -> None:
+    d = Reactive()
+    d.start()
+    d.did(d.core.cancel("enough"))
+    assert causes(d) == [("INITIAL_SCHEDULE", "JOB_CANCELED")]
+
+
+def test_so_many_are_kept_and_all_are_counted() -> None:
+    d = begun(history=2)
+    first = shown(d)[0]["rescaleUuid"]
+    for _ in range(3):
+        d.offer(0, tm="b")
+        d.did(d.core.taskmanager_lost("b", "gone"))
+    assert [one["rescaleAttemptId"] for one in shown(d)] == [4, 3]
+    assert rescale_views.rescales_overview(seen(d.core))["rescalesCounts"]["ignored"] == 3
+    latest = rescale_views.rescale_details(seen(d.core), {"rescale_id": first})
+    assert latest["terminalState"] == "COMPLETED", "the latest of a kind is kept"
+    none = begun(history=0)
+    assert shown(none) == []
+    assert rescale_views.rescales_overview(seen(none.core))["rescalesCounts"]["completed"] == 1
+    assert rescale_views.rescales_overview(seen(none.core))["latest"]["completed"] is None
+    with pytest.raises(UnknownRescaleError, match="No rescale 'ff' of job"):
+        rescale_views.rescale_details(seen(none.core), {"rescale_id": "ff"})
+
+
+def test_other_jobs_have_no_rescales() -> None:
+    d = Driver(two_by_two())
+    d.start()
+    archive = seen(d.core)
+    assert rescale_views.rescales_history(archive) == []
+    assert rescale_views.rescales_overview(archive)["rescalesCounts"]["completed"] == 0
+    with pytest.raises(UnknownRescaleError, match="only jobs in reactive mode"):
+        rescale_views.rescale_details(archive, {"rescale_id": "ff"})
+
+
+def test_what_is_said_of_rescales_is_what_the_reference_says() -> None:
+    d = begun()
+    d.offer(0, tm="b")
+    history = shown(d)
+    msgspec.convert(history, list[rest_types.Rescale])
+    msgspec.convert(rescale_views.rescales_overview(seen(d.core)), rest_types.RescalesOverview)
+    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": history[0]["rescaleUuid"]})
+    assert msgspec.convert(details, rest_types.Rescale)["schedulerStates"]

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.core.errors import PeerUnreachableError
+from firesteel.service.heartbeat import HeartbeatMonitor, is_refused, is_silence
 from firesteel.testing.clock import ManualClock
 
 
@@ -137,3 +138,22 @@ def test_a_gap_of_three_ticks_is_a_stall_of_our_own_also_with_a_short_timeout() 
 def test_bad_settings() -> None:
     with pytest.raises(ValueError, match="positive"):
         HeartbeatMonitor(ManualClock(), timeout=0)
+
+
+def test_a_closed_port_is_no_silence_and_no_way_to_the_host_no_closed_port() -> None:
+    def of(cause: BaseException) -> Exception:
+        error = PeerUnreachableError("TaskManager")
+        error.__cause__ = cause
+        return error
+
+    class ConnectorError(Exception):  # as aiohttp's
+        def __init__(self, error: OSError) -> None:
+            self.os_error = error
+
+    refused = of(ConnectorError(ConnectionRefusedError(111, "Connect call failed")))
+    assert (is_refused(refused), is_silence(refused)) == (True, False)
+    no_way = of(ConnectorError(OSError(113, "No route to host")))
+    assert (is_refused(no_way), is_silence(no_way)) == (False, False)
+    late = of(TimeoutError())
+    assert (is_refused(late), is_silence(late)) == (False, True)
+    assert not is_refused(PeerUnreachableError("another one leads"))

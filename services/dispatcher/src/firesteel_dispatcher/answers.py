@@ -15,11 +15,11 @@ from firesteel.ha.documents import DamagedEntryError
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rest import views
 from firesteel.rest.checkpoint_views import NoCheckpointsError
+from firesteel.rest.rescale_views import NotAdaptiveError, UnknownRescaleError
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import UnknownLogError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
 from firesteel_dispatcher.programs import BusyError, ProgramFailedError, UnknownProgramError
-from firesteel_dispatcher.rescale_views import NotAdaptiveError
 from firesteel_dispatcher.rest_processes import UnknownTaskManagerError
 from firesteel_dispatcher.shell import ClosingError
 from firesteel_dispatcher.submission import TooLargeError
@@ -30,6 +30,7 @@ _NOT_FOUND: Final = (
     UnknownJobError,
     views.UnknownVertexError,
     NoCheckpointsError,
+    UnknownRescaleError,
     UnknownTaskManagerError,
     UnknownLogError,
 )

@@ -16,6 +16,7 @@ from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.views import job_overview
 from firesteel.rpc import RpcClient
 from firesteel.service.background import in_slices
+from firesteel.service.heartbeat import is_refused
 from firesteel.service.retries import is_gone
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
@@ -40,6 +41,7 @@ class JobDetails:
         perform: carries out what the core decides.
         now: the moment.
         heard: called with the id of a job whose JobMaster answered.
+        refused: called at a heartbeat with the id of a job at whose JobMaster's address nobody listens.
     """
 
     def __init__(
@@ -54,13 +56,16 @@ class JobDetails:
         perform: Callable[[Iterable[Instruction]], None],
         now: Callable[[], Moment],
         heard: Callable[[str], None],
+        refused: Callable[[str], None],
     ) -> None:
         self._core, self._clock, self._most_age, self._patience = core, clock, most_age, patience
         self._cache, self._read, self._spawn, self._perform = cache, read, spawn, perform
-        self._now, self._heard = now, heard
+        self._now, self._heard, self._refused = now, heard, refused
         self._last: dict[str, dict[str, tuple[float, Archive]]] = {}
         """Job -> vertex of which the subtasks were asked for, empty: of none -> when, and the answer."""
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._unanswered: dict[str, tuple[tuple[str, str], bool]] = {}
+        """Job -> the JobMaster that did not answer the last question, and whether its host said that nobody listens."""
 
     def connect(self, client: RpcClient) -> None:
         """Has to come first."""
@@ -74,6 +79,7 @@ class JobDetails:
     def forget(self, job_id: str) -> None:
         """The job has ended, or is forgotten."""
         self._last.pop(job_id, None)
+        self._unanswered.pop(job_id, None)
 
     async def of(self, job_id: str, vertex_id: str = "") -> Archive:
         """A job: from its JobMaster while it runs, else as it ended.
@@ -91,9 +97,16 @@ class JobDetails:
         archive = await self._of_ended(job) if job.ended else self._known(job, vertex_id)
         return await in_slices(with_rows(archive, vertex_id))
 
-    async def refresh(self) -> None:
-        """Ask all JobMasters, as a heartbeat."""
-        await asyncio.gather(*map(self._refresh, list(self._core.jobs.values())))
+    async def refresh(self) -> bool:
+        """Ask all JobMasters, as a heartbeat; whether there is one at whose address nobody listens."""
+        jobs = list(self._core.jobs.values())
+        await asyncio.gather(*map(self._refresh, jobs))
+        refused = [
+            job.id for job in jobs if job.phase is Phase.LED and self._unanswered.get(job.id) == (job.jobmaster, True)
+        ]
+        for job_id in refused:
+            self._refused(job_id)
+        return bool(refused)
 
     async def refresh_job(self, job_id: str) -> None:
         """Ask the JobMaster of a job, if one runs it."""
@@ -167,10 +180,13 @@ class JobDetails:
                 text = f"the JobMaster of the job is lost: {error}"
                 self._perform(self._core.jobmaster_lost(job.id, text, self._now(), token))
             else:
-                logger.warning("no details of job %s: %s", job.id, error)
+                if job.id not in self._unanswered:
+                    logger.warning("no details of job %s: %s", job.id, error)
+                self._unanswered[job.id] = asked, is_refused(error)
             return
         if job.jobmaster != asked:  # it was followed by another one meanwhile
             return
+        self._unanswered.pop(job.id, None)
         self._heard(job.id)
         if not job.ended:
             self._last.setdefault(job.id, {})[vertex_id] = (self._clock.monotonic(), answer)

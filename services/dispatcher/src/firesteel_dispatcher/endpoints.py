@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
-from firesteel_dispatcher import log_levels, rescale_views
+from firesteel.rest import checkpoint_views, metric_views, rescale_views, subtask_views, views
+from firesteel_dispatcher import log_levels
 from firesteel_dispatcher import rest_checkpoint_types as c
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_jobs as jobs
@@ -194,7 +194,7 @@ ENDPOINTS: Final = (
         c.CheckpointSubtasks,
     ),
     _read(f"{_JOB}/checkpoints/{{trigger_id}}", jobs.checkpoint_status, "of a checkpoint", c.CheckpointStatus),
-    # -- rescaling: not adaptive
+    # -- rescaling: in reactive mode
     _read(
         f"{_JOB}/resource-requirements", jobs.of_job(rescale_views.requirements), "bounds of the parallelism",
         t.Requirements,
@@ -203,12 +203,24 @@ ENDPOINTS: Final = (
         "PUT", f"{_JOB}/resource-requirements", jobs.set_requirements,
         "changes them: 409 where the job would have to be rescaled", t.Empty, body=t.Requirements,
     ),
-    _read(f"{_JOB}/rescales/overview", jobs.of_job(rescale_views.rescales_overview), "none", t.RescalesOverview),
-    _read(f"{_JOB}/rescales/history", jobs.of_job(lambda _: []), "none", list[dict[str, Any]]),
-    _read(f"{_JOB}/rescales/details/{{rescale_id}}", jobs.rescale_details, "always 404", dict[str, Any]),
-    _read(f"{_JOB}/rescales/summary", jobs.of_job(rescale_views.rescales_summary), "none", t.RescalesSummary),
     _read(
-        f"{_JOB}/rescales/config", jobs.of_job(rescale_views.rescales_config), "the scheduler is not adaptive",
+        f"{_JOB}/rescales/overview", jobs.of_job(rescale_views.rescales_overview),
+        "how many there were, and the latest of each kind", t.RescalesOverview,
+    ),
+    _read(
+        f"{_JOB}/rescales/history", jobs.of_job(rescale_views.rescales_history),
+        "those that are kept, the newest first", list[t.Rescale],
+    ),
+    _read(
+        f"{_JOB}/rescales/details/{{rescale_id}}", jobs.of_query(rescale_views.rescale_details),
+        "one, with the states of the scheduler", t.Rescale,
+    ),
+    _read(
+        f"{_JOB}/rescales/summary", jobs.of_job(rescale_views.rescales_summary), "how long they took",
+        t.RescalesSummary,
+    ),
+    _read(
+        f"{_JOB}/rescales/config", jobs.of_job(rescale_views.rescales_config), "settings of reactive mode",
         t.RescalesConfig,
     ),
     _do(

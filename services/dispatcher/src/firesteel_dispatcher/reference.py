@@ -73,7 +73,9 @@ _DIFFERENCES: Final = (
     (
         "rescaling",
         "not adaptive but in reactive mode: both bounds of `resource-requirements` are the parallelism (reactive: 1 "
-        "and the largest one), a PUT that would change it is answered with 409, and no rescale is kept",
+        "and the largest one), and a PUT that would change it is answered with 409. Rescales are those of jobs in "
+        "reactive mode: at the begin, for more slots, after a failure. Of others there is none. `schedulerType` is "
+        "`Adaptive` in reactive mode, and `Default` of others",
     ),
     (
         "requests to operator coordinators",

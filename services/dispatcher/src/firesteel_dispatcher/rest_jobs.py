@@ -13,13 +13,13 @@ from aiohttp import web
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
+from firesteel.rest.rescale_views import require
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import not_stored
 from firesteel_dispatcher.application import Application
 from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
 from firesteel_dispatcher.job import UnknownJobError
-from firesteel_dispatcher.rescale_views import require
 from firesteel_dispatcher.rest_calls import Call, Handler
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import read_submission
@@ -261,12 +261,6 @@ async def savepoint_status(service: DispatcherService, call: Call) -> Any:
 async def set_requirements(service: DispatcherService, call: Call) -> Any:
     """Bounds of the parallelism."""
     return require(await service.details.of(call.job_id), call.body)
-
-
-async def rescale_details(service: DispatcherService, call: Call) -> Any:
-    """There is no history of rescales."""
-    service.core.job(call.job_id)
-    return error_response(404, f"No rescale of job {call.job_id} is kept: there is no history of them.")
 
 
 async def rescaling(service: DispatcherService, call: Call) -> Any:

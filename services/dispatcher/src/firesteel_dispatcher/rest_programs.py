@@ -69,12 +69,12 @@ async def delete(service: DispatcherService, call: Call) -> Any:
 
 async def plan(service: DispatcherService, call: Call) -> Any:
     """The plan of its first job."""
-    return {"plan": await service.programs.plan(_order(call), service.rest_address)}
+    return {"plan": await service.programs.plan(_order(call), service.own_rest_address)}
 
 
 async def run(service: DispatcherService, call: Call) -> Any:
     """Run it; answers when its first job is submitted."""
-    job_id = await service.programs.run(_order(call), service.rest_address)
+    job_id = await service.programs.run(_order(call), service.own_rest_address)
     return {"jobid": job_id, "applicationId": job_id}
 
 
@@ -85,7 +85,7 @@ async def run_application(service: DispatcherService, call: Call) -> Any:
         return error_response(409, f"There is a job {order.job_id} already.")
     if order.job_id in service.applications.known:
         return error_response(409, f"There is an application {order.job_id} already.")
-    return {"applicationid": service.applications.begin(order, service.rest_address).id}
+    return {"applicationid": service.applications.begin(order, service.own_rest_address).id}
 
 
 def _order(call: Call) -> Order:

@@ -519,10 +519,54 @@ class RescaleCounts(TypedDict):
     failed: int
 
 
+class RescaledVertex(TypedDict):
+    jobVertexId: Id
+    jobVertexName: str
+    slotSharingGroupId: str
+    slotSharingGroupName: str
+    desiredParallelism: int
+    sufficientParallelism: int
+    preRescaleParallelism: int | None
+    postRescaleParallelism: int | None
+
+
+class RescaledSlots(TypedDict):
+    slotSharingGroupId: str
+    slotSharingGroupName: str
+    requestResourceProfile: Empty
+    desiredSlots: int
+    minimalRequiredSlots: int
+    preRescaleSlots: int | None
+    postRescaleSlots: int | None
+    acquiredResourceProfile: Empty
+
+
+class SchedulerState(TypedDict):
+    state: str
+    enterTimestampInMillis: int
+    leaveTimestampInMillis: int | None
+    durationInMillis: int | None
+    stringifiedException: str | None
+
+
+class Rescale(TypedDict):
+    rescaleUuid: Id
+    resourceRequirementsUuid: Id
+    rescaleAttemptId: int
+    vertices: dict[Id, RescaledVertex]
+    slots: dict[str, RescaledSlots]
+    schedulerStates: list[SchedulerState]
+    startTimestampInMillis: int
+    endTimestampInMillis: int | None
+    terminalState: str | None
+    triggerCause: str
+    terminatedReason: str | None
+
+
 class LatestRescales(TypedDict):
-    completed: None
-    failed: None
-    ignored: None
+    completed: Rescale | None
+    failed: Rescale | None
+    ignored: Rescale | None
 
 
 class RescalesOverview(TypedDict):

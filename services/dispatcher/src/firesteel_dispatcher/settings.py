@@ -53,6 +53,7 @@ class DispatcherSettings:
 
     Attributes:
         heartbeat_interval, heartbeat_timeout: ``heartbeat.interval`` and ``heartbeat.timeout``.
+        heartbeat_failures: ``heartbeat.rpc-failure-threshold``; 0 = failed calls do not count.
         max_content_length: ``rest.server.max-content-length``.
         details_age: details of a running job may be so old.
         details_patience: a JobMaster that does not tell details within this time is not waited for.
@@ -72,6 +73,7 @@ class DispatcherSettings:
 
     heartbeat_interval: float = 10.0
     heartbeat_timeout: float = 50.0
+    heartbeat_failures: int = 2
     max_content_length: int = 100 << 20
     details_age: float = 0.05
     details_patience: float = 2.0
@@ -99,6 +101,7 @@ class DispatcherSettings:
         return cls(
             heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
             heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
+            heartbeat_failures=max(0, settings.get(options.HEARTBEAT_RPC_FAILURE_THRESHOLD)),
             max_content_length=settings.get(options.REST_MAX_CONTENT_LENGTH),
             limits=Limits(
                 kept=settings.get(options.COMPLETED_STORE_MAX_CAPACITY),

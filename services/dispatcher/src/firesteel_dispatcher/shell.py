@@ -17,7 +17,7 @@ from aiohttp import web
 from firesteel.checkpoint import savepoint_places
 from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
-from firesteel.config.addresses import is_loopback
+from firesteel.config.addresses import base_url, is_loopback, is_wildcard
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import (
@@ -50,7 +50,7 @@ from firesteel.rest.views import job_exceptions, job_values
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.heartbeat import CHECK_PAUSE, HeartbeatMonitor
 from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
@@ -156,6 +156,9 @@ class DispatcherService(Service):
         self._store: JobStore | None = None
         self.rest: web.Application = self.new_app()
         self.rest_address = ""
+        self.own_rest_address = ""
+        """Of the REST API for programs beside this process: the name for others may lead here only later, as that of a
+        Service of Kubernetes does, or to another Dispatcher."""
         self.closing = False
         self._listener = listener
         self._candidate = Candidate(ha, DISPATCHER)
@@ -166,7 +169,7 @@ class DispatcherService(Service):
         self._submitting = asyncio.Lock()
         self._graphs: dict[str, JobGraph] = {}
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
-        self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
+        self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.heartbeat_failures)
         self.news = JobNews(self.core)
         self.metric_history = MetricHistory(settings.metrics_interval, settings.metrics_size)
         self.disposals = Disposals("savepoint", lambda path: savepoint_places.dispose(path, cluster_settings))
@@ -217,6 +220,7 @@ class DispatcherService(Service):
             self.perform,
             self.now,
             self._heartbeats.heard,
+            self._heartbeats.failed,
         )
 
     @property
@@ -348,6 +352,7 @@ class DispatcherService(Service):
         where = self._listener
         self.rest_address = await self.listen(self.rest, where.host, where.port, where.advertised_host, next_free=True)
         port = int(self.rest_address.rpartition(":")[2])
+        self.own_rest_address = base_url("127.0.0.1" if is_wildcard(where.host) else where.host, port)
         logger.info("the REST API listens on %s", self.rest_address)
         if where.port not in (0, port):
             logger.warning("port %d is taken: the REST API listens on port %d", where.port, port)
@@ -475,7 +480,7 @@ class DispatcherService(Service):
             order = Order("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
             try:
                 order = await self._fetched(order, settings.program)
-                application = self.applications.begin(order, self.rest_address, own=True)
+                application = self.applications.begin(order, self.own_rest_address, own=True)
             except (ConfigurationError, ProgramError) as error:
                 logger.error("the program of this cluster can't be run: %s", error)
                 application = Application(found.id, Path(settings.program).name)
@@ -751,9 +756,10 @@ class DispatcherService(Service):
     # -- watching
 
     async def _ask_jobmasters(self) -> None:
+        pause = interval = self.settings.heartbeat_interval
         while True:
-            await asyncio.sleep(self.settings.heartbeat_interval)
-            await self.details.refresh()
+            await asyncio.sleep(pause)
+            pause = min(interval, CHECK_PAUSE) if await self.details.refresh() else interval
 
     async def _sample(self) -> None:
         while True:
@@ -768,6 +774,9 @@ class DispatcherService(Service):
             await asyncio.sleep(self._tick)
             now = self.now()
             for job_id in self._heartbeats.tick():
-                text = f"its JobMaster gave no sign of life for {self.settings.heartbeat_timeout:g} s"
+                text = (
+                    f"its JobMaster gave no sign of life for {self.settings.heartbeat_timeout:g} s, or nobody listened "
+                    f"at its address {self.settings.heartbeat_failures} heartbeats in a row"
+                )
                 self.perform(self.core.jobmaster_silent(job_id, text, now))
             self.perform(self.core.tick(now))

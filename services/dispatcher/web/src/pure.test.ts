@@ -8,6 +8,7 @@ import { diagnose, quantile, splitTrace } from "./diagnose";
 import { bytes, count, duration, percent, shortTime, time, watermark } from "./format";
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
+import { change, spread } from "./rescaling";
 import type { JobDetails, Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
@@ -167,4 +168,9 @@ test("vertices stand from left to right and do not overlap", () => {
   const x = Object.fromEntries(drawn.places.map((place) => [place.id, place.x]));
   assert.ok(x["a"]! < x["b"]! && x["b"]! < x["c"]!);
   assert.equal(drawn.links.length, 4, "two edges between the same vertices are two");
+});
+
+test("a rescale tells what was before and what after", () => {
+  assert.deepEqual([spread([2, 2]), spread([3, 1, 2]), spread([null]), spread([])], ["2", "1 to 3", "–", "–"]);
+  assert.deepEqual([change([2], [3]), change([null, null], [2, 2]), change([1, 2], [1, 2]), change([1, 2], [1, 3]), change([2], [null])], ["2 → 3", "– → 2", "1 to 2", "1 to 2 → 1 to 3", "2"]);
 });

@@ -52,6 +52,7 @@ export interface JobDetails {
   jid: string;
   name: string;
   state: string;
+  schedulerType?: string; // Adaptive: the job takes the slots that there are
   "start-time": number;
   "end-time": number;
   duration: number;
@@ -177,6 +178,39 @@ export interface CheckpointSubtask {
   alignment?: { processed: number; persisted: number; duration: number };
   start_delay?: number;
   unaligned_checkpoint?: boolean;
+}
+export interface RescaledVertex {
+  jobVertexId: string;
+  jobVertexName: string;
+  slotSharingGroupName: string;
+  desiredParallelism: number;
+  sufficientParallelism: number;
+  preRescaleParallelism: number | null;
+  postRescaleParallelism: number | null;
+}
+export interface SchedulerState {
+  state: string;
+  enterTimestampInMillis: number;
+  leaveTimestampInMillis: number | null;
+  durationInMillis: number | null;
+  stringifiedException: string | null;
+}
+export interface Rescale {
+  rescaleUuid: string;
+  rescaleAttemptId: number;
+  vertices: Record<string, RescaledVertex>;
+  slots: Record<string, { preRescaleSlots: number | null; postRescaleSlots: number | null }>;
+  schedulerStates: SchedulerState[];
+  startTimestampInMillis: number;
+  endTimestampInMillis: number | null;
+  terminalState: string | null; // none: it is under way
+  triggerCause: string;
+  terminatedReason: string | null;
+}
+export type RescaleCounts = Record<"ignored" | "inProgress" | "completed" | "failed", number>;
+export interface Rescales {
+  rescalesCounts: RescaleCounts;
+  latest: Record<"completed" | "failed" | "ignored", Rescale | null>;
 }
 export interface History {
   interval: number;

@@ -18,7 +18,7 @@ from firesteel.core.errors import ConfigurationError, UnauthorizedError
 from firesteel.core.ids import parse_job_id
 from firesteel.graph.job_archive import HISTORY, LOGS
 from firesteel.ha.documents import DamagedEntryError
-from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
+from firesteel.rest import checkpoint_views, metric_views, rescale_views, subtask_views, views
 from firesteel.service.middlewares import error_response
 from firesteel_historyserver.core import counts
 from firesteel_historyserver.shell import HistoryService, UnknownJobError
@@ -79,6 +79,11 @@ VIEWS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     f"{_CHECKPOINT}/subtasks/{{vertex_id}}": lambda asked: checkpoint_views.checkpoint_subtasks(
         asked.archive, asked.both
     ),
+    f"{_JOB}/rescales/overview": lambda asked: rescale_views.rescales_overview(asked.archive),
+    f"{_JOB}/rescales/history": lambda asked: rescale_views.rescales_history(asked.archive),
+    f"{_JOB}/rescales/details/{{rescale_id}}": lambda asked: rescale_views.rescale_details(asked.archive, asked.both),
+    f"{_JOB}/rescales/summary": lambda asked: rescale_views.rescales_summary(asked.archive),
+    f"{_JOB}/rescales/config": lambda asked: rescale_views.rescales_config(asked.archive),
     f"{_JOB}/jobmanager/environment": lambda asked: asked.archive[HISTORY]["environment"],
     f"{_JOB}/jobmanager/config": lambda asked: [
         {"key": key, "value": value} for key, value in sorted(asked.archive[HISTORY]["config"].items())
@@ -97,6 +102,9 @@ VIEWS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     f"{_VERTEX}/taskmanagers": lambda asked: views.vertex_taskmanagers(asked.archive, asked.vertex),
 }
 """Path -> the view that answers it."""
+_UNKNOWN: Final = (
+    UnknownJobError, views.UnknownVertexError, checkpoint_views.NoCheckpointsError, rescale_views.UnknownRescaleError,
+)  # fmt: skip
 
 
 def history_routes(service: HistoryService) -> list[web.RouteDef]:
@@ -144,7 +152,7 @@ class _Handlers:
                 refusal = error_response(401, str(error))
                 refusal.headers["WWW-Authenticate"] = "Bearer"
                 return refusal
-            except (UnknownJobError, views.UnknownVertexError, checkpoint_views.NoCheckpointsError) as error:
+            except _UNKNOWN as error:
                 return error_response(404, str(error))
             except ConfigurationError as error:
                 return error_response(400, str(error))

@@ -141,9 +141,10 @@ class DropStages:
 
 @dataclass(frozen=True)
 class WriteOutput:
-    """What a bounded job has printed: to standard output."""
+    """What a bounded job has printed: to standard output, or to standard error."""
 
     text: str
+    is_error: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class ReactiveSettings:
         stabilization: ``executing.resource-stabilization-timeout``.
         max_failures: ``rescale-trigger.max-checkpoint-failures``.
         max_delay: ``rescale-trigger.max-delay``; None = from the interval of checkpoints.
+        history: ``web.adaptive-scheduler.rescale-history.size``.
     """
 
     wait: float | None = None
@@ -33,6 +34,7 @@ class ReactiveSettings:
     stabilization: float = 60.0
     max_failures: int = 2
     max_delay: float | None = None
+    history: int = 10
 
     @classmethod
     def read(cls, settings: Settings) -> ReactiveSettings | None:
@@ -51,6 +53,7 @@ class ReactiveSettings:
             stabilization=settings.get(options.RESCALE_STABILIZATION).total_seconds(),
             max_failures=settings.get(options.RESCALE_MAX_CHECKPOINT_FAILURES),
             max_delay=None if max_delay is None else max_delay.total_seconds(),
+            history=settings.get(options.RESCALE_HISTORY_SIZE),
         )
 
     def longest_delay(self, interval: float) -> float:
@@ -72,26 +75,28 @@ class Scale:
     def __init__(self, job: JobGraph) -> None:
         self._job = job
         self._joined = _joined(job)
+        self.job_id = job.job_id
         self.limits: Mapping[str, int] = self._even({v.id: _limit(v) for v in job.vertices})
         """The largest parallelism of each vertex."""
-        self._groups: dict[str, int] = {}
+        self.groups: dict[str, int] = {}
+        """Slots that each slot-sharing group can use."""
         for vertex in job.vertices:
             limit = self.limits[vertex.id]
-            self._groups[vertex.slot_sharing_group] = max(self._groups.get(vertex.slot_sharing_group, 1), limit)
+            self.groups[vertex.slot_sharing_group] = max(self.groups.get(vertex.slot_sharing_group, 1), limit)
 
     @property
     def least(self) -> int:
         """Slots without which the job can't run."""
-        return len(self._groups)
+        return len(self.groups)
 
     @property
     def most(self) -> int:
         """Slots that the job can use."""
-        return sum(self._groups.values())
+        return sum(self.groups.values())
 
     def parallelism(self, slots: int) -> dict[str, int]:
         """By vertex, in so many slots, of which there are enough: ``least``."""
-        given = _shares(self._groups, slots)
+        given = _shares(self.groups, slots)
         return self._even({v.id: min(self.limits[v.id], given[v.slot_sharing_group]) for v in self._job.vertices})
 
     def job(self, slots: int) -> JobGraph:

@@ -10,7 +10,7 @@ end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.core import CANCEL_TIMER, RESTART_TIMER, SLOTS_TIMER, JobMasterCore
 from firesteel_jobmaster.reactive import NOW, ReactiveSettings, RescaleTiming, Scale
+from firesteel_jobmaster.rescales import Cause, Phase, RescaleHistory
 from firesteel_jobmaster.restarts import SLACK
 from firesteel_jobmaster.splits import SplitAssigner
 
@@ -44,12 +45,15 @@ class ReactiveCore(JobMasterCore):
         """No task runs or is deployed: what comes next is laid out for the slots that are there then."""
         self._came = float("-inf")
         """When the last slot came, in monotonic seconds."""
+        self._stopped: set[str] = set()
+        """TaskManagers of which tasks have said that they were told to stop."""
         self._looked_at = 0
         """Slots that the job had when it was looked at last whether it can use them; all are used, or of no use."""
         self._rescales = 0
         """Of a job that ran, to use more slots."""
         self._is_rescaled = False
         """One is under way."""
+        self._history = RescaleHistory(settings.reactive.history, self._scale, self._clock)
         self.pool.needed, self.pool.most = self._scale.least, self._scale.most
 
     # -- waiting
@@ -63,6 +67,7 @@ class ReactiveCore(JobMasterCore):
         """The job begins: it asks for slots."""
         self.checkpoints.start()
         self._move(JobStatus.CREATED, "submitted")
+        self._history.begin(Cause.INITIAL_SCHEDULE, Phase.WAITING)
         self._move(JobStatus.RUNNING, "scheduling started")
         self._out.append(do.ConnectResourceManager())
         if self._reactive.wait is not None:
@@ -80,6 +85,9 @@ class ReactiveCore(JobMasterCore):
         """Lay the job out, if it has what it needs and nothing more is about to come."""
         if not (self._waits and self.is_active and self.checkpoints.is_settled and not self._to_cancel):
             return
+        for taskmanager in self._stopped:
+            for slot in self.pool.at(taskmanager):
+                self._drop(slot, "its TaskManager stops")
         now = self._clock.monotonic()
         due = self._restarts.next_due(now)
         if due is not None:
@@ -109,6 +117,7 @@ class ReactiveCore(JobMasterCore):
         self.checkpoints.coordinator.completed.rescaled(job)
         self._timing.scaled(self._clock.monotonic())
         self._looked_at = slots
+        self._history.laid_out({vertex.id: vertex.parallelism for vertex in job.vertices})
         self._rescales += self._is_rescaled
         self._is_rescaled = False
         self.graph.waiting_reason = ""
@@ -147,6 +156,7 @@ class ReactiveCore(JobMasterCore):
             if not self.graph.all_terminal() or self._to_cancel:
                 return
             self._waits = True
+            self._history.enter(Phase.WAITING)
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))
             self._declare_more()
@@ -182,7 +192,9 @@ class ReactiveCore(JobMasterCore):
         return self._scale.least if self._waits else self.graph.slots_needed
 
     def offer_slots(self, offer: m.OfferSlots) -> tuple[tuple[str, ...], list[do.Instruction]]:
-        """See ``JobMasterCore``."""
+        """See ``JobMasterCore``; of a TaskManager that stops, which may not have told the ResourceManager yet, none."""
+        if offer.taskmanager_id in self._stopped:
+            return (), self._take()
         if any(slot.allocation_id not in self.pool for slot in offer.slots):
             self._came = self._clock.monotonic()
         return super().offer_slots(offer)
@@ -199,14 +211,31 @@ class ReactiveCore(JobMasterCore):
         else:
             super()._unused_slot_lost(slot, executions, cause)
 
+    def _task_state(
+        self, execution: Execution, state: str, error: Mapping[str, Any] | None, metrics: Mapping[str, Any] | None
+    ) -> None:
+        if error is not None and failures.is_stopped(error) and execution.slot is not None:
+            self._stopped.add(execution.slot.taskmanager_id)
+        super()._task_state(execution, state, error, metrics)
+
     def _check_idle(self, execution: Execution) -> None:
         """The job keeps its slots: it would get them again at once."""
 
     # -- rescaling
 
+    def _move(self, to: JobStatus, cause: str) -> None:
+        super()._move(to, cause)
+        if to is JobStatus.RESTARTING and not self._is_rescaled:
+            self._history.begin(Cause.RECOVERABLE_FAILOVER, Phase.RESTARTING, cause)
+        self._history.job_moved(to)
+
     def _take(self) -> list[do.Instruction]:
+        if self.graph.all_run():
+            self._history.all_run()
         if not self._waits and len(self.pool) != self._looked_at:
             self._look_at_slots(len(self.pool))
+        else:
+            self._history.is_as_before()
         return super()._take()
 
     def _look_at_slots(self, slots: int) -> None:
@@ -220,6 +249,8 @@ class ReactiveCore(JobMasterCore):
         if all(vertex.parallelism == wanted[vertex.id] for vertex in self.graph.job_graph.vertices):
             self._looked_at = slots
             return
+        if self._history.cause is None:
+            self._history.begin(Cause.NEW_RESOURCE_AVAILABLE, Phase.EXECUTING)
         figures = coordinator.statistics.metrics()
         now = self._clock.monotonic()
         left = self._timing.look(
@@ -234,6 +265,7 @@ class ReactiveCore(JobMasterCore):
         used = self.graph.slots_needed
         logger.info("the job is rescaled: it uses %d slots, and has %d", used, slots)
         self._is_rescaled = True
+        self._history.enter(Phase.RESTARTING)
         self._move(JobStatus.RESTARTING, f"rescaled from {used} to {slots} slots")
         self._cancel_tasks(f"the job is rescaled from {used} to {slots} slots")
 
@@ -251,8 +283,7 @@ class ReactiveCore(JobMasterCore):
             **seen,
             REACTIVE: {
                 "limits": dict(self._scale.limits),
-                "completed": self._rescales,
-                "inProgress": int(self._is_rescaled),
+                "rescales": self._history.plain(),
                 "config": {
                     "submissionResourceWaitTimeoutInMillis": -1 if reactive.wait is None else _ms(reactive.wait),
                     "submissionResourceStabilizationTimeoutInMillis": _ms(reactive.settle),

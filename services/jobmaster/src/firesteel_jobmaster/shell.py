@@ -531,9 +531,10 @@ class JobMaster:
                 self._stages.run(instruction)
             case do.DropStages(run_id):
                 self._stages.drop(run_id)
-            case do.WriteOutput(text):
-                sys.stdout.write(text)
-                sys.stdout.flush()
+            case do.WriteOutput(text, is_error):
+                stream = sys.stderr if is_error else sys.stdout
+                stream.write(text)
+                stream.flush()
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
                     note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)

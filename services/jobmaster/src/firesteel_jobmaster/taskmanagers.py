@@ -14,14 +14,12 @@ from firesteel.protocol.deployment import Placement
 from firesteel.protocol.gateways import TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
+from firesteel.service.heartbeat import CHECK_PAUSE, HeartbeatMonitor, is_silence
 from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.retries import is_gone, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
-CHECK_PAUSE = 1.5
-"""Seconds between questions to a TaskManager that may be gone."""
 CONNECT_PAUSE = 1.0
 """Seconds until a watched connection that ended is opened again."""
 LAST_TRIES = 5

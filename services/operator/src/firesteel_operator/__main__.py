@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import sys
 
 from firesteel.config import options
@@ -20,7 +21,8 @@ def build(context: ProcessContext) -> ServicePlan:
     """
     settings = context.settings
     service = create_service(settings=settings, clock=context.clock)
-    return ServicePlan(service, settings.get(options.OPERATOR_ADDRESS), settings.get(options.OPERATOR_PORT))
+    address, port = settings.get(options.OPERATOR_ADDRESS), settings.get(options.OPERATOR_PORT)
+    return ServicePlan(service, address, port, socket.gethostname())  # nobody looks for it but by the pod's address
 
 
 def main() -> int:

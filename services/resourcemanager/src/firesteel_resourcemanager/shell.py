@@ -18,7 +18,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
-from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
+from firesteel.service.heartbeat import CHECK_PAUSE, HeartbeatMonitor, is_refused, is_silence
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
 from firesteel.service.measured import JOBMANAGER, Measured, numbers
@@ -83,6 +83,8 @@ class ResourceManagerService(Service):
         """Of each TaskManager, as it said when it granted a slot."""
         timeout, threshold = settings.heartbeat_timeout, settings.failure_threshold
         self._taskmanagers = HeartbeatMonitor(clock, timeout, failure_threshold=threshold)
+        self._checking: set[str] = set()
+        """TaskManagers whose port was closed, and that are asked again soon."""
         self._jobmasters = HeartbeatMonitor(clock, timeout, failure_threshold=0)
 
     # -- life
@@ -449,24 +451,44 @@ class ResourceManagerService(Service):
             for taskmanager in self._taskmanagers.peers():
                 self.spawn(self._heartbeat(taskmanager), "heartbeat")
 
-    async def _heartbeat(self, taskmanager_id: str) -> None:
+    def _check(self, taskmanager_id: str) -> None:
+        """Its port is closed: ask until it answers, or has failed often enough; the next round may be long to come."""
+        if taskmanager_id in self._taskmanagers and taskmanager_id not in self._checking:
+            self._checking.add(taskmanager_id)
+            self.spawn(self._ask_until_clear(taskmanager_id), f"check of {taskmanager_id}")
+
+    async def _ask_until_clear(self, taskmanager_id: str) -> None:
+        try:
+            await asyncio.sleep(CHECK_PAUSE)
+            while taskmanager_id in self._taskmanagers and not await self._heartbeat(taskmanager_id):
+                await asyncio.sleep(CHECK_PAUSE)
+        finally:
+            self._checking.discard(taskmanager_id)
+
+    async def _heartbeat(self, taskmanager_id: str) -> bool:
+        """Ask for a report; False if the TaskManager's port is closed. Silence is the business of the monitor."""
         taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
-            return
+            return True
         as_of = self.core.table.revision
         limit = max(1.0, self._settings.heartbeat_interval)
         try:
             report = await TaskManagerGateway(self._client, taskmanager.address, self.token, limit).heartbeat()
         except RpcError as error:
             if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
-                return
+                return True
             logger.warning("no heartbeat from TaskManager %s: %s", taskmanager_id, error)
-            if not is_silence(error):
-                self._taskmanagers.failed(taskmanager_id)
-            return
+            if is_silence(error):
+                return True
+            self._taskmanagers.failed(taskmanager_id)
+            if not is_refused(error):
+                return True
+            self._check(taskmanager_id)
+            return False
         self._taskmanagers.heard(taskmanager_id)
         now_ms = self._clock.epoch_ms()
         self.perform(self.core.slot_report(taskmanager_id, report.slot_report, as_of, self.now, now_ms))
+        return True
 
 
 def _new_worker_id() -> str:

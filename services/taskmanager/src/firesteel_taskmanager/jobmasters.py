@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _RETRY_PAUSES = (0.02, 0.1, 0.5, 1.0)
 _Slots = dict[str, m.SlotOffer]
 """By allocation id."""
+_Alignments = dict[tuple[str, str, str], i.AskForAlignment]
+"""The latest report of each source: by slot, task and group."""
 
 
 class _Owner(Protocol):
@@ -74,6 +76,7 @@ class JobMasterLinks:
         self.tick_seconds = self._monitor.tick_seconds
         self._outboxes: dict[str, Outbox] = {}
         self._offers: dict[str, tuple[i.JobMasterRef, Lane[_Slots]]] = {}
+        self._alignments: dict[str, tuple[i.JobMasterRef, Lane[_Alignments]]] = {}
 
     def report(self, report: Report) -> None:
         """Tell a JobMaster something, after what it was told before."""
@@ -114,6 +117,7 @@ class JobMasterLinks:
         """The job has no slot here any more."""
         self._outboxes.pop(job_id, None)
         self._offers.pop(job_id, None)
+        self._alignments.pop(job_id, None)
         self._monitor.forget(job_id)
 
     def lost(self, ref: i.JobMasterRef, cause: str) -> None:
@@ -190,9 +194,26 @@ class JobMasterLinks:
             if answer is not None:
                 self._owner.perform(core.tasks.splits_answered(ask, answer))
 
-    async def ask_for_alignment(self, ask: i.AskForAlignment) -> None:
+    def ask_for_alignment(self, ask: i.AskForAlignment) -> None:
+        """Tell a JobMaster how far a source has come.
+
+        Where answers are slower than reports, only the latest report of each source waits: they may come every few
+        milliseconds, each in a connection of its own, and would keep a slow JobMaster from ever answering.
+        """
+        ref = ask.jobmaster
+        lane = self._alignments.get(ref.job_id)
+        if lane is None or lane[0] != ref:
+            name, join = f"watermark alignment of job {ref.job_id}", lambda older, newer: {**older, **newer}
+            lane = self._alignments[ref.job_id] = ref, Lane(name, self._align, self._owner.spawn, join)
+        report = ask.report
+        lane[1].add({(ask.allocation_id, report.execution_id, report.group): ask})
+
+    async def _align(self, asks: _Alignments) -> None:
+        await asyncio.gather(*map(self._ask_for_alignment, asks.values()))
+
+    async def _ask_for_alignment(self, ask: i.AskForAlignment) -> None:
         """Said again at every interval: an answer that is lost does no harm."""
-        timeout = self._settings.heartbeat_timeout
+        timeout = min(DEFAULT_TIMEOUT, self._settings.heartbeat_timeout)
         gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         try:
             answer = await gateway.report_watermark(ask.report)

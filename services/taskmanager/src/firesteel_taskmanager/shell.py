@@ -230,7 +230,7 @@ class TaskManagerService(Service):
             case i.AskForSplits():
                 self.spawn(self._jobmasters.ask_for_splits(instruction), "request for splits")
             case i.AskForAlignment():
-                self.spawn(self._jobmasters.ask_for_alignment(instruction), "watermark alignment")
+                self._jobmasters.ask_for_alignment(instruction)
             case i.SlotFreed():
                 freed = m.SlotAvailable(self.taskmanager_id, instruction.slot_index, instruction.allocation_id)
                 self.spawn(self._link.tell_free(freed), "free slot")

@@ -57,8 +57,8 @@ of all together."""
 SLOT = "firesteel-slot"
 """Of a subtask: the number of its slot, by which the slot's output is named at its TaskManager; -1 = it has none."""
 REACTIVE = "firesteel-reactive"
-"""Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), rescales that are ``completed`` and
-``inProgress``, ``config`` (as REST shows it)."""
+"""Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), ``rescales`` (counts, and those that are
+kept), ``config`` (as REST shows it)."""
 ROWS_AT_ONCE = 200
 """Subtasks that are looked at in one slice, and packed into one text."""
 _LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}

@@ -12,7 +12,7 @@ from typing import Any
 from firesteel.config import Settings, options
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
+from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, REACTIVE, TASK_METRICS, TASKMANAGERS
 from firesteel.protocol.deployment import METRIC_RATES, POOL_USAGES
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.subtask_views import aggregated
@@ -32,7 +32,7 @@ _NOW = (*METRIC_RATES.values(), *POOL_USAGES, "currentInputWatermark", "currentO
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, TASKMANAGERS,
+        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, REACTIVE, TASKMANAGERS,
     }
 )  # fmt: skip
 
@@ -48,7 +48,7 @@ def job_overview(archive: Archive) -> dict[str, Any]:
         "jid": archive["jid"],
         "name": archive["name"],
         "jobType": archive.get("job-type", "STREAMING"),
-        "schedulerType": "Default",
+        "schedulerType": _scheduler(archive),
         "start-time": archive["start-time"],
         "end-time": archive["end-time"],
         "duration": archive["duration"],
@@ -57,6 +57,11 @@ def job_overview(archive: Archive) -> dict[str, Any]:
         "tasks": {"total": sum(tasks.values()), **{s.lower(): tasks[s] for s in _TASK_STATES}},
         "pending-operators": 0,
     }
+
+
+def _scheduler(archive: Archive) -> str:
+    """Jobs in reactive mode have what Flink calls the adaptive scheduler."""
+    return "Adaptive" if REACTIVE in archive else "Default"
 
 
 def application_id(archive: Archive) -> str:
@@ -74,7 +79,7 @@ def job_details(archive: Archive) -> dict[str, Any]:
     return {
         **shown,
         "application-id": application_id(archive),
-        "schedulerType": "Default",
+        "schedulerType": _scheduler(archive),
         "vertices": vertices,
         "pending-operators": 0,
     }

@@ -9,6 +9,8 @@ from firesteel.core.clock import Clock
 DEFAULT_TIMEOUT = 50.0
 DEFAULT_FAILURES = 2
 """Flink's ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
+CHECK_PAUSE = 1.5
+"""Seconds after which a peer whose port is closed is asked again: the next round of heartbeats may be long to come."""
 REGISTERS_AGAIN = 2.5
 """After so many heartbeat intervals without a heartbeat a TaskManager registers again: that costs nothing if all is
 well, and a ResourceManager that was started anew need not wait for the heartbeat timeout to know who is there."""
@@ -20,6 +22,12 @@ def is_silence(error: BaseException) -> bool:
     Only the timeout of heartbeats judges silence; it is no failed call.
     """
     return isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the peer's host answered that nobody listens at its port: the process is gone. No way to the host is none
+    such: it may be back in a moment."""
+    return isinstance(getattr(error.__cause__, "os_error", error.__cause__), ConnectionRefusedError)
 
 
 @dataclass

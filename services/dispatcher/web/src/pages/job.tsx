@@ -13,6 +13,7 @@ import { ChartsTab } from "./charts";
 import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
 import { ExceptionsTab } from "./exceptions";
+import { RescalesTab } from "./rescales";
 import { TimelineTab } from "./timeline";
 import { VertexPanel } from "./vertex";
 
@@ -24,13 +25,15 @@ const TABS: [string, string][] = [
   ["charts", "Charts"],
   ["configuration", "Configuration"],
 ];
+const RESCALES: [string, string] = ["rescales", "Rescales"];
 
 export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: string[] }) {
   const job = usePolled<JobDetails>(at("jobs", id));
   const history = useStore(config)?.features["web-history"] ?? false;
-  const tabs = history ? TABS.filter(([key]) => key !== "charts") : TABS; // an archive has no charts
-  const now = tabs.some(([key]) => key === tab) ? tab : "overview";
   const found = job.data;
+  const adaptive = found?.schedulerType === "Adaptive" ? [...TABS, RESCALES] : TABS;
+  const tabs = history ? adaptive.filter(([key]) => key !== "charts") : adaptive; // an archive has no charts
+  const now = tabs.some(([key]) => key === tab) ? tab : "overview";
   if (!found) return job.error ? <><h1>Job</h1><Trouble error={job.error} what="this job" /></> : <p class="empty">Loading …</p>;
   return (
     <>
@@ -55,6 +58,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       {now === "timeline" && <TimelineTab job={found} rest={rest} />}
       {now === "charts" && <ChartsTab job={found} />}
       {now === "configuration" && <ConfigurationTab id={id} />}
+      {now === "rescales" && <RescalesTab job={found} rest={rest} />}
     </>
   );
 }

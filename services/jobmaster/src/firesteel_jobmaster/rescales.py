@@ -1,0 +1,184 @@
+"""The history of a job's rescales in reactive mode, in Flink's words. Pure.
+
+A rescale is each time that a job is laid out for its slots: at its begin, when it gets more of them, after a failure.
+It begins with its cause, and ends when all tasks run again, or when something else comes of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from firesteel.common.job_status import JobStatus
+from firesteel.core.clock import Clock
+from firesteel_jobmaster.reactive import Scale
+
+
+class Cause(StrEnum):
+    """Why a job is laid out for its slots."""
+
+    INITIAL_SCHEDULE = "INITIAL_SCHEDULE"
+    NEW_RESOURCE_AVAILABLE = "NEW_RESOURCE_AVAILABLE"
+    RECOVERABLE_FAILOVER = "RECOVERABLE_FAILOVER"
+
+
+class Reason(StrEnum):
+    """How a rescale has ended."""
+
+    SUCCEEDED = "SUCCEEDED"
+    NO_CHANGE = "NO_RESOURCES_OR_PARALLELISMS_CHANGE"
+    JOB_FINISHED = "JOB_FINISHED"
+    JOB_FAILED = "JOB_FAILED"
+    JOB_CANCELED = "JOB_CANCELED"
+    JOB_FAILOVER_RESTARTING = "JOB_FAILOVER_RESTARTING"
+
+
+class Phase(StrEnum):
+    """What the JobMaster does meanwhile; states of Flink's scheduler."""
+
+    WAITING = "WaitingForResources"
+    DEPLOYING = "CreatingExecutionGraph"
+    EXECUTING = "Executing"
+    RESTARTING = "Restarting"
+
+
+COMPLETED, IGNORED = "COMPLETED", "IGNORED"
+_ENDS: Final = {
+    JobStatus.FAILING: Reason.JOB_FAILED,
+    JobStatus.FAILED: Reason.JOB_FAILED,
+    JobStatus.CANCELLING: Reason.JOB_CANCELED,
+    JobStatus.CANCELED: Reason.JOB_CANCELED,
+    JobStatus.FINISHED: Reason.JOB_FINISHED,
+}
+
+
+@dataclass
+class _Rescale:
+    """One; times are epoch milliseconds."""
+
+    id: str
+    attempt: int
+    cause: Cause
+    start: int
+    before: Mapping[str, int]
+    after: Mapping[str, int] = field(default_factory=dict)
+    reason: Reason | None = None
+    end: int | None = None
+    phases: list[list[Any]] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """For an archive."""
+        return {
+            "id": self.id,
+            "attempt": self.attempt,
+            "cause": self.cause.value,
+            "reason": self.reason.value if self.reason is not None else None,
+            "state": None if self.reason is None else COMPLETED if self.reason is Reason.SUCCEEDED else IGNORED,
+            "start": self.start,
+            "end": self.end,
+            "before": dict(self.before),
+            "after": dict(self.after),
+            "phases": [list(phase) for phase in self.phases],
+        }
+
+
+class RescaleHistory:
+    """Of one job.
+
+    Args:
+        size: how many that have ended are kept, the latest of each kind in any case; 0: none.
+        scale: of the job.
+        clock: tells the time.
+    """
+
+    def __init__(self, size: int, scale: Scale, clock: Clock) -> None:
+        self._size, self._scale, self._clock = size, scale, clock
+        self._ended: deque[_Rescale] = deque(maxlen=size)
+        self._latest: dict[str, _Rescale] = {}
+        self._counts: Counter[str] = Counter()
+        self._open: _Rescale | None = None
+        self._begun = 0
+        self._parallelism: Mapping[str, int] = {}
+
+    @property
+    def cause(self) -> Cause | None:
+        """Of the one under way."""
+        return self._open.cause if self._open is not None else None
+
+    def begin(self, cause: Cause, phase: Phase, error: str = "") -> None:
+        """One begins; one that is under way comes to nothing."""
+        if self._open is not None:
+            self.end(Reason.JOB_FAILOVER_RESTARTING)
+        self._begun += 1
+        now = self._clock.epoch_ms()
+        named = hashlib.sha256(f"{self._scale.job_id} {self._begun} {now}".encode()).hexdigest()[:32]
+        self._open = _Rescale(named, self._begun, cause, now, self._parallelism)
+        self.enter(phase, error)
+
+    def enter(self, phase: Phase, error: str = "") -> None:
+        """The one under way has come so far."""
+        if self._open is not None and not (self._open.phases and self._open.phases[-1][0] == phase.value):
+            now = self._clock.epoch_ms()
+            self._leave(now)
+            self._open.phases.append([phase.value, now, None, error or None])
+
+    def laid_out(self, parallelism: Mapping[str, int]) -> None:
+        """The tasks are about to be deployed: so many of each vertex."""
+        if self._open is not None:
+            self._open.after = dict(parallelism)
+            self.enter(Phase.DEPLOYING)
+
+    def all_run(self) -> None:
+        """All tasks run: one that has been laid out has succeeded."""
+        if self._open is not None and self._open.after:
+            self._parallelism = self._open.after
+            self.end(Reason.SUCCEEDED)
+
+    def is_as_before(self) -> None:
+        """The slots are gone again that one waits to use."""
+        one = self._open
+        if one is not None and one.cause is Cause.NEW_RESOURCE_AVAILABLE and one.phases[-1][0] == Phase.EXECUTING.value:
+            self.end(Reason.NO_CHANGE)
+
+    def job_moved(self, to: JobStatus) -> None:
+        """A job that ends has no use for one."""
+        if to in _ENDS:
+            self.end(_ENDS[to])
+
+    def end(self, reason: Reason) -> None:
+        """The one under way has ended."""
+        one, self._open = self._open, None
+        if one is None:
+            return
+        one.reason, one.end = reason, self._clock.epoch_ms()
+        if one.phases[-1][2] is None:
+            one.phases[-1][2] = one.end
+        state = COMPLETED if reason is Reason.SUCCEEDED else IGNORED
+        self._counts[state] += 1
+        if self._size:
+            self._ended.append(one)
+            self._latest[state] = one
+
+    def _leave(self, now: int) -> None:
+        if self._open is not None and self._open.phases:
+            self._open.phases[-1][2] = now
+
+    def plain(self) -> dict[str, Any]:
+        """For an archive; what names and limits vertices have, the archive says elsewhere."""
+        return {
+            "max": self._size,
+            "counts": {
+                "ignored": self._counts[IGNORED],
+                "inProgress": int(self._open is not None),
+                "completed": self._counts[COMPLETED],
+                "failed": 0,
+            },
+            "latest": {state: one.plain() for state, one in self._latest.items()},
+            "history": [one.plain() for one in ([self._open] if self._open else []) + list(reversed(self._ended))],
+            "least": self._scale.parallelism(self._scale.least),
+            "groups": dict(self._scale.groups),
+        }
