@@ -111,6 +111,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $found "firesteel.resourcemanager.address" (printf "%s:8082" (include "firesteel.coordinator" (dict "root" . "component" "resourcemanager"))) -}}
 {{- $_ := set $found "firesteel.jobmaster.address" (printf "%s:6124" (include "firesteel.coordinator" (dict "root" . "component" "jobmaster"))) -}}
 {{- end -}}
+{{- if eq $v.mode "application" -}}
+{{- /* The id of the job is made of it: two releases must not write to one folder of checkpoints. */ -}}
+{{- $_ := set $found "high-availability.cluster-id" ($v.highAvailability.clusterId | default (printf "%s-%s" .Release.Namespace $full)) -}}
+{{- end -}}
 {{- with $v.highAvailability.type -}}
 {{- $_ := set $found "high-availability.type" . -}}
 {{- $_ := set $found "high-availability.cluster-id" ($v.highAvailability.clusterId | default $full) -}}
@@ -141,6 +145,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $found "kubernetes.container.image.ref" (include "firesteel.image" .) -}}
 {{- $_ := set $found "kubernetes.container.image.pull-policy" $v.image.pullPolicy -}}
 {{- $_ := set $found "kubernetes.pod-template-file.taskmanager" "/etc/firesteel/conf/taskmanager-pod.yaml" -}}
+{{- if not $v.taskManager.cpu.limit -}}
+{{- $_ := set $found "kubernetes.taskmanager.cpu.limit-factor" "0" -}}
+{{- end -}}
 {{- with $v.taskManager.cpu.request -}}
 {{- $_ := set $found "kubernetes.taskmanager.cpu.amount" (include "firesteel.cores" (dict "value" . "what" "taskManager.cpu.request")) -}}
 {{- with $v.taskManager.cpu.limit -}}

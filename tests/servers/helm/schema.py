@@ -16,8 +16,8 @@ from typing import Any
 FILE = Path(__file__).parent / "kubernetes-1.35.json"
 KINDS = frozenset({
     "v1/ConfigMap", "v1/Secret", "v1/Service", "v1/ServiceAccount", "v1/PersistentVolumeClaim", "v1/Pod",
-    "apps/v1/Deployment", "apps/v1/StatefulSet", "batch/v1/Job", "policy/v1/PodDisruptionBudget",
-    "networking.k8s.io/v1/NetworkPolicy", "networking.k8s.io/v1/Ingress",
+    "apps/v1/Deployment", "apps/v1/StatefulSet", "autoscaling/v2/HorizontalPodAutoscaler", "batch/v1/Job",
+    "policy/v1/PodDisruptionBudget", "networking.k8s.io/v1/NetworkPolicy", "networking.k8s.io/v1/Ingress",
     "rbac.authorization.k8s.io/v1/Role", "rbac.authorization.k8s.io/v1/RoleBinding",
 })  # fmt: skip
 _KEPT = ("type", "properties", "required", "items", "additionalProperties", "enum", "format", "$ref")

@@ -186,6 +186,13 @@ def test_taskmanagers_on_demand_are_pods_of_the_chart(programs: Path, tmp_path: 
     assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "taskmanager"
 
 
+def test_processors_of_taskmanagers_on_demand_have_the_limit_that_is_given_or_none(programs: Path) -> None:
+    key = "kubernetes.taskmanager.cpu.limit-factor"
+    for cpu, factor in (("{}", "0"), ('{"request": "500m"}', "0"), ('{"request": "500m", "limit": 2}', "4")):
+        text = template(programs, f'taskManager={{"kind": "Native", "cpu": {cpu}}}').stdout
+        assert config(objects(text))[key] == factor
+
+
 def test_a_change_of_taskmanagers_on_demand_is_one_of_the_resourcemanager(programs: Path) -> None:
     """They come from it: it has to see what is new of them."""
     told = set()
@@ -214,6 +221,8 @@ def test_a_change_of_taskmanagers_on_demand_is_one_of_the_resourcemanager(progra
             'taskManager={"kind": "Native", "args": ["-D", "a=b"]}',
             "taskManager.args is not for taskManager.kind: Native",
         ),
+        ('taskManager={"kind": "Native", "autoscaling": {"enabled": true}}', "taskManager.autoscaling needs"),
+        ('taskManager={"autoscaling": {"enabled": true, "maxReplicas": 1, "minReplicas": 2}}', "maxReplicas is below"),
         ('taskManager={"kind": "Native", "cpu": {"limit": 2}}', "needs taskManager.cpu.request"),
         ('taskManager={"kind": "Native", "cpu": {"request": "1e3"}}', "is no number of processors"),
     ],

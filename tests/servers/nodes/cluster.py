@@ -80,6 +80,9 @@ class Node:
         for controller in _CONTROLLERS:
             if (_CGROUPS / controller).is_dir():
                 (_CGROUPS / controller / self.cgroup).mkdir(parents=True, exist_ok=True)
+        # As many processes as there are in it: by default all of them together would count as one of the host's.
+        shares = 16384 if self is self._cluster.nodes[0] else 2048
+        (_CGROUPS / "cpu" / self.cgroup / "cpu.shares").write_text(str(shares))
         for name in ("cpuset.cpus", "cpuset.mems"):
             (_CGROUPS / "cpuset" / self.cgroup / name).write_text((_CGROUPS / "cpuset" / name).read_text())
         self._write_settings()

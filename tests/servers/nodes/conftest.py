@@ -25,9 +25,19 @@ IMPOSSIBLE = 3
 IMAGE = "registry.example/firesteel"
 TAGS = ("0.1.0", "0.1.0-next")
 """Two names of the same image: an upgrade of the image goes from one to the other."""
+ON_NODES = [
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+    pytest.mark.may_skip(
+        reason="a machine where no Docker engine can be had, no Kubernetes be built, or no node be made"
+    ),
+    pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
+]
+"""Of all tests here."""
 
 
-def _ensured(script: Path) -> Path:
+def ensured(script: Path) -> Path:
+    """What a script prints that gets a program; without it the test is skipped."""
     done = subprocess.run(["sh", str(script)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode == IMPOSSIBLE:
         pytest.skip(done.stderr.strip().splitlines()[-1])
@@ -38,16 +48,16 @@ def _ensured(script: Path) -> Path:
 @pytest.fixture(scope="session")
 def helm() -> Path:
     """The program."""
-    return _ensured(ENSURE_HELM) / "helm"
+    return ensured(ENSURE_HELM) / "helm"
 
 
 @pytest.fixture(scope="session")
 def bare_cluster(request: pytest.FixtureRequest) -> Iterator[KubernetesCluster]:
     """Two nodes, and nothing on them but a storage class."""
-    pause = _ensured(HERE / "ensure-node.sh")
+    pause = ensured(HERE / "ensure-node.sh")
     if why := impossible():
         pytest.skip(why)
-    cluster = KubernetesCluster(_ensured(ENSURE_KUBERNETES), pause)
+    cluster = KubernetesCluster(ensured(ENSURE_KUBERNETES), pause)
     try:
         began = time.monotonic()
         cluster.start(2)
@@ -79,7 +89,7 @@ def cluster(bare_cluster: KubernetesCluster, image: str, request: pytest.Fixture
 def store(bare_cluster: KubernetesCluster) -> Store:
     """MinIO in a pod."""
     archive = bare_cluster.folder / "minio.tar"
-    image_of_program(archive, MINIO, _ensured(ENSURE_MINIO))
+    image_of_program(archive, MINIO, ensured(ENSURE_MINIO))
     bare_cluster.nodes[0].load(archive)
     archive.unlink()
     store = Store(bare_cluster)

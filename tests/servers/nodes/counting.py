@@ -35,9 +35,7 @@ class Count(KeyedProcessFunction):
 
 """
 """The beginning of programs that count."""
-PROGRAM = (
-    COUNTS
-    + f"""
+JOB = f"""
 env = StreamExecutionEnvironment.get_execution_environment()
 source = DataGeneratorSource(lambda i: i, 10**12, RateLimiterStrategy.per_second(500), Types.LONG())
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
@@ -46,7 +44,8 @@ files = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder())
 counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
 env.execute("counting")
 """
-)
+"""What comes behind it."""
+PROGRAM = COUNTS + JOB
 
 
 @contextmanager
@@ -63,6 +62,21 @@ def counting(release: Deployed, store: Store) -> Iterator[Counting]:
         for one in found:
             one.cancel()
         raise
+
+
+def exactly_once(store: Store, out: str) -> int:
+    """Check what such a job has written below a folder of the bucket before a savepoint stopped it: each number
+    is there once, and was counted once by its state; returns how many there are."""
+    found = store.lines(out)
+    numbers = sorted(int(line.split()[0]) for line in found.elements())
+    doubled = [line for line, times in found.items() if times > 1]
+    assert not doubled, f"{len(doubled)} records came twice: {doubled[:5]}"
+    lost = sorted(set(range(len(numbers))) - set(numbers))
+    assert not lost, f"{len(lost)} records are lost: {lost[:5]}"
+    wrong = [line for line in found if int(line.split()[1]) != int(line.split()[0]) // KEYS + 1]
+    assert not wrong, f"state was lost or counted twice: {wrong[:5]}"
+    assert len(numbers) > 1000, f"only {len(numbers)} records are there"
+    return len(numbers)
 
 
 class Counting:
@@ -99,7 +113,7 @@ class Counting:
             now = self.now()
             assert now.get("state") not in ("FAILED", "FINISHED", "CANCELED"), self.why()
             tasks = [vertex["tasks"] for vertex in now.get("vertices", ())]
-            return bool(tasks) and all(sum(one.values()) == one["RUNNING"] for one in tasks)
+            return bool(tasks) and all(sum(one.values()) == _up(one) for one in tasks)
 
         until(runs, f"all tasks run: {self.now().get('state')}")
         first = until(lambda: self._completed() + 1, "a checkpoint has completed") - 1
@@ -115,7 +129,7 @@ class Counting:
             if now.get("state") != "RUNNING":
                 return False
             tasks = [vertex["tasks"] for vertex in now["vertices"]]
-            if not all(sum(one.values()) == one["RUNNING"] for one in tasks):
+            if not all(sum(one.values()) == _up(one) for one in tasks):
                 return False
             seen.append(int(now["vertices"][0]["metrics"]["write-records"]))
             return seen[-1] > seen[0]
@@ -137,13 +151,49 @@ class Counting:
         how many there are."""
         self.release.firesteel("stop", "-p", f"s3://{BUCKET}/savepoints", self.job)
         until(lambda: self.now().get("state") == "FINISHED", "the job is FINISHED")
-        found = self._store.lines(self._out)
-        numbers = sorted(int(line.split()[0]) for line in found.elements())
-        doubled = [line for line, times in found.items() if times > 1]
-        assert not doubled, f"{len(doubled)} records came twice: {doubled[:5]}"
-        lost = sorted(set(range(len(numbers))) - set(numbers))
-        assert not lost, f"{len(lost)} records are lost: {lost[:5]}"
-        wrong = [line for line in found if int(line.split()[1]) != int(line.split()[0]) // KEYS + 1]
-        assert not wrong, f"state was lost or counted twice: {wrong[:5]}"
-        assert len(numbers) > 1000, f"only {len(numbers)} records are there"
-        return len(numbers)
+        return exactly_once(self._store, self._out)
+
+
+def _up(tasks: dict[str, int]) -> int:
+    """Tasks that run, or have ended as they have nothing to read."""
+    return tasks["RUNNING"] + tasks["FINISHED"]
+
+
+class Standing(Counting):
+    """The job of an application in reactive mode, which writes to a folder of the bucket: it is there when the cluster
+    is."""
+
+    def __init__(self, release: Deployed, store: Store, out: str) -> None:
+        self.release, self._store, self._out = release, store, out
+        self.job = str(until(self._first, "the application has a job")["jid"])
+        self.goes_on()
+
+    def _first(self) -> dict[str, Any]:
+        return dict(next(iter(self.release.ask("/jobs/overview").get("jobs", ())), {}))
+
+    @property
+    def parallelism(self) -> int:
+        """Of its widest vertex; 0 while not all tasks run."""
+        now = self.now()
+        tasks = [vertex["tasks"] for vertex in now.get("vertices", ())]
+        if now.get("state") != "RUNNING" or not all(sum(one.values()) == _up(one) for one in tasks):
+            return 0
+        return max((vertex["parallelism"] for vertex in now["vertices"]), default=0)
+
+    def runs_with(self, parallelism: int) -> None:
+        """Until each vertex has so many tasks, which run; a reader to which no split falls has ended."""
+
+        def runs() -> bool:
+            now = self.now()
+            assert now.get("state") not in ("FAILED", "FINISHED", "CANCELED"), self.why()
+            found = [(vertex["parallelism"], _up(vertex["tasks"])) for vertex in now.get("vertices", ())]
+            return bool(found) and all(one == (parallelism, parallelism) for one in found)
+
+        until(runs, lambda: f"{parallelism} subtasks of each vertex run: {self.now()}")
+
+    def stop(self) -> int:
+        """As of others; its cluster ends with it, so it is Kubernetes that says how."""
+        self.release.firesteel("stop", "-p", f"s3://{BUCKET}/savepoints", self.job)
+        words = ("jobs", "-o", "jsonpath={.items[*].status.succeeded}")
+        until(lambda: self.release.kubectl("get", *words).stdout == "1", "the program's Job has succeeded")
+        return exactly_once(self._store, self._out)

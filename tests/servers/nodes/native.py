@@ -68,6 +68,9 @@ class Native(Deployed):
         folder: for files of its own.
         name: ``kubernetes.cluster-id``.
         options: of the cluster, on top of those of all.
+
+    Attributes:
+        options: all of them.
     """
 
     def __init__(self, cluster: KubernetesCluster, folder: Path, name: str, **options: str) -> None:
@@ -78,7 +81,7 @@ class Native(Deployed):
             "kubernetes.namespace": NAMESPACE,
             "kubernetes.config.file": str(cluster.kubeconfig),
         }
-        self._options = {
+        self.options = {
             "kubernetes.container.image.ref": f"{IMAGE}:{TAGS[0]}",
             "kubernetes.jobmanager.service-account": "firesteel",
             "kubernetes.taskmanager.service-account": "workers",
@@ -118,7 +121,7 @@ class Native(Deployed):
 
     def start(self) -> None:
         """``firesteel kubernetes-session``."""
-        self.command("kubernetes-session", *self._definitions({**self._where, **self._options}))
+        self.command("kubernetes-session", *self._definitions({**self._where, **self.options}))
 
     def stop(self) -> None:
         """``firesteel kubernetes-session --stop``, where it is still there."""
@@ -126,7 +129,7 @@ class Native(Deployed):
 
     def run_application(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``firesteel run-application -t kubernetes-application``."""
-        given = self._definitions({**self._where, **self._options})
+        given = self._definitions({**self._where, **self.options})
         return self.command("run-application", "-t", "kubernetes-application", *given, *words, check=check)
 
     def firesteel(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -70,6 +70,15 @@ class Release(Deployed):
         found = self.pods(component)
         return sorted(one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"])
 
+    def left(self) -> list[str]:
+        """Objects in its namespace that Kubernetes and the test have not made."""
+        words = "pods,services,secrets,configmaps,persistentvolumeclaims,roles,leases,jobs,serviceaccounts"
+        return [
+            f"{one['kind']}/{one['metadata']['name']}"
+            for one in self.get(words)["items"]
+            if one["metadata"]["name"] not in ("store", "default", "kube-root-ca.crt")
+        ]
+
     def leader(self, component: str) -> str:
         """The pod that leads, where leaders are elected; else the first one."""
         leases = self.get("leases")["items"]

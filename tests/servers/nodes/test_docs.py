@@ -8,21 +8,13 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.integration.processes.cluster import BIN
 from tests.ports import free_ports
 from tests.servers.helm.chart import ROOT
 from tests.servers.nodes.cluster import KubernetesCluster
+from tests.servers.nodes.conftest import ON_NODES
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(1800),
-    pytest.mark.may_skip(
-        reason="a machine where no Docker engine can be had, no Kubernetes be built, or no node be made"
-    ),
-    pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
-]
+pytestmark = ON_NODES
 _BLOCK = re.compile(r"<!-- kubernetes -->\n```sh\n(.*?)```", re.DOTALL)
 
 

@@ -14,19 +14,13 @@ import pytest
 from tests.servers.conftest import tell
 from tests.servers.helm.chart import ROOT
 from tests.servers.nodes.cluster import KubernetesCluster
+from tests.servers.nodes.conftest import ON_NODES
 from tests.servers.nodes.counting import COUNTS, KEYS, Counting, counting
 from tests.servers.nodes.deployed import until
 from tests.servers.nodes.native import Native, make_namespace
 from tests.servers.nodes.store import BUCKET, Store
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(1800),
-    pytest.mark.may_skip(
-        reason="a machine where no Docker engine can be had, no Kubernetes be built, or no node be made"
-    ),
-    pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
-]
+pytestmark = ON_NODES
 _RULES = re.compile(r"rules:\n((?:  - .*\n)+)")
 BOUNDED = (
     COUNTS

@@ -15,20 +15,13 @@ import pytest
 from tests.servers.conftest import tell
 from tests.servers.kubernetes.server import API_SERVER, ETCD
 from tests.servers.nodes.cluster import KubernetesCluster
-from tests.servers.nodes.conftest import IMAGE, TAGS
+from tests.servers.nodes.conftest import IMAGE, ON_NODES, TAGS
 from tests.servers.nodes.counting import Counting, counting
 from tests.servers.nodes.deployed import until
 from tests.servers.nodes.release import COMPONENTS, Release
 from tests.servers.nodes.store import BUCKET, Store
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(1800),
-    pytest.mark.may_skip(
-        reason="a machine where no Docker engine can be had, no Kubernetes be built, or no node be made"
-    ),
-    pytest.mark.leaks_ok(reason="containerd's shims and pods end with their node, after the last test"),
-]
+pytestmark = ON_NODES
 HEARTBEAT_TIMEOUT = 12.0
 SMALL = {"request": "50m", "limit": ""}
 
@@ -190,17 +183,41 @@ def test_nothing_is_left(cluster: KubernetesCluster, store: Store, helm: Path, t
     store.credentials(made.name)
     made.install()
     made.helm("uninstall", made.name, "--wait")
+    until(lambda: not made.left(), "nothing of it is left")
 
-    def left() -> list[str]:
-        words = "pods,services,secrets,configmaps,persistentvolumeclaims,roles,leases,jobs,serviceaccounts"
-        found = made.get(words)["items"]
-        return [
-            f"{one['kind']}/{one['metadata']['name']}"
-            for one in found
-            if one["metadata"]["name"] not in ("store", "default", "kube-root-ca.crt")
-        ]
 
-    until(lambda: not left(), "nothing of it is left")
+def test_taskmanagers_of_the_chart_are_made_when_jobs_need_them(
+    cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """``taskManager.kind: Native``: they go with the job, outlive an upgrade, and nothing of them stays."""
+    given = values(taskManager={"kind": "Native", "cpu": SMALL})
+    given["config"]["resourcemanager.taskmanager-timeout"] = "15 s"
+    made = Release(cluster, helm, tmp_path, given, name="ondemand")
+    store.credentials(made.name)
+    try:
+        made.install()
+        assert made.names("taskmanager") == []
+        with counting(made, store) as job:
+            before = made.names("taskmanager")
+            assert len(before) == 2
+            began = time.monotonic()
+            made.kubectl("delete", "pod", before[0], timeout=120)
+            flows = job.flows_after(began)
+            tell(request, f"chart, native TaskManager, pod deleted to records flowing: {flows:.1f} s")
+            job.goes_on()
+            after = made.names("taskmanager")
+            assert (len(after), before[0] in after, before[1] in after) == (2, False, True)
+            made.upgrade({**given, "image": {"repository": IMAGE, "tag": TAGS[1]}})
+            job.goes_on()
+            assert made.names("taskmanager") == after
+        until(lambda: not made.names("taskmanager"), "pods that nobody uses are removed")
+        with counting(made, store):
+            for name in made.names("taskmanager"):
+                (container,) = made.get("pod", name)["spec"]["containers"]
+                assert container["image"] == f"{IMAGE}:{TAGS[1]}"
+    finally:
+        made.helm("uninstall", made.name, "--wait", check=False)
+    until(lambda: not made.left(), lambda: f"nothing of it is left: {made.left()}")
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,17 @@ def test_a_pod_is_what_options_and_template_say(tmp_path: Path) -> None:
     made.close()
 
 
+def test_a_factor_of_nothing_leaves_processors_without_a_limit(tmp_path: Path) -> None:
+    server = StandIn()
+    made = started(server, tmp_path, None, **{"kubernetes.taskmanager.cpu.limit-factor": "0"})
+    made.start_worker(WorkerSpec("worker-a", 3))
+    (ours,) = pod(server, "worker-a")["spec"]["containers"]
+    assert ours["resources"] == {"requests": {"cpu": "3000m", "memory": "1728Mi"}, "limits": {"memory": "1728Mi"}}
+    made.close()
+    with pytest.raises(ConfigurationError, match=r"taskmanager\.cpu\.limit-factor: 0\.5 is below the request"):
+        started(server, tmp_path, None, **{"kubernetes.taskmanager.cpu.limit-factor": "0.5"})
+
+
 def test_pods_get_settings_and_secret_by_a_secret(tmp_path: Path) -> None:
     server = StandIn()
     made = started(server, tmp_path, None, **{"heartbeat.interval": "7 s", "firesteel.rest.token-file": "/etc/token"})

@@ -146,8 +146,8 @@ def _of_pods(kind: str, what: str) -> dict[str, ConfigOption[Any]]:
             f"{prefix}.cpu.limit-factor",
             FLOAT,
             1.0,
-            f"The limit of processors of {what}, as a multiple of the request.",
-            at_least=1.0,
+            f"The limit of processors of {what}, as a multiple of the request, at least 1; 0: no limit.",
+            at_least=0.0,
         ),
         ConfigOption(
             f"{prefix}.memory.limit-factor",

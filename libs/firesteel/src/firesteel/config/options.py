@@ -178,7 +178,7 @@ BATCH_COMBINE = ConfigOption(
     "firesteel.batch.combine",
     BOOL,
     True,
-    "In batch mode, aggregates and reduce functions that are `combinable` are applied before records are sent, too.",
+    "In batch mode, aggregates and functions that are `combinable` are applied before records are sent, too.",
 )
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1

@@ -65,3 +65,11 @@ RESCALE_MAX_DELAY: ConfigOption[timedelta | None] = ConfigOption(
     "the interval of checkpoints, times one more than the failures that are waited for; nothing where it takes none.",
     at_least=_ZERO,
 )
+RESCALE_HISTORY_SIZE = ConfigOption(
+    "web.adaptive-scheduler.rescale-history.size",
+    INT,
+    10,
+    "In reactive mode: ended rescales of a job that the REST API shows (/jobs/:jobid/rescales/...). 0: none, which is "
+    "Flink's default.",
+    at_least=0,
+)

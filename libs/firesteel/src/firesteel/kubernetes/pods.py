@@ -100,6 +100,10 @@ class PodMaker:
         self._tolerations = [
             _pairs(text, f"kubernetes.{component}.tolerations") for text in self._own("tolerations") or ()
         ]
+        self._cpu_factor = float(self._own("cpu.limit-factor"))
+        if 0 < self._cpu_factor < 1:
+            key = f"kubernetes.{self._component}.cpu.limit-factor"
+            raise ConfigurationError(f"{key}: {self._cpu_factor} is below the request: 0 for no limit, or at least 1")
         self._variables = [_variable(text) for text in settings.get(o.KUBERNETES_SECRET_VARIABLES) or ()]
 
     def _get(self, key: str) -> Any:
@@ -161,10 +165,9 @@ class PodMaker:
         cores = float(self._own("cpu.amount"))
         cores = cores if cores > 0 else plan.cores
         memory = -(-plan.memory // _MEBIBYTE)
-        limits = {
-            "cpu": _millis(cores * float(self._own("cpu.limit-factor"))),
-            "memory": f"{int(memory * float(self._own('memory.limit-factor')))}Mi",
-        }
+        limits = {"memory": f"{int(memory * float(self._own('memory.limit-factor')))}Mi"}
+        if self._cpu_factor:
+            limits["cpu"] = _millis(cores * self._cpu_factor)
         asked = {"cpu": _millis(cores), "memory": f"{memory}Mi"}
         their_resources = theirs.get("resources") or {}
         mounts = [
