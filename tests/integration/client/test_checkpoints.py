@@ -201,6 +201,8 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
             f"{of_vertex}/subtasks/0/metrics?get=numRecordsIn", f"{of_vertex}/metrics?get=0.numRecordsIn",
             f"{of_vertex}/subtasktimes", f"{of_vertex}/taskmanagers", f"{of_vertex}/watermarks",
             f"{of_vertex}/accumulators", f"{of_vertex}/subtasks/accumulators", f"{of_vertex}/backpressure",
+            f"/jobs/{job}/rescales/overview", f"/jobs/{job}/rescales/history", f"/jobs/{job}/rescales/summary",
+            f"/jobs/{job}/rescales/config",
         ):  # fmt: skip
             assert _read(url + path) == remote.get(path), path
             assert _read(f"{url}/v1{path}") == remote.get(path), path
@@ -212,6 +214,7 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
         assert _read(f"{url}/config")["features"]["web-history"] is True
         assert _refused(f"{url}/jobs/{'0' * 32}") == 404
         assert _refused(f"{url}/jobs/7") == 400
+        assert _refused(f"{url}/jobs/{job}/rescales/details/{'0' * 32}") == 404
         file.write_bytes(file.read_bytes()[:-7])
         until(lambda: _refused(f"{url}/jobs/{job}/status") == 500, "the damage is seen", 30)
         assert f"the archive of job {job} in {remote.archives} is damaged and left out" in log.read_text()

@@ -191,6 +191,7 @@ def test_a_client_that_is_killed_leaves_its_job_running(folder: Path, remote: Re
             remote.cancel(job)
 
 
+@pytest.mark.long
 def test_one_that_is_terminated_takes_its_job_along_if_it_shall(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(HEAD + ENDLESS)
     with command(folder, "run", "-sae", *remote.options, "program.py") as run:
@@ -201,6 +202,7 @@ def test_one_that_is_terminated_takes_its_job_along_if_it_shall(folder: Path, re
     remote.until_state(job, "CANCELED")
 
 
+@pytest.mark.long
 def test_the_cluster_cancels_the_job_of_a_client_that_was_killed_if_it_shall(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(HEAD + ENDLESS)
     short = ["-D", "client.heartbeat.interval=200 ms", "-D", "client.heartbeat.timeout=15 s"]

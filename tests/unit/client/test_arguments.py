@@ -13,7 +13,7 @@ import pytest
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.arguments import parser
-from firesteel.client.cli.definitions import settings_of, settings_of_run
+from firesteel.client.cli.definitions import settings_of, settings_of_run, settings_of_upgrade
 from firesteel.client.cli.main import main
 from firesteel.config import options
 from firesteel.config.definitions import handed_on
@@ -175,3 +175,20 @@ def test_the_commands_of_the_page_about_yarn_are_understood() -> None:
         assert name == "firesteel"
         parsed = parser().parse_args(words)
         settings_of(parsed).check()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-s", "/there", "program.py", "more"], ["program.py", "-s", "/there", "more"],
+     ["program.py", "more", "--fromSavepoint", "/there"]],
+)  # fmt: skip
+def test_the_savepoint_of_an_upgrade_may_stand_behind_the_program(words: list[str]) -> None:
+    parsed = parser().parse_args(["upgrade", "--dry-run", *words])
+    assert settings_of_upgrade(parsed).get(options.STATE_RECOVERY_PATH) == "/there"
+    assert (parsed.program, parsed.arguments) == ("program.py", ["more"])
+
+
+def test_an_upgrade_without_a_savepoint_is_refused() -> None:
+    parsed = parser().parse_args(["upgrade", "--dry-run", "program.py", "-s"])
+    with pytest.raises(ConfigurationError, match="Say it with -s PATH"):
+        settings_of_upgrade(parsed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import io
 from collections.abc import Sequence
 from typing import Any, cast
@@ -12,6 +11,7 @@ import pytest
 from firesteel.client.attached import AttachedWait
 from firesteel.client.console import Console
 from firesteel.client.job_client import ClusterJobClient
+from firesteel.common.completable_future import CompletableFuture
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
 from firesteel.core.errors import JobCancelledError, PeerUnreachableError
@@ -55,8 +55,8 @@ class Client:
         self.cancels += 1
         return Result([self._cancel], self.clock)
 
-    def ask_details(self) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    def get_job_details(self) -> CompletableFuture[Any]:
+        future: CompletableFuture[Any] = CompletableFuture()
         if isinstance(self.details, Exception):
             future.set_exception(self.details)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from typing import Any, Final
 
 from firesteel.client.console import Console
@@ -45,7 +44,7 @@ class AttachedWait:
         self._show, self._cancel_on_exit = show_progress, cancel_on_exit
         self._started = clock.monotonic()
         self._occasion = Occasion()
-        self._asked: concurrent.futures.Future[dict[str, Any]] | None = None
+        self._asked: CompletableFuture[dict[str, Any]] | None = None
         self._last: Progress | None = None
         self._cancelling = False
 
@@ -121,7 +120,7 @@ class AttachedWait:
 
     def _show_progress(self) -> None:
         if self._asked is None:
-            self._asked = self._client.ask_details()
+            self._asked = self._client.get_job_details()
         elif self._asked.done():
             asked, self._asked = self._asked, None
             try:

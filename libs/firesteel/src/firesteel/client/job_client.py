@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import concurrent.futures
 import pickle
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from firesteel.common.executor import CollectingJobClient
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
-from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, UserFunctionError
+from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, RpcError, UserFunctionError
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.slot.user_code import how_to_bring
 
@@ -75,16 +75,16 @@ class ClusterJobClient(CollectingJobClient):
         return CompletableFuture(self._loop.start(self._result()))
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Accumulators of the running job: this version has none."""
-        return CompletableFuture.completed({})
+        """Counters of the job's functions; see ``JobClient``."""
+        return CompletableFuture(self._loop.start(self._accumulators()))
 
     def collect(self, operator_id: str) -> RestResultStream:
         """The results of the collect operator with this id, pulled as they are read."""
         return RestResultStream(self._job_id, operator_id, self._rest, self._loop, self._result)
 
-    def ask_details(self) -> concurrent.futures.Future[dict[str, Any]]:
-        """Asks for the answer of ``GET /jobs/:jobid``."""
-        return self._loop.start(self._rest.get(f"/jobs/{self._job_id}"))
+    def get_job_details(self) -> CompletableFuture[dict[str, Any]]:
+        """The answer of ``GET /jobs/:jobid``."""
+        return CompletableFuture(self._loop.start(self._rest.get(f"/jobs/{self._job_id}")))
 
     async def _status(self) -> JobStatus:
         answer = await self._rest.get(f"/jobs/{self._job_id}/status")
@@ -107,7 +107,15 @@ class ClusterJobClient(CollectingJobClient):
         result = None
         while result is None:
             result = await self._rest.execution_result(self._job_id, _LONG_POLL_MS)
-        return outcome_of(result, self._job_name)
+        accumulators: dict[str, int] = {}
+        if result["application-status"] == "SUCCEEDED":
+            with suppress(RpcError):  # the job is done, whether its counters are still there or not
+                accumulators = await self._accumulators()
+        return outcome_of(result, self._job_name, accumulators)
+
+    async def _accumulators(self) -> dict[str, int]:
+        answer = await self._rest.get(f"/jobs/{self._job_id}/accumulators")
+        return {one["name"]: int(one["value"]) for one in answer["user-task-accumulators"]}
 
 
 def _directory(text: str | None) -> str | None:
@@ -115,7 +123,9 @@ def _directory(text: str | None) -> str | None:
     return text if text is None or "://" in text else str(Path(text).absolute())
 
 
-def outcome_of(result: Mapping[str, Any], job_name: str) -> JobExecutionResult:
+def outcome_of(
+    result: Mapping[str, Any], job_name: str, accumulators: Mapping[str, Any] | None = None
+) -> JobExecutionResult:
     """Read a job-execution-result.
 
     Raises:
@@ -125,7 +135,7 @@ def outcome_of(result: Mapping[str, Any], job_name: str) -> JobExecutionResult:
     """
     job_id, status = str(result["id"]), result["application-status"]
     if status == "SUCCEEDED":
-        return JobExecutionResult(JobID.from_hex_string(job_id), int(result["net-runtime"]))
+        return JobExecutionResult(JobID.from_hex_string(job_id), int(result["net-runtime"]), accumulators)
     if status == "CANCELED":
         raise JobCancelledError(f"job {job_name!r} ({job_id}) was cancelled", job_id)
     plain = result.get("firesteel-failure")

@@ -67,4 +67,14 @@ class JobClient(ABC):
 
     @abstractmethod
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Asks for the accumulators of the running job."""
+        """Asks for the accumulators of the job: the counters of its functions, summed up.
+
+        Their names are those of the operator, the groups and the counter, with dots between.
+        """
+
+    @abstractmethod
+    def get_job_details(self) -> CompletableFuture[dict[str, Any]]:
+        """Asks for what the REST API tells of the job, the answer of ``GET /jobs/:jobid``; PyFlink has nothing like it.
+
+        It brings the cluster's token along, where the cluster wants one.
+        """

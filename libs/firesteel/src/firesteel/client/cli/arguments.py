@@ -52,6 +52,8 @@ Attached, it shows what the program prints, and ends with its exit code: 0 if th
 that of the program or 1 if it FAILED. Detached (-d), it prints the application's id and where its REST API is.
 """
 
+SAVEPOINT = ("-s", "--fromSavepoint")
+
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
@@ -126,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     _program(upgrade)
     upgrade.add_argument("--dry-run", action="store_true", dest="dry_run", required=True, help="the only way so far")
     upgrade.add_argument(
-        "-s", "--fromSavepoint", dest="restore_path", metavar="PATH", required=True, help="the savepoint or checkpoint"
+        *SAVEPOINT, dest="restore_path", metavar="PATH", help="the savepoint or checkpoint; also behind the program"
     )
     upgrade.add_argument(
         "-n",
@@ -193,10 +195,9 @@ def parser() -> argparse.ArgumentParser:
         help="below which it is to be, on all hosts; default: execution.checkpointing.savepoint-dir",
     )
 
-    inspect = verbs.add_parser(
+    inspect = verbs.add_parser(  # without a help of its own, the list of verbs does not show it: savepoint does
         "savepoint-inspect",
         prog="firesteel savepoint inspect",
-        help="show what is in a savepoint; also: savepoint inspect",
         description="Shows operators and states of a savepoint or a retained checkpoint in a directory that this host "
         "sees, with entries and bytes by state and key group; each file is checked, and nothing is unpickled.",
     )

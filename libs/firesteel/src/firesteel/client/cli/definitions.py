@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from firesteel.client.cli.arguments import SAVEPOINT
 from firesteel.config import options
 from firesteel.config.definitions import hand_on
 from firesteel.config.load import load_settings, parse_definitions
@@ -84,13 +85,23 @@ def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigurationError: something is wrong with them.
     """
-    path = parsed.restore_path
+    path = parsed.restore_path or _savepoint_among(parsed.arguments)
     found = [_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())), *read(parsed)]
     if parsed.ignore_unclaimed:
         found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
     if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
         found.append(_define(options.EXECUTION_TARGET, "remote"))
     return _checked(found)
+
+
+def _savepoint_among(arguments: list[str]) -> str:
+    """The savepoint that stands behind the program, among its arguments, and is none of them."""
+    for at, word in enumerate(arguments[:-1]):
+        if word in SAVEPOINT:
+            path = arguments[at + 1]
+            del arguments[at : at + 2]
+            return path
+    raise ConfigurationError("which savepoint or checkpoint? Say it with -s PATH")
 
 
 def settings_of_info(parsed: argparse.Namespace) -> Settings:

@@ -77,10 +77,14 @@ def doctor(parsed: argparse.Namespace, console: Console) -> int:
                 console.say(one.line())
         counts = {level: sum(one.level is level for one in found) for level in Level}
         console.say(
-            f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.OK]} in order"
-            + ("" if parsed.all else " (--all shows them)")
+            f"{_counted(counts[Level.ERROR], 'error')}, {_counted(counts[Level.WARNING], 'warning')}, "
+            f"{counts[Level.OK]} in order" + ("" if parsed.all else " (--all shows them)")
         )
     return exit_codes.FAILED if is_failed(found, parsed.strict) else exit_codes.DONE
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def look(parsed: argparse.Namespace) -> Facts:
