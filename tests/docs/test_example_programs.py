@@ -217,6 +217,7 @@ def archive() -> Path:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_flights_of_a_month(archive: Path, tmp_path: Path, run_together: RunProgram) -> None:
     """Windows of three hours and sessions, in plain Python over the same flights."""
     example = module_of("flights")

@@ -88,6 +88,12 @@ def test_nothing_of_one_machine_is_committed() -> None:
     assert not [path.name for path in tracked() if path.name == "uv.lock"], "uv.lock records download addresses"
 
 
+def test_no_packages_are_committed() -> None:
+    """What ``pip download`` leaves behind, and the like; the only jar is the one whose sources are beside it."""
+    kinds = (".whl", ".egg", ".tar.gz", ".deb", ".jar")
+    assert [path.name for path in tracked() if path.name.endswith(kinds)] == ["firesteel-spark.jar"]
+
+
 def test_one_version_everywhere() -> None:
     versions = {path.name: project(path)["version"] for path in PROJECTS}
     assert len(versions) == 7

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ NO_INDEX = re.compile(
 PATIENCE = 240.0
 """Seconds after which a test gives up waiting for something that must come true."""
 _PROJECT = "firesteel-test-"
-_PROJECT_LABEL = "com.docker.compose.project"
+PROJECT_LABEL = "com.docker.compose.project"
 
 
 def command(*words: str, timeout: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -74,7 +75,7 @@ def remove_leftovers() -> None:
     """Remove containers, networks, volumes and images of runs whose process is gone."""
     for kind in ("container", "network", "volume", "image"):
         everything = ("--all",) if kind == "container" else ()
-        listed = command("docker", kind, "ls", "--quiet", *everything, "--filter", f"label={_PROJECT_LABEL}").stdout
+        listed = command("docker", kind, "ls", "--quiet", *everything, "--filter", f"label={PROJECT_LABEL}").stdout
         for name in sorted(set(listed.split())):
             inspected = command("docker", kind, "inspect", name, check=False)
             if inspected.returncode == 0 and _is_leftover(json.loads(inspected.stdout)[0]):
@@ -83,7 +84,7 @@ def remove_leftovers() -> None:
 
 def _is_leftover(thing: dict[str, Any]) -> bool:
     labels = thing.get("Labels") or thing.get("Config", {}).get("Labels") or {}
-    owner = re.match(rf"{_PROJECT}(\d+)-(\d+)-", labels.get(_PROJECT_LABEL, ""))
+    owner = re.match(rf"{_PROJECT}(\d+)-(\d+)-", labels.get(PROJECT_LABEL, ""))
     return owner is not None and not is_running(ProcessId(int(owner[1]), int(owner[2])))
 
 
@@ -152,13 +153,24 @@ class Container:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """All its processes stand still; its connections stay."""
-        # The kernel may need longer to freeze busy processes than Docker waits for.
-        until(lambda: command("docker", "pause", self.id, check=False).returncode == 0, f"{self.service} is paused")
+        """All its processes stand still; its connections stay.
+
+        They are stopped by a signal: where the kernel takes half a minute to freeze busy processes, as ``docker pause``
+        has it do, nobody knows for how long they stand still.
+        """
+        stopped: list[ProcessId] = []
         try:
+            # Some may be born meanwhile.
+            while moving := [one for one in self.processes() if one not in stopped]:
+                for process in moving:
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGSTOP)
+                stopped += moving
             yield
         finally:
-            command("docker", "unpause", self.id)
+            for process in reversed(stopped):
+                if is_running(process):
+                    os.kill(process.pid, signal.SIGCONT)
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
@@ -245,7 +257,7 @@ class ComposeCluster:
 
     def all(self, service: str) -> list[Container]:
         """The containers of a service, those that do not run too."""
-        filters = (f"label={_PROJECT_LABEL}={self.project}", f"label=com.docker.compose.service={service}")
+        filters = (f"label={PROJECT_LABEL}={self.project}", f"label=com.docker.compose.service={service}")
         words = [word for one in filters for word in ("--filter", one)]
         return [Container(one, service) for one in command("docker", "ps", "-aq", *words).stdout.split()]
 
@@ -259,7 +271,7 @@ class ComposeCluster:
         found = []
         for kind, everything in (("container", ["--all"]), ("network", []), ("volume", [])):
             listing = ["docker", kind, "ls", "--quiet", *everything]
-            words = command(*listing, "--filter", f"label={_PROJECT_LABEL}={self.project}").stdout.split()
+            words = command(*listing, "--filter", f"label={PROJECT_LABEL}={self.project}").stdout.split()
             found += [f"{kind} {word}" for word in words]
         return found
 

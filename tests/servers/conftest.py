@@ -1,4 +1,4 @@
-"""A Docker engine, the image, and one cluster of containers that the tests share."""
+"""A Docker engine, the image, one cluster of containers, and a Kerberos realm that the tests share."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.servers.compose_cluster import (
     own_project,
     remove_leftovers,
 )
+from tests.servers.kerberos.realm import Realm, ensure_kerberos
 
 IMPOSSIBLE = 3
 """Its exit code where there is no engine and none can be got."""
@@ -87,6 +88,18 @@ def cluster(shared: ComposeCluster) -> Iterator[ComposeCluster]:
         shared.calm(SLOTS)
     finally:
         print(shared.logs(since=began))
+
+
+@pytest.fixture(scope="session")
+def realm() -> Iterator[Realm]:
+    """A Kerberos realm that gives tickets; who stops it starts it again."""
+    ensure_kerberos()
+    realm = Realm()
+    try:
+        realm.start()
+        yield realm
+    finally:
+        realm.close()
 
 
 @pytest.fixture

@@ -20,8 +20,15 @@ SHORT = HEARTBEAT_TIMEOUT / 4
 LONG = HEARTBEAT_TIMEOUT * 1.5
 
 
-@pytest.mark.parametrize("service", ["dispatcher", "resourcemanager"])
-@pytest.mark.parametrize("end", [Container.crash, Container.restart], ids=["crashes", "is-restarted"])
+@pytest.mark.parametrize(
+    ("end", "service"),
+    [
+        pytest.param(Container.crash, "dispatcher", id="crashes-dispatcher"),
+        pytest.param(Container.restart, "resourcemanager", id="is-restarted-resourcemanager"),
+        pytest.param(Container.crash, "resourcemanager", id="crashes-resourcemanager", marks=pytest.mark.long),
+        pytest.param(Container.restart, "dispatcher", id="is-restarted-dispatcher", marks=pytest.mark.long),
+    ],
+)
 def test_the_job_goes_on_when_a_coordinator_crashes_or_is_restarted(
     cluster: ComposeCluster, service: str, end: Callable[[Container], None]
 ) -> None:
@@ -35,7 +42,13 @@ def test_the_job_goes_on_when_a_coordinator_crashes_or_is_restarted(
     run_another(cluster)
 
 
-@pytest.mark.parametrize("end", [Container.crash, Container.restart], ids=["crashes", "is-restarted"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(Container.crash, id="crashes"),
+        pytest.param(Container.restart, id="is-restarted", marks=pytest.mark.long),
+    ],
+)
 def test_the_job_begins_anew_when_its_jobmaster_crashes_or_is_restarted_and_says_so(
     cluster: ComposeCluster, end: Callable[[Container], None]
 ) -> None:

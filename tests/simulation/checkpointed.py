@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import InlineState
 from firesteel.checkpoint.subtask_state import (
@@ -95,6 +96,10 @@ class CheckpointedTask:
         self._passed = 0
         self._aborted: set[int] = set()
         self._writing: dict[int, TaskState] = {}
+        self._directories: dict[int, str] = {}
+        """Of savepoints."""
+        self._stopped_at = 0
+        """Behind the barrier of this savepoint it does nothing, until that is complete or given up."""
         self._input_ended = False
         self._first_final: int | None = None
         self._triggered: Barrier | None = None
@@ -169,7 +174,7 @@ class CheckpointedTask:
             for handle in part.handles:
                 for key, count in json.loads(storage.read_state(handle)).items():
                     self._counts[key] = self._counts.get(key, 0) + count
-        self._splits = [dict(split) for split in mine.splits]
+        self._splits = [] if restore.finished else [dict(split) for split in mine.splits]
         for committables in mine.committables:
             for item in committables.items:
                 name, results = json.loads(storage.read_state(item))
@@ -221,7 +226,7 @@ class CheckpointedTask:
 
     def _work(self) -> None:
         self._awake = False
-        if self.state != "RUNNING" or not self._lives or self._input_ended:
+        if self.state != "RUNNING" or not self._lives or self._input_ended or self._stopped_at:
             return
         if self.is_source:
             self._poll()
@@ -270,7 +275,7 @@ class CheckpointedTask:
                     self._begin(one.barrier)
                 elif isinstance(one, CancelBarrier):
                     self._give_up(one.checkpoint_id)
-            if not self._lives:
+            if not self._lives or self._stopped_at:
                 return
             if getattr(self, "_ended", 0) == len(self._inputs):
                 self._end_input()
@@ -343,6 +348,10 @@ class CheckpointedTask:
             name = f"{self.execution_id}-{self.run[:8]}-{number}"
             self._prepared.setdefault(number, []).append((name, self._results))
             self._results = []
+        if savepoints.OPTION in barrier.options:
+            self._directories[number] = barrier.options[savepoints.OPTION]
+        if barrier.options.get(savepoints.STOP_OPTION):
+            self._stopped_at = number
         self._writing[number] = self._snapshot()
         if self._at("after sync"):
             self.world.after(self.cluster.disk.seconds() * 4, lambda: self._write(number))
@@ -374,8 +383,11 @@ class CheckpointedTask:
         mine = state.operators.get(self.operator_id)
         if mine is not None and "counts" in mine.keyed:
             counts = mine.keyed["counts"]
+            place: Any = self.cluster.storage(self.job_id)
+            if number in self._directories:
+                place = savepoint_places.savepoint_directory(self._directories[number])
             try:
-                with self.cluster.storage(self.job_id).open_state_stream(number, "counts") as stream:
+                with place.open_state_stream(number, "counts") as stream:
                     stream.write(next(iter(mine.handles())).data)  # type: ignore[union-attr] # kept inline
                     handle = stream.close()
             except CheckpointError as error:
@@ -407,6 +419,8 @@ class CheckpointedTask:
     def _abort(self, number: int) -> None:
         self._aborted.add(number)
         self._writing.pop(number, None)
+        if number == self._stopped_at:
+            self._stopped_at = 0
         if self._aligner.abort(number):
             self._give_up(number)
         self.wake()
@@ -419,6 +433,8 @@ class CheckpointedTask:
         for prepared in sorted(n for n in self._prepared if n <= number):
             self._committing += [(number, name, results) for name, results in self._prepared.pop(prepared)]
         if self._first_final is not None and number >= self._first_final:
+            self._final_complete = True
+        if self._stopped_at and number >= self._stopped_at:
             self._final_complete = True
         self._commit()
 

@@ -101,6 +101,8 @@ class Cluster:
         """How they looked then."""
         self.ledger = Ledger(lambda: world.now, world.broken.append, world.tell)
         self.checkpointed: dict[str, CheckpointedJob] = {}
+        self.graphs: dict[str, JobGraph] = {}
+        """As they were submitted."""
         self.exchange: dict[tuple[Any, ...], Channel] = {}
         """Channels between tasks of jobs with checkpoints."""
         self.on_step: Callable[[str, str, CheckpointedTask | None], None] = lambda *_: None
@@ -426,7 +428,7 @@ class Cluster:
             self.endless.add(job_id)
         self.submitted.append(job_id)
         self.tell(f"{self.short(job_id)}: {parallelism} x {vertices}{', endless' if endless else ''} is submitted")
-        self._send(graph)
+        self.send(graph)
         return job_id
 
     def submit_checkpointed(self, parallelism: int, restarts: int | None = None) -> str:
@@ -440,7 +442,7 @@ class Cluster:
             self.endless.add(graph.job_id)
         self.submitted.append(graph.job_id)
         self.tell(f"{self.short(graph.job_id)}: {job} is submitted")
-        self._send(graph)
+        self.send(graph)
         return graph.job_id
 
     def storage(self, job_id: str) -> SimulatedStorage:
@@ -456,8 +458,9 @@ class Cluster:
         """Seconds between two pieces of work of a task, at least and at most."""
         return (0.05, 0.5) if self.faults_go_on else (0.2, 1.5)
 
-    def _send(self, graph: JobGraph) -> None:
+    def send(self, graph: JobGraph) -> None:
         """As a client does: again, with the same id, until the Dispatcher has answered."""
+        self.graphs[graph.job_id] = graph
         dispatcher, answered = self.dispatcher, []
 
         async def do() -> None:
@@ -476,7 +479,7 @@ class Cluster:
 
         if dispatcher.alive:
             dispatcher.run(do)
-        self.world.after(10.0, lambda: None if answered else self._send(graph))
+        self.world.after(10.0, lambda: None if answered else self.send(graph))
 
     def cancel(self, job_id: str) -> None:
         self.tell(f"{self.short(job_id)} is cancelled by its user")

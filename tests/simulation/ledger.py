@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.savepoints import info_of
 
 Record = tuple[str, int]
 """A split and a number in it."""
 Result = tuple[str, Record, str, int]
 """Subtask that counted, the record, its key, how many of this key it was."""
+SAVEPOINTS = "/savepoints"
+"""Directory of all of them."""
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Account:
         over: the end of the job is safe, so that no JobMaster follows.
         committed: committables.
         results: what is visible.
+        stopped: the savepoint with which the job was stopped, in the store; empty = none.
     """
 
     job_id: str
@@ -62,6 +66,28 @@ class Account:
     results: dict[Record, Result] = field(default_factory=dict)
     numbers: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     restores: int = 0
+    stopped: str = ""
+
+
+@dataclass
+class Savepoint:
+    """One that was written to its end.
+
+    Attributes:
+        account: of its job.
+        metadata: of it.
+        stop: how the job ends with it.
+        told: a user knows of it.
+        may_go: a user has it removed.
+        claimed: account of the job that goes on from it and has it to itself.
+    """
+
+    account: Account
+    metadata: CheckpointMetadata
+    stop: str
+    told: bool = False
+    may_go: bool = False
+    claimed: Account | None = None
 
 
 class Ledger:
@@ -77,11 +103,27 @@ class Ledger:
         self, now: Callable[[], float], broken: Callable[[str], None], tell: Callable[[str], None] = lambda _: None
     ) -> None:
         self.accounts: dict[str, Account] = {}
+        self.savepoints: dict[str, Savepoint] = {}
+        """By their directories."""
         self._now, self._broken, self._tell = now, broken, tell
 
     def open(self, job_id: str, splits: Mapping[str, int], subtasks: Iterable[str], counts: bool) -> None:
         """A job is submitted."""
         self.accounts[job_id] = Account(job_id, dict(splits), frozenset(subtasks), counts)
+
+    def follows(self, job_id: str, former: str, path: str, *, claimed: bool) -> None:
+        """A job is submitted that goes on from the savepoint with which a former one was stopped.
+
+        What that one has shown counts, too.
+        """
+        before, savepoint = self.accounts[former], self.savepoints[path]
+        number = savepoint.metadata.checkpoint_id
+        account = self.accounts[job_id] = Account(job_id, before.splits, before.subtasks, before.counts)
+        account.results, account.numbers, account.committed = before.results, before.numbers, before.committed
+        account.rots, account.damaged, account.completed_at = before.rots, before.damaged, self._now()
+        account.completed = {number}
+        if claimed:
+            savepoint.claimed = account
 
     def _require(self, holds: bool, account: Account, what: str) -> None:
         if not holds:
@@ -112,6 +154,7 @@ class Ledger:
         checkpoint_id: int,
         metadata: CheckpointMetadata | None,
         files: Mapping[str, bytes],
+        location: str = "",
     ) -> None:
         """A checkpoint went into the store."""
         account = self.accounts[job_id]
@@ -123,16 +166,23 @@ class Ledger:
         self._require(metadata.checkpoint_id == checkpoint_id, account, f"{checkpoint_id} has metadata of another one")
         newest = max(account.completed, default=0)
         self._require(checkpoint_id >= newest, account, f"checkpoint {checkpoint_id} comes behind {newest}")
-        for handle in metadata.handles():
-            if isinstance(handle, FileState):
-                there = len(files.get(handle.path, b"")) >= handle.length and handle.path in files
-                self._require(there, account, f"checkpoint {checkpoint_id} is complete and {handle.path} is not there")
-        done = account.acknowledged.get(checkpoint_id, set()) | set(account.ended)
-        missing = sorted(account.subtasks - done)
-        self._require(not missing, account, f"checkpoint {checkpoint_id} is complete without {missing}")
+        self._whole(account, metadata, files)
+        if location in self.savepoints:
+            account.stopped = location
         account.kept[checkpoint_id] = set(metadata.files())
         account.completed.add(checkpoint_id)
         account.completed_at = self._now()
+
+    def _whole(self, account: Account, metadata: CheckpointMetadata, files: Mapping[str, bytes]) -> None:
+        """All files are there, and all tasks have written their state."""
+        number = metadata.checkpoint_id
+        for handle in metadata.handles():
+            if isinstance(handle, FileState):
+                there = len(files.get(handle.path, b"")) >= handle.length and handle.path in files
+                self._require(there, account, f"checkpoint {number} is complete and {handle.path} is not there")
+        done = account.acknowledged.get(number, set()) | set(account.ended)
+        missing = sorted(account.subtasks - done)
+        self._require(not missing, account, f"checkpoint {number} is complete without {missing}")
 
     def taken_out(self, job_id: str, epoch: int, checkpoint_id: int) -> None:
         """A checkpoint was removed from the store."""
@@ -141,6 +191,10 @@ class Ledger:
         last = checkpoint_id == max(account.kept, default=0) == account.committed_up_to
         may_go = not last or account.over or account.rots
         self._require(may_go, account, f"{checkpoint_id} is taken out, and there is no other one to go on from")
+        stopped = self.savepoints.get(account.stopped)
+        newest = checkpoint_id == max(account.kept, default=0)
+        if stopped is not None and stopped.metadata.checkpoint_id == checkpoint_id and newest and not account.over:
+            account.stopped = ""  # it is taken back, and the job goes on
         account.kept.pop(checkpoint_id, None)
 
     def cleared(self, job_id: str, epoch: int) -> None:
@@ -166,11 +220,59 @@ class Ledger:
     def _leads(self, account: Account, epoch: int, what: str) -> None:
         self._require(epoch == account.epoch, account, f"leader {epoch} {what}, and {account.epoch} leads")
 
+    # -- savepoints
+
+    def savepoint_written(self, path: str, metadata: CheckpointMetadata, files: Mapping[str, bytes]) -> None:
+        """The metadata of a savepoint are there."""
+        account = self.accounts[metadata.job_id]
+        self._whole(account, metadata, files)
+        info = info_of(metadata)
+        assert info is not None
+        self._tell(f"savepoint {metadata.checkpoint_id} of job {account.job_id[:6]} is at {path}")
+        self.savepoints.setdefault(path, Savepoint(account, metadata, info.stop))
+
+    def savepoint_told(self, path: str, files: Mapping[str, bytes]) -> None:
+        """A user is told of it: from now on it is theirs."""
+        savepoint = self.savepoints.get(path)
+        assert savepoint is not None, f"{path} is said to be complete"
+        self._tell(f"{path} is the user's now")
+        savepoint.told = True
+        self._there(path, files)
+
+    def _there(self, path: str, files: Mapping[str, bytes]) -> None:
+        savepoint = self.savepoints[path]
+        for file in (*savepoint.metadata.files(), f"{path}/_metadata"):
+            self._require(file in files, savepoint.account, f"{path} is a user's, and {file} is not there")
+
+    def check_savepoints(self, files: Mapping[str, bytes]) -> None:
+        """Those that users know of, and have not given away, are whole."""
+        for path, savepoint in self.savepoints.items():
+            if savepoint.told and not savepoint.may_go and savepoint.claimed is None:
+                self._there(path, files)
+
+    def _savepoint_file_removed(self, path: str, file: str) -> None:
+        savepoint = self.savepoints[path]
+        claimed = savepoint.claimed
+        if claimed is not None:
+            own = claimed.over or max(claimed.completed) > savepoint.metadata.checkpoint_id
+            self._require(own, claimed, f"{file} is removed, and the job may still go on from {path}")
+        elif savepoint.told and not savepoint.may_go:
+            self._require(False, savepoint.account, f"{file} of a user's savepoint is removed")
+
+    def _account_of(self, path: str) -> Account | None:
+        """Of a file."""
+        root = path.rpartition("/")[0]
+        if root in self.savepoints:
+            return self.savepoints[root].account
+        return self.accounts.get(path.split("/")[2])
+
     # -- disk
 
     def file_removed(self, path: str) -> None:
         """A file goes."""
-        account = self.accounts.get(path.split("/")[2])
+        account, root = self._account_of(path), path.rpartition("/")[0]
+        if root in self.savepoints:
+            self._savepoint_file_removed(root, path)
         if account is not None and not account.over:  # from then on nobody goes on from any checkpoint
             for checkpoint_id, files in account.kept.items():
                 self._require(path not in files, account, f"{path} of checkpoint {checkpoint_id} is removed")
@@ -180,6 +282,9 @@ class Ledger:
         account = self.accounts.get(path.split("/")[2])
         if account is not None:
             account.rots = True
+        elif path.startswith(f"{SAVEPOINTS}/"):  # named by the begin of the job's id
+            for account in self.accounts.values():
+                account.rots |= path.startswith(f"{SAVEPOINTS}/savepoint-{account.job_id[:6]}-")
 
     # -- slots
 

@@ -29,6 +29,7 @@ from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.election import ProcessServices
 from tests.simulation.jobmaster_processes import PipeEnd, Session, SimulatedTemplate, process_id, running_process
+from tests.simulation.savepoints import on_disk
 from tests.simulation.stand_ins import SimulatedBlobs, Trickle
 from tests.simulation.storage import SimulatedStorage
 from tests.simulation.world import SimulatedRpcClient, World
@@ -142,7 +143,8 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
     for patch in patches:
         patch.start()
     try:
-        yield
+        with on_disk(cluster):
+            yield
     finally:
         for patch in reversed(patches):
             patch.stop()

@@ -281,7 +281,7 @@ class _Run:
         edges = (JobEdge(0, _SOURCE, _SINK, _SINK, 0, partitioner),)
         cluster.scale[job_id] = ScaleJob(parallelism, partitioner == "HASH")
         cluster.submitted.append(job_id)
-        cluster._send(JobGraph(job_id, "scale", made, edges, config, {_CHAIN: _CHAIN_BYTES}))
+        cluster.send(JobGraph(job_id, "scale", made, edges, config, {_CHAIN: _CHAIN_BYTES}))
         return job_id
 
     def _ask(self, question: Callable[[], Any]) -> None:

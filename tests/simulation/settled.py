@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.attempts import check_counted
 from tests.simulation.checkpointed_jobs import AMPLE
+from tests.simulation.savepoints import check_stopped
 from tests.simulation.storage import METADATA
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def check_settled(cluster: Cluster) -> None:
             assert shown in (0, cluster.sinks[job_id]), f"{name} is {state}: {shown} parts of it are shown"
             assert shown or state != "FINISHED", f"{name} is FINISHED and readers see nothing"
         _check_end(cluster, job_id, state)
+    cluster.ledger.check_savepoints(cluster.disk.files)
     for slot in cluster.resourcemanager.service.core.table:
         assert not slot.job_id or slot.job_id in running, f"ResourceManager holds {slot} for a job that has ended"
     for process in cluster.taskmanagers.values():
@@ -117,7 +119,9 @@ def _check_end(cluster: Cluster, job_id: str, state: str) -> None:
 def _check_checkpointed(cluster: Cluster, job_id: str, state: str) -> None:
     job, account, name = cluster.checkpointed[job_id], cluster.ledger.accounts[job_id], cluster.short(job_id)
     now = cluster.world.now
-    if state == "FINISHED":
+    if state == "FINISHED" and account.stopped:
+        check_stopped(cluster, job_id)
+    elif state == "FINISHED":
         assert not job.endless, f"{name} has no end and is FINISHED"
         cluster.ledger.check_finished(job_id)
     if state == "RUNNING" and not waits_in_vain(cluster, job_id):

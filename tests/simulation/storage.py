@@ -121,6 +121,20 @@ class Disk:
         return sorted(path for path in self.files if path.startswith(f"/disk/{job_id}/"))
 
 
+def look(disk: Disk, handle: FileState) -> bytes:
+    """A file as it is.
+
+    Raises:
+        CheckpointCorruptedError: it is not as it was written.
+    """
+    data = disk.files.get(handle.path)
+    if data is None:
+        raise CheckpointCorruptedError(handle.path, "the file is missing")
+    if len(data) < handle.offset + handle.length:
+        raise CheckpointCorruptedError(handle.path, "it is cut off")
+    return data
+
+
 class SimulatedStorage(CheckpointStorage):
     """Of one job; as the file system's, in memory.
 
@@ -148,21 +162,13 @@ class SimulatedStorage(CheckpointStorage):
     # -- slots
 
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        return _Writer(self._disk, self.directory(checkpoint_id), self._threshold)
+        return Writer(self._disk, self.directory(checkpoint_id), self._threshold)
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         if isinstance(handle, InlineState):
             return io.BytesIO(handle.data)
-        data = self._look(handle)
+        data = look(self._disk, handle)
         return io.BytesIO(data[handle.offset : handle.offset + handle.length])
-
-    def _look(self, handle: FileState) -> bytes:
-        data = self._disk.files.get(handle.path)
-        if data is None:
-            raise CheckpointCorruptedError(handle.path, "the file is missing")
-        if len(data) < handle.offset + handle.length:
-            raise CheckpointCorruptedError(handle.path, "it is cut off")
-        return data
 
     # -- the JobMaster
 
@@ -176,7 +182,7 @@ class SimulatedStorage(CheckpointStorage):
         self._disk.begin("verify")
         for handle in handles:
             if isinstance(handle, FileState):
-                self._look(handle)
+                look(self._disk, handle)
 
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
         self._step("before metadata")
@@ -197,6 +203,8 @@ class SimulatedStorage(CheckpointStorage):
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         self._step("read metadata")
         self._disk.begin("read")
+        if location in self._disk.directories:  # of a savepoint
+            location = f"{location}/{METADATA}"
         if location not in self._disk.files:
             raise CheckpointCorruptedError(location, "there is no such file")
         return location, self._disk.files[location]
@@ -249,7 +257,15 @@ class SimulatedStorage(CheckpointStorage):
         disk.answer("close")
 
 
-class _Writer(StateWriter):
+class Writer(StateWriter):
+    """Of a file.
+
+    Args:
+        disk: where it is.
+        directory: in which it is.
+        threshold: state of fewer bytes travels with the messages.
+    """
+
     def __init__(self, disk: Disk, directory: str, threshold: int) -> None:
         self._disk, self._directory, self._threshold = disk, directory, threshold
         self._data = b""
@@ -380,8 +396,12 @@ class _WatchedStore(CompletedCheckpointStore):
         disk.step("before store", self._job_id)
         self._begin("store")
         self._store.add(checkpoint)
+        if checkpoint.location in disk.directories:  # of a savepoint
+            where = f"{checkpoint.location}/{METADATA}"
         metadata = CheckpointMetadata.from_bytes(disk.files[where], where) if where in disk.files else None
-        disk.ledger.stored(self._job_id, self._epoch, checkpoint.checkpoint_id, metadata, disk.files)
+        disk.ledger.stored(
+            self._job_id, self._epoch, checkpoint.checkpoint_id, metadata, disk.files, checkpoint.location
+        )
         disk.step("after store", self._job_id)
         disk.answer("store")
 

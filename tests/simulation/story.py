@@ -18,6 +18,7 @@ from tests.simulation.ambushes import Ambushes
 from tests.simulation.checkpointed_jobs import AMPLE
 from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.replaced import simulated
+from tests.simulation.savepoints import Users
 from tests.simulation.settled import check_settled
 from tests.simulation.storage import Weather
 from tests.simulation.world import PlantedError, Process, World
@@ -67,9 +68,11 @@ class Story:
         seed: of all chance in it.
         kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
             doubled and late, and that is all; ``checkpoints``: jobs take checkpoints, and there are faults at all steps
-            of them; ``hangs``: the same with calls of the storage that never return; ``outages``: what jobs stand on is
-            away for minutes, can't be written, or has a clock that is wrong, and no job ends by that; ``rolling``:
-            coordinators are asked to end and come back, or their stand-bys lead, as in a roll-out, and no job notices.
+            of them; ``savepoints``: the same, and users take savepoints, stop jobs with them, go on from them and
+            remove them; ``hangs``: the same as ``checkpoints`` with calls of the storage that never return;
+            ``outages``: what jobs stand on is away for minutes, can't be written, or has a clock that is wrong, and no
+            job ends by that; ``rolling``: coordinators are asked to end and come back, or their stand-bys lead, as in a
+            roll-out, and no job notices.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
@@ -126,7 +129,7 @@ class Story:
             world.loss, world.duplication = 0.1, 0.1
         elif self.kind != "rolling":
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
-        if self.kind in ("checkpoints", "hangs"):
+        if self.kind in ("checkpoints", "savepoints", "hangs"):
             self._checkpoints()
         elif self.kind == "outages":
             self._outages()
@@ -153,7 +156,7 @@ class Story:
 
     def _checkpoints(self) -> None:
         world, cluster, rng = self.world, self.cluster, self.world.rng
-        weather = cluster.disk.weather = rng.choice(_WEATHERS)() if self.kind == "checkpoints" else Weather(hangs=0.03)
+        weather = cluster.disk.weather = Weather(hangs=0.03) if self.kind == "hangs" else rng.choice(_WEATHERS)()
         cluster.disk.is_fair = not (weather.fails or weather.forgets or weather.halves)
         most = len(cluster.taskmanagers) * cluster.slots
         for _ in range(rng.randint(1, 3)):
@@ -164,6 +167,8 @@ class Story:
         if rng.random() < 0.3:
             world.after(rng.uniform(40, FAULTS_FOR * 0.6), self.depose_jobmaster)
         Ambushes(self, rng.randint(0, 8))
+        if self.kind == "savepoints":
+            Users(self, rng.randint(5, 15), FAULTS_FOR, FAULTS_FOR + CALM_AT_LEAST / 2)
 
     def _outages(self) -> None:
         world, cluster, rng = self.world, self.cluster, self.world.rng

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -10,6 +11,8 @@ import pytest
 from firesteel.ha.cells import MemoryCells
 from firesteel.testing import check_checkpoint_storage
 from firesteel_jobmaster import shell
+from firesteel_jobmaster.checkpoints.work import Complete, Done
+from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.ledger import Ledger
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
@@ -21,6 +24,7 @@ HANG_SEEDS = 6
 TRIED = 100
 """Seeds among which one finds broken code."""
 LONG_SEEDS = 1000
+SAVEPOINT_SEEDS = 6
 
 
 def _disk() -> Disk:
@@ -37,6 +41,23 @@ def test_the_simulated_storage_keeps_the_contract() -> None:
 @pytest.mark.timeout(600)
 def test_every_record_counts_once_whatever_fails_during_checkpoints() -> None:
     check_seeds(range(SEEDS), "checkpoints")
+
+
+@pytest.mark.timeout(600)
+def test_every_record_counts_once_in_jobs_that_are_stopped_and_go_on() -> None:
+    """Users take savepoints, stop jobs with them, start others from them, and remove them."""
+    check_seeds(range(SAVEPOINT_SEEDS), "savepoints")
+
+
+@pytest.mark.timeout(600)
+def test_a_stop_that_the_next_jobmaster_does_not_know_of_is_found_out() -> None:
+    complete = CheckpointWorker._complete
+
+    def unknown(worker: CheckpointWorker, work: Complete, *more: Any) -> Done:
+        return complete(worker, replace(work, stored=work.stored and not work.savepoint), *more)
+
+    patch = mock.patch.object(CheckpointWorker, "_complete", unknown)
+    _found(patch, "savepoints", "which never was complete", first=3)
 
 
 @pytest.mark.timeout(600)
@@ -90,4 +111,5 @@ def test_a_jobmaster_that_removes_its_checkpoints_before_its_end_is_known_is_fou
 @pytest.mark.timeout(6 * 3600)
 def test_many_seeds_with_checkpoints() -> None:
     check_seeds(fresh_seeds(LONG_SEEDS), "checkpoints")
+    check_seeds(fresh_seeds(LONG_SEEDS // 2), "savepoints")
     check_seeds(fresh_seeds(LONG_SEEDS // 4), "hangs")

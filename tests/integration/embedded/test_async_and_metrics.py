@@ -41,7 +41,7 @@ class Looks(AsyncFunction[int, tuple[int, int]]):
 RETRY: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(3, 1, None, has_exception_predicate)
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("ordered", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_all_results_arrive(ordered: bool) -> None:
     env = new_environment(2)
     numbers = env.from_sequence(1, 500)
@@ -90,6 +90,8 @@ def test_metrics_of_functions_are_in_flinks_paths() -> None:
     assert {"id": f"0.{name}"} in rest_of(job, f"{where}/metrics")
     plain = rest_of(job, f"{where}/metrics?get=0.{name},1.{name}")
     calls = 100 + 100 // 7
+    assert job.get_accumulators().result() == {name: calls}
+    assert job.get_job_execution_result().result().get_accumulator_result(name) == calls
     assert sum(int(one["value"]) for one in plain) == calls
     (total,) = rest_of(job, f"{where}/subtasks/metrics?get={name}&agg=sum,max")
     assert (total["sum"], set(total)) == (calls, {"id", "sum", "max"})

@@ -87,7 +87,7 @@ def program(mark: Path, how: str, directory: Path, parallelism: int = 2) -> Data
 EXPECTED = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
 
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("raise", marks=pytest.mark.long), "kill"])
 def test_files_hold_each_record_once_over_a_restart(tmp_path: Path, how: str) -> None:
     stream = program(tmp_path / "mark", how, tmp_path / "checkpoints")
     sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build()

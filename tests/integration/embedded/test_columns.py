@@ -63,7 +63,7 @@ CENTS = Types.ROW_NAMED(["auction", "cents"], [Types.LONG(), Types.LONG()])
 RUNNING = Types.ROW_NAMED(["auction", "n", "cents"], [Types.LONG(), Types.LONG(), Types.LONG()])
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_columns_from_source_to_sink(parallelism: int) -> None:
     env = new_environment(parallelism)
     source = DataGeneratorSource.of_batches(bids_of, BID, COUNT)

@@ -39,7 +39,7 @@ from firesteel.functions.source import (
 from tests.integration.embedded.programs import ended, new_environment, rest_of, state_of, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
-PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 3])
+PARALLELISMS = pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 MAX_WATERMARK = 2**63 - 1
 DELAY = 50
 
@@ -177,7 +177,9 @@ def run(stream: DataStream) -> list[Any]:
         return list(results)
 
 
-@pytest.mark.parametrize(("parallelism", "strategy"), [(1, PERIODIC), (3, PERIODIC), (5, PUNCTUATED)])
+@pytest.mark.parametrize(
+    ("parallelism", "strategy"), [pytest.param(1, PERIODIC, marks=pytest.mark.long), (3, PERIODIC), (5, PUNCTUATED)]
+)
 def test_timers_put_each_keys_records_in_order(parallelism: int, strategy: WatermarkStrategy) -> None:
     source = out_of_order(parallelism, 4, 150)
     env = new_environment(parallelism)

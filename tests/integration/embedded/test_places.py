@@ -121,6 +121,7 @@ def test_a_script_that_python_runs(folder: Path, tmp_path_factory: pytest.TempPa
         assert "Traceback" not in run.err
 
 
+@pytest.mark.long  # as client/test_run.py
 def test_a_script_that_the_command_runs(folder: Path) -> None:
     options = ["-p", "3", "-D", "taskmanager.numberOfTaskSlots=4"]
     (folder / "fails.py").write_text(CLASSES + RUN + EDITED + FAILS)

@@ -60,6 +60,13 @@ def environments() -> list[Path]:
     return [path for run in run_directories(runs()) for path in run.glob("tm-python/*")]
 
 
+def assert_shared(prefixes: set[str]) -> None:
+    """Subtasks may lie on several TaskManagers: each makes the environment of the same dependencies once."""
+    places = [Path(prefix).parent for prefix in prefixes]  # <run directory of the TaskManager>/tm-python/<hash>
+    assert len({place.name for place in places}) == 1, f"the same dependencies have different names: {places}"
+    assert len({place.parent for place in places}) == len(places), f"a TaskManager made several: {places}"
+
+
 @ANYWHERE
 @pytest.mark.parametrize("place", ["processes"], indirect=True)
 def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packages: Path) -> None:
@@ -68,7 +75,7 @@ def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packa
     found = collected(env, asks)
     assert [answer for answer, _, _ in found] == [43, 44, 45, 46]
     prefixes = {prefix for _, prefix, _ in found}
-    assert len(prefixes) == 1, "subtasks with the same dependencies ran in different environments"
+    assert_shared(prefixes)
     assert sys.prefix not in prefixes
     assert "tiny_answer" not in sys.modules
     until(lambda: not environments(), "the environment removed when no job uses it")
@@ -97,9 +104,7 @@ def test_jobs_with_the_same_dependencies_share_an_environment(tmp_path: Path, pa
         env.set_python_requirements(requirements(tmp_path, "tiny-answer==1.0\n"), str(packages))
         jobs.append(env.from_collection([1]).map(meets).execute_and_collect())
     until(lambda: Path(meeting).exists() and Path(meeting).read_text().count("42") == 2, "both jobs at once")
-    assert len({path.name for path in environments()}) == 1
-    prefixes = [prefix for job in jobs for prefix in job]
-    assert {Path(prefix).name for prefix in prefixes} == {Path(prefixes[0]).name}
+    assert_shared({prefix for job in jobs for prefix in job})
     for job in jobs:
         job.close()
     until(lambda: not environments(), "the environment removed behind the last of them")

@@ -200,7 +200,10 @@ def test_what_can_be_interrupted_ends_by_itself(function: type[Stuck], tmp_path:
     assert closed_after_cancel(function, "1 h", tmp_path) == ["closed 0", "closed 1"]
 
 
-@pytest.mark.parametrize("function", [Computing, SwallowingAll, BlockingSleep, BlockingSocket])
+@pytest.mark.parametrize(
+    "function",
+    [Computing, BlockingSleep, *(pytest.param(one, marks=pytest.mark.long) for one in (SwallowingAll, BlockingSocket))],
+)
 def test_what_cannot_be_interrupted_ends_with_its_process(function: type[Stuck], tmp_path: Path) -> None:
     assert closed_after_cancel(function, "1500 ms", tmp_path) == []
 

@@ -49,7 +49,7 @@ from tests.integration.embedded.programs import ANYWHERE, ended, new_environment
 
 pytestmark = pytest.mark.usefixtures("cluster")
 NO_WATERMARKS = WatermarkStrategy.no_watermarks()
-PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 3])
+PARALLELISMS = pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 
 
 def lines_of(env: StreamExecutionEnvironment, path: Path, split_size: int | None = None) -> list[str]:

@@ -33,7 +33,7 @@ from firesteel.datastream.window import (
 from tests.integration.embedded.programs import new_environment
 
 pytestmark = pytest.mark.usefixtures("cluster")
-PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 5])
+PARALLELISMS = pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 5])
 _random = random.Random(11)
 EVENTS = [(_random.choice("abcdefgh"), _random.randrange(100), at + _random.randrange(60)) for at in range(0, 9000, 3)]
 """Key, number, event time: at most 60 ms out of order."""
@@ -154,7 +154,7 @@ class Totals(ProcessAllWindowFunction[Any, Any, TimeWindow]):
         yield context.window().start, sum(element[1] for element in elements)
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_windows_over_the_whole_stream(parallelism: int) -> None:
     stream = timed(new_environment(parallelism), EVENTS).rebalance().map(lambda e: e)
     totals: Counter[int] = Counter()

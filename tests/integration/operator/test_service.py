@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel_operator import shell
+from firesteel.core.run_directory import RunDirectory
+from firesteel.service.process import ProcessContext
+from firesteel_operator import __main__, shell
 from firesteel_operator.app import create_service
 from firesteel_operator.shell import OperatorService
 from firesteel_operator.specs import GROUP, VERSION
@@ -65,3 +70,28 @@ def test_one_leads_and_the_other_follows_it(monkeypatch: pytest.MonkeyPatch) -> 
         await second.stop()
 
     asyncio.run(run())
+
+
+def test_it_listens_on_all_addresses_of_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the chart has it: probes ask by the pod's address, and nobody else looks for it."""
+    monkeypatch.setattr(__main__, "create_service", partial(create_service, api=StandIn()))  # type: ignore[arg-type]
+    settings = Settings({**SETTINGS, "firesteel.operator.address": "0.0.0.0", "firesteel.operator.port": "0"})
+
+    async def run() -> None:
+        plan = __main__.build(ProcessContext(settings, "s" * 32, SystemClock(), directory, None))
+        await plan.service.start(plan.bind_host, plan.port, plan.advertised_host)
+        try:
+            url = f"http://127.0.0.1:{urlsplit(plan.service.address).port}/health"
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(url, headers={"Host": "10.1.2.3:8085"}) as answer,
+            ):
+                assert answer.status == 200, await answer.text()
+        finally:
+            await plan.service.stop()
+
+    directory = RunDirectory.create()
+    try:
+        asyncio.run(run())
+    finally:
+        directory.remove()

@@ -96,6 +96,7 @@ def ask(rest: int, submit: bool = False) -> list[Any]:
     return asyncio.run(do())
 
 
+@pytest.mark.long  # two clusters stand beside each other in the other test, too
 def test_a_second_copy_has_jobs_of_its_own(installations: Installations) -> None:
     rest, rpc = free_ports(2)
     first, second = (installations.make(name, rest, rpc) for name in ("one", "two"))

@@ -72,6 +72,7 @@ def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster:
     assert not cluster.executors()
 
 
+@pytest.mark.long  # of a cluster that the scripts have started: test_scripts.py
 def test_the_end_of_the_cluster_leaves_no_taskmanager(cluster: Cluster) -> None:
     program = cluster.folder / "endless.py"
     program.write_text(ENDLESS)

@@ -140,7 +140,7 @@ def note(i):
     return i
 
 
-source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(5))
+source = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy.per_second(2))
 env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").map(note).filter(lambda i: i < 0).print()
 env.execute("notes")
 """
@@ -159,7 +159,7 @@ def test_logs_are_followed_until_nobody_wants_more(cluster: Cluster) -> None:
         assert following.stdout is not None
         numbers: list[int] = []
         for line in following.stdout:
-            if "of.the.job" in line:
+            if "of.the.job" in line and "were suppressed" not in line:  # too many in a second, after a delay
                 numbers.append(int(line.rpartition("seen ")[2]))
             if len(numbers) == 4:
                 break
@@ -172,6 +172,7 @@ def test_logs_are_followed_until_nobody_wants_more(cluster: Cluster) -> None:
         assert cluster.firesteel("cancel", job).returncode == 0
 
 
+@pytest.mark.long
 def test_jobs_use_one_cluster_side_by_side(cluster: Cluster) -> None:
     endless = HEAD + (
         "from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy\n"

@@ -131,7 +131,11 @@ def test_taskmanagers_come_and_go_under_an_exactly_once_job() -> None:
         reactive.runs_with(3)
         reactive.more_checkpoints()
         overview = cluster.rest("GET", f"/jobs/{job_id}/rescales/overview")[1]
-        assert overview["rescalesCounts"]["completed"] >= 1
+        assert overview["rescalesCounts"]["completed"] >= 2
+        newest = cluster.rest("GET", f"/jobs/{job_id}/rescales/history")[1][0]
+        assert {one["postRescaleParallelism"] for one in newest["vertices"].values()} == {3}
+        details = cluster.rest("GET", f"/jobs/{job_id}/rescales/details/{newest['rescaleUuid']}")[1]
+        assert details["schedulerStates"]
         config = cluster.rest("GET", f"/jobs/{job_id}/rescales/config")[1]
         assert (config["schedulerExecutionMode"], config["executingCooldownTimeoutInMillis"]) == ("REACTIVE", 1000)
 

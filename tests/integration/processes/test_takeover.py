@@ -54,6 +54,7 @@ env.execute("counts")
 """
 
 
+@pytest.mark.long  # JobMasters die in every run: test_coordinators.py, recovery; all of it: test_scripts.py
 def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() -> None:
     with running_cluster(options={"restart-strategy.type": "none"}, ha=True) as cluster:
         job, gate, out, read = counting(cluster)

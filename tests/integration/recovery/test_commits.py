@@ -26,14 +26,17 @@ def test_a_slot_dies_with_a_sink_that_knows_no_checkpoints(here: Embedded, folde
     Trial(here, folder, []).commit([Death(steps.BEFORE_COMMIT), Death(steps.AFTER_COMMIT)], SteppedAtEnd)
 
 
-def test_others_die_at_each_step(there: Processes, folder: Path) -> None:
+def test_others_die_around_the_point_of_no_return(there: Processes, folder: Path) -> None:
+    deaths = [Death(steps.BEFORE_METADATA, JOBMASTER), Death(steps.WITHIN_COMMIT), Death(steps.AFTER_COMMIT, JOBMASTER)]
+    Trial(there, folder, []).commit(deaths)
+
+
+@pytest.mark.long
+def test_others_die_at_each_other_step(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.ACKNOWLEDGED, JOBMASTER),
-        Death(steps.BEFORE_METADATA, JOBMASTER),
-        Death(steps.WITHIN_COMMIT),
         Death(steps.AFTER_METADATA, JOBMASTER),
         Death(steps.BEFORE_COMMIT, JOBMASTER),
         Death(steps.AFTER_COMMIT),
-        Death(steps.AFTER_COMMIT, JOBMASTER),
     ]
     Trial(there, folder, []).commit(deaths)

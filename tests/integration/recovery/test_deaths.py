@@ -26,6 +26,7 @@ def test_rows(there: Processes, folder: Path) -> None:
     trial.run(deaths, at_the_end=Death(steps.AFTER_METADATA, JOBMASTER))
 
 
+@pytest.mark.long  # at each step: test_steps.py
 def test_two_inputs_and_columns(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.ACKNOWLEDGED, JOBMASTER),

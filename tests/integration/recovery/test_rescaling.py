@@ -17,6 +17,7 @@ BROADCAST = ["broadcast"]
 """An unaligned checkpoint of these is for the same parallelism, as in Flink."""
 
 
+@pytest.mark.long  # one step of it: embedded/test_rocksdb.py
 def test_rocksdb(here: Embedded, folder: Path) -> None:
     trial = Trial(here, folder, [*ROWS, *COLUMNS, *BROADCAST], "rocksdb", rate=500)
     trial.rescale(PARALLELISMS, [ALIGNED, SAVEPOINT, ALIGNED, SAVEPOINT])
@@ -34,4 +35,5 @@ def test_hashmap(here: Embedded, folder: Path) -> None:
 def test_each_way_on_each_backend(here: Embedded, folder: Path, backend: str, way: str) -> None:
     programs = [*ROWS, *COLUMNS, *([] if way == UNALIGNED else BROADCAST)]
     settings = {"execution.checkpointing.incremental": "true", "state.backend.rocksdb.memory.fixed-per-slot": "2 mb"}
-    Trial(here, folder, programs, backend, rate=500, settings=settings).rescale(PARALLELISMS, [way] * 4)
+    rate = 200 if way == UNALIGNED else 500  # joins with so little memory fall behind, and more and more is in flight
+    Trial(here, folder, programs, backend, rate=rate, settings=settings).rescale(PARALLELISMS, [way] * 4)

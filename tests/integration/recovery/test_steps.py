@@ -13,6 +13,7 @@ from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 pytestmark = pytest.mark.timeout(400)
 
 
+@pytest.mark.long  # the same steps with state on disk: test_rocksdb; with sinks: servers/kafka, servers/minio
 def test_rows_and_a_death_at_each_step_of_a_slot(here: Embedded, folder: Path) -> None:
     trial = Trial(here, folder, ["chain", "keyed", "timers", "windows"])
     trial.run([Death(step) for step in steps.IN_SLOTS], at_the_end=Death(steps.WITHIN_COMMIT))

@@ -163,7 +163,9 @@ class SlotProcess:
     def blob(self, data: bytes) -> str:
         """Store a blob; its name."""
         name = hashlib.sha256(data).hexdigest()
-        (self.directory / name).write_bytes(data)
+        part = self.directory / f"{name}.{self.process.pid}"
+        part.write_bytes(data)  # another slot may read it already
+        part.replace(self.directory / name)
         return name
 
     def deploy(

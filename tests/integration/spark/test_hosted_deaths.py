@@ -179,6 +179,7 @@ def test_resourcemanager_driver_and_executor_die_one_after_the_other(
     assert [path.name for path in directory.iterdir()] == ["resourcemanager.lock"]
 
 
+@pytest.mark.long  # a frozen executor: services/test_taskmanager_spark.py
 def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
     managers: TaskManagers, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

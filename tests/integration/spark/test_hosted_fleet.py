@@ -274,7 +274,9 @@ def test_everybody_listens_on_loopback_only(
     caller.tell("return")
 
 
-@pytest.mark.parametrize("what", ["wrong secret", "wrong salt", "duplicate id"])
+@pytest.mark.parametrize(
+    "what", ["wrong secret", *(pytest.param(one, marks=pytest.mark.long) for one in ("wrong salt", "duplicate id"))]
+)
 def test_strangers_are_refused(
     fleet: HostedFleet, managers: TaskManagers, executors: list[ExecutorProcess], what: str
 ) -> None:

@@ -140,6 +140,7 @@ def java_without_the_vector_module(run: RunDirectory) -> Path:
     return home
 
 
+@pytest.mark.long
 def test_workers_that_cannot_start_are_told_apart_from_slow_ones(run: RunDirectory, tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no python here >&2\nexit 1\n")
@@ -194,6 +195,7 @@ def put_rubbish(archive: Archive | None) -> Path:
     return archive.path
 
 
+@pytest.mark.long  # unit and test_background.py
 def test_an_archive_with_which_the_jvm_does_not_start_is_removed(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

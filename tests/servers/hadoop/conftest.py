@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.hadoop.server import Hadoop, ensure_hadoop
-from tests.servers.kerberos.realm import Realm, ensure_kerberos
+from tests.servers.kerberos.realm import Realm
 
 
 @pytest.fixture(scope="session")
@@ -35,18 +35,6 @@ def yarn(hdfs: Hadoop) -> Hadoop:
     """YARN runs, and HDFS below it. Each test ends its applications, and starts again what it has killed."""
     hdfs.start_yarn()
     return hdfs
-
-
-@pytest.fixture(scope="session")
-def realm() -> Iterator[Realm]:
-    """A Kerberos realm."""
-    ensure_kerberos()
-    realm = Realm()
-    try:
-        realm.start()
-        yield realm
-    finally:
-        realm.close()
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ def free(cluster: NetworkCluster) -> bool:
     return cluster.slots() == (size, size)
 
 
+@pytest.mark.long  # a short cut: servers/test_faults.py
 def test_a_job_over_all_taskmanagers_bears_cuts_that_are_short_and_is_right(cluster: NetworkCluster) -> None:
     size = len(cluster.network.hosts)
     ways = WAYS[: size - 1]

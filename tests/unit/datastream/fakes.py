@@ -69,6 +69,9 @@ class FakeJobClient(CollectingJobClient):
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         return CompletableFuture.completed({})
 
+    def get_job_details(self) -> CompletableFuture[dict[str, Any]]:
+        return CompletableFuture.completed({"state": self.status.name})
+
     def collect(self, operator_id: str) -> FakeResultStream:
         self.collected.append(operator_id)
         return self.stream

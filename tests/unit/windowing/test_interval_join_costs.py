@@ -54,10 +54,10 @@ class Counted:
             self.all["bytes read"] += sum(len(data) for _, data in found[0])
             return found
 
-        def counted_write(database: Database, pairs: Any) -> None:
+        def counted_write(database: Database, pairs: Any) -> int:
             self.all["entries written"] += len(pairs)
             self.all["bytes written"] += sum(len(key) + len(data or b"") for key, data in pairs)
-            write(database, pairs)
+            return write(database, pairs)
 
         patch.setattr(Database, "get", counted_get)
         patch.setattr(Database, "read_to", counted_read)
