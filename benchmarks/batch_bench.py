@@ -185,11 +185,10 @@ def own_job(given: argparse.Namespace) -> Job:
         windows = TumblingEventTimeWindows.of(Time.milliseconds(WINDOW_MS))
         sink: Any = column_programs.CountingColumns(out, sums=True)
         if what == "w4":
-            read = FileSource.for_record_stream_format(StreamFormat.text_line_format(), text).build()
-            lines = env.from_source(read, none, "Lines")
+            lines_of = StreamFormat.text_line_format(column="line" if form == "columns" else None)
+            lines = env.from_source(FileSource.for_record_stream_format(lines_of, text).build(), none, "Lines")
             if form == "columns":
-                rows = lines.map(lambda line: (line,), column_programs.TEXT)
-                words = rows.map_batches(column_programs.Words(out), column_programs.TEXT)
+                words = lines.map_batches(column_programs.Words(out), column_programs.TEXT)
                 counted = words.key_by("f0").aggregate(count().alias("n"))
             else:
                 ones = lines.flat_map(programs.SplitLine(out)).map(lambda word: (word, 1), pair)

@@ -1,12 +1,15 @@
 """Reading Kafka, record by record and by columns, beside aiokafka's bare loop, and beside other systems.
 
     python -m benchmarks.kafka_read_bench [--records 500000] [--bootstrap host:port] [--peers PYTHON]
+        [--parallelism 1] [--pyflink PYTHON JAR] [--only-jobs]
 
 Without ``--bootstrap`` it starts a broker of its own. JSON of 100 bytes in 8 partitions. Each reader is a process with
 all partitions; time is that of its processor, since broker and reader share the machine, and elapsed. ``columns`` and
 ``rows`` drive the reader alone; the two jobs run in an embedded cluster, one slot, from where their tasks begin to the
 last record at the sink: a Python function is called with each record, or the sink gets columns. ``--peers`` names
 an interpreter that has ``confluent-kafka``, ``bytewax`` and ``quixstreams`` (a virtual environment of its own).
+``--pyflink`` names one that has ``apache-flink``, and the jar of its connector (``flink-sql-connector-kafka``): it runs
+the program of our job with functions, these in processes of Python and then in the JVM, with ``--parallelism``.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -132,9 +136,9 @@ class _Counted(CountingColumns):
         return writer
 
 
-def _job(functions: bool, servers: str, topic: str, count: int) -> tuple[float, float]:
+def _job(functions: bool, parallelism: int, servers: str, topic: str, count: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as out:
-        environment = programs.environment(1, {"rest.port": "0"})
+        environment = programs.environment(parallelism, {"rest.port": "0"})
         builder = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic)
         builder.set_bounded(KafkaOffsetsInitializer.latest())
         builder.set_value_only_deserializer(JsonRowDeserializationSchema.builder().type_info(ROW).build())
@@ -156,9 +160,11 @@ def _measured(work: Callable[[str, str, int], None], servers: str, topic: str, c
     results.put((time.perf_counter() - began, time.process_time() - used))
 
 
-def _of_peer(python: str, which: str, servers: str, topic: str, count: int) -> tuple[float, float]:
+def _of_peer(
+    python: str, which: str, servers: str, topic: str, count: int, **variables: str
+) -> tuple[float, float | None]:
     words = [python, str(Path(__file__).with_name("kafka_peers.py")), which, servers, topic, str(count)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=os.environ | variables)
     if done.returncode:
         sys.exit(f"{which}: {done.stderr.strip()[-2000:]}")
     elapsed, used = json.loads(done.stdout.splitlines()[-1])
@@ -171,6 +177,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--bootstrap")
     parser.add_argument("--peers", metavar="PYTHON")
+    parser.add_argument("--parallelism", type=int, default=1, help="of jobs, ours and PyFlink's")
+    parser.add_argument("--pyflink", nargs=2, metavar=("PYTHON", "JAR"))
+    parser.add_argument("--only-jobs", action="store_true", help="no bare loop, no reader alone")
     given = parser.parse_args()
     count, topic = given.records, f"bench-{uuid.uuid4().hex[:8]}"
     context = multiprocessing.get_context("fork")
@@ -179,20 +188,33 @@ def main() -> None:
         servers = cluster.bootstrap
         asyncio.run(_fill(servers, topic, count))
         for name, work in (("bare getmany", _getmany), ("columns", columns), ("rows", _source(_Rows()))):
+            if given.only_jobs:
+                break
             results = context.Queue()
             process = context.Process(target=_measured, args=(work, servers, topic, count, results))
             process.start()
             _tell(name, count, *results.get(timeout=600))
             process.join()
         for name, functions in (("job, functions", True), ("job, columns", False)):
-            _tell(name, count, *_job(functions, servers, topic, count))
+            _tell(name, count, *_job(functions, given.parallelism, servers, topic, count))
         for which in ("confluent", "bytewax", "quix") if given.peers else ():
             _tell(which, count, *_of_peer(given.peers, which, servers, topic, count))
+        for which in ("pyflink", "pyflink-threads") if given.pyflink else ():
+            python, jar = given.pyflink
+            variables = {"CONNECTOR": jar, "PARALLELISM": str(given.parallelism)}
+            if which == "pyflink-threads":  # the JVM's Python does not see the virtual environment
+                variables["PYTHONPATH"] = _packages_of(python)
+            _tell(which, count, *_of_peer(python, which, servers, topic, count, **variables))
 
 
-def _tell(name: str, count: int, elapsed: float, used: float) -> None:
-    rate, each = count / elapsed / 1e6, used / count * 1e6
-    print(f"{name:15} {rate:6.2f} M/s  {each:6.2f} us of processor time a record", flush=True)
+def _packages_of(python: str) -> str:
+    words = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _tell(name: str, count: int, elapsed: float, used: float | None) -> None:
+    each = "" if used is None else f"  {used / count * 1e6:6.2f} us of processor time a record"
+    print(f"{name:15} {count / elapsed / 1e6:6.3f} M/s{each}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 Runs each workload with everything off and with everything on, in turns: Prometheus's reporter, read every five seconds,
 metrics and traces over OTLP, both with checkpoints. What receives runs in a process of its own, takes and drops; its
-processor time is part of the cost where all cores are in use. The goal: 3 % of the rate of w2, 2 % of that of w2c::
+processor time is part of the cost where all cores are in use. The cost is the median of those of two runs that followed
+each other: a machine's speed changes by more than that within minutes. The goal: 3 % of the rate of w2, 2 % of that of
+w2c::
 
     python -m benchmarks.observability_bench --runs 5
 """
@@ -53,7 +55,10 @@ def main() -> None:
                     received += _received(endpoint) - before if state == "on" else 0
             assert received, "nothing was received: this would measure nothing"
             off, with_all = (statistics.median(rates[state]) for state in ("off", "on"))
-            summary = {"what": what, "off": off, "on": with_all, "cost_percent": round(100 * (1 - with_all / off), 2)}
+            costs = [
+                round(100 * (1 - later / before), 1) for before, later in zip(rates["off"], rates["on"], strict=True)
+            ]
+            summary = {"what": what, "off": off, "on": with_all, "cost_percent": statistics.median(costs), "of": costs}
             print(json.dumps({**summary, "received_bytes": received}), flush=True)
 
 

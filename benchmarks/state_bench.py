@@ -27,6 +27,7 @@ from firesteel.common.typeinfo import Types
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
 from firesteel.graph.key_hash_columns import key_groups_of
+from firesteel.runtime.chain.stages import LARGEST_SLICE
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, load_state_backend
 from firesteel.state.columnar.groups import Groups
 from firesteel.state.snapshots import Purpose
@@ -64,9 +65,12 @@ class Rows:
     def count(self, keys: Ints) -> None:
         keyed, state = self.keyed, self._state()
         value, update = state.value, state.update
-        for key in keys.tolist():
-            keyed.key = key
-            update((value() or 0) + 1)
+        for start in range(0, len(keys), LARGEST_SLICE):
+            some = keys[start : start + LARGEST_SLICE].tolist()
+            keyed.fetch_ahead(partial(list, some))  # as operators do for a slice of records
+            for key in some:
+                keyed.key = key
+                update((value() or 0) + 1)
 
     def of(self, keys: Ints) -> list[int]:
         state, found = self._state(), []

@@ -138,6 +138,8 @@ class EventTime(TimestampAssigner):
 class CountAndMax(AggregateFunction[Any, Any, Any]):
     """Number and largest price."""
 
+    combinable = True
+
     def create_accumulator(self) -> tuple[int, int]:
         return 0, -1
 

@@ -6,14 +6,12 @@ Run it with ``python examples/word_count.py [FILE OR FOLDER ...]``, or on a clus
 from __future__ import annotations
 
 import heapq
-import json
 import re
 import sys
 import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 from firesteel.common import JobClient, Types, WatermarkStrategy
 from firesteel.datastream import RuntimeContext, SinkFunction, StreamExecutionEnvironment
@@ -66,16 +64,14 @@ def main(paths: list[str]) -> None:
 
 def watch(job: JobClient, began: float) -> None:
     """Print the progress of the job, as its REST API tells it, until the job has ended."""
-    url = f"{job.get_web_interface_url()}/jobs/{job.get_job_id()}"
-    print(f"REST API: {url}", flush=True)
+    print(f"REST API: {job.get_web_interface_url()}/jobs/{job.get_job_id()}", flush=True)
     result = job.get_job_execution_result()
     started = shown = 0.0
     counted, ended = 0, False
     while not ended:
         time.sleep(0.05)
         ended = result.done()
-        with urlopen(url) as answer:
-            vertices = json.load(answer)["vertices"]
+        vertices = job.get_job_details().result()["vertices"]
         counted = sum(v["metrics"]["read-records"] for v in vertices if v["name"].startswith("Count"))
         now = time.monotonic()
         if counted and not started:
