@@ -3,13 +3,14 @@
     python -m benchmarks.kafka_read_bench [--records 500000] [--bootstrap host:port] [--peers PYTHON]
         [--parallelism 1] [--pyflink PYTHON JAR] [--only-jobs]
 
-Without ``--bootstrap`` it starts a broker of its own. JSON of 100 bytes in 8 partitions. Each reader is a process with
-all partitions; time is that of its processor, since broker and reader share the machine, and elapsed. ``columns`` and
-``rows`` drive the reader alone; the two jobs run in an embedded cluster, one slot, from where their tasks begin to the
-last record at the sink: a Python function is called with each record, or the sink gets columns. ``--peers`` names
-an interpreter that has ``confluent-kafka``, ``bytewax`` and ``quixstreams`` (a virtual environment of its own).
-``--pyflink`` names one that has ``apache-flink``, and the jar of its connector (``flink-sql-connector-kafka``): it runs
-the program of our job with functions, these in processes of Python and then in the JVM, with ``--parallelism``.
+Without ``--bootstrap`` it starts a broker of its own. JSON of 100 bytes in 8 partitions, which ``--parallelism``
+processes of each reader share; time is elapsed, and that of their processors, since broker and readers share the
+machine. ``columns`` and ``rows`` drive our reader alone; the two jobs run in an embedded cluster,
+a slot for each subtask, from where their tasks begin to the last record at the sink: a Python function is called with
+each record, or the sink gets columns. ``--peers`` names an interpreter that has ``confluent-kafka``, ``bytewax`` and
+``quixstreams`` (a virtual environment of its own). ``--pyflink`` names one that has ``apache-flink``, and the jar of
+its connector (``flink-sql-connector-kafka``): it runs the program of our job with functions, these in processes of
+Python and then in the JVM.
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ async def _fill(servers: str, topic: str, count: int) -> None:
         await producer.flush()
 
 
-def _getmany(servers: str, topic: str, count: int) -> None:
+def _getmany(servers: str, topic: str, own: list[int]) -> None:
     async def loop() -> None:
         consumer = aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=servers, auto_offset_reset="earliest", group_id=None, enable_auto_commit=False
+            bootstrap_servers=servers, auto_offset_reset="earliest", group_id=None, enable_auto_commit=False
         )
+        consumer.assign([aiokafka.TopicPartition(topic, number) for number in own])
         async with consumer:
-            seen = 0
+            seen, count = 0, sum((await consumer.end_offsets(consumer.assignment())).values())
             while seen < count:
                 for records in (await consumer.getmany(timeout_ms=1000)).values():
                     seen += len(records)
@@ -97,12 +99,12 @@ class _Rows(DeserializationSchema):
         return self._schema.deserialize(message)
 
 
-def _source(schema: DeserializationSchema) -> Callable[[str, str, int], None]:
-    def read(servers: str, topic: str, count: int) -> None:
+def _source(schema: DeserializationSchema) -> Callable[[str, str, list[int]], None]:
+    def read(servers: str, topic: str, own: list[int]) -> None:
         builder = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic)
         source = builder.set_value_only_deserializer(schema).build()
         with KafkaSession(lambda: {"bootstrap_servers": servers}) as session:
-            partitions = [KafkaTopicPartition(topic, number) for number in range(PARTITIONS)]
+            partitions = [KafkaTopicPartition(topic, number) for number in own]
             ends = KafkaOffsetsInitializer.latest().find(partitions, session)
         reader: Any = source.create_reader(ReaderStub(0, 1, ManualClock()))
 
@@ -113,7 +115,7 @@ def _source(schema: DeserializationSchema) -> Callable[[str, str, int], None]:
             while isinstance(batch := await reader.poll(MOST), SourceBatch):
                 seen += len(batch.values)
             await reader.close()
-            assert seen == count, f"{seen} of {count}"
+            assert seen == (count := sum(ends.values())), f"{seen} of {count}"
 
         asyncio.run(loop())
 
@@ -154,10 +156,25 @@ def _job(functions: bool, parallelism: int, servers: str, topic: str, count: int
     return ended - began, sum(one.get("used", 0.0) for one in notes)
 
 
-def _measured(work: Callable[[str, str, int], None], servers: str, topic: str, count: int, results: Any) -> None:
-    began, used = time.perf_counter(), time.process_time()
-    work(servers, topic, count)
-    results.put((time.perf_counter() - began, time.process_time() - used))
+def _measured(work: Callable[[str, str, list[int]], None], given: tuple[str, str, list[int]], results: Any) -> None:
+    began, used = time.monotonic(), time.process_time()
+    work(*given)
+    results.put((began, time.monotonic(), time.process_time() - used))
+
+
+def _alone(
+    work: Callable[[str, str, list[int]], None], parallelism: int, servers: str, topic: str
+) -> tuple[float, float]:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    owns = [list(range(number, PARTITIONS, parallelism)) for number in range(parallelism)]
+    processes = [context.Process(target=_measured, args=(work, (servers, topic, own), results)) for own in owns]
+    for process in processes:
+        process.start()
+    notes = [results.get(timeout=600) for _ in processes]
+    for process in processes:
+        process.join()
+    return max(ended for _, ended, _ in notes) - min(began for began, *_ in notes), sum(used for *_, used in notes)
 
 
 def _of_peer(
@@ -177,12 +194,11 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--bootstrap")
     parser.add_argument("--peers", metavar="PYTHON")
-    parser.add_argument("--parallelism", type=int, default=1, help="of jobs, ours and PyFlink's")
+    parser.add_argument("--parallelism", type=int, default=1, help="processes of each reader, subtasks of each job")
     parser.add_argument("--pyflink", nargs=2, metavar=("PYTHON", "JAR"))
     parser.add_argument("--only-jobs", action="store_true", help="no bare loop, no reader alone")
     given = parser.parse_args()
     count, topic = given.records, f"bench-{uuid.uuid4().hex[:8]}"
-    context = multiprocessing.get_context("fork")
     columns = _source(JsonRowDeserializationSchema.builder().type_info(ROW).build())
     with kafka(given.bootstrap) as cluster:
         servers = cluster.bootstrap
@@ -190,15 +206,12 @@ def main() -> None:
         for name, work in (("bare getmany", _getmany), ("columns", columns), ("rows", _source(_Rows()))):
             if given.only_jobs:
                 break
-            results = context.Queue()
-            process = context.Process(target=_measured, args=(work, servers, topic, count, results))
-            process.start()
-            _tell(name, count, *results.get(timeout=600))
-            process.join()
+            _tell(name, count, *_alone(work, given.parallelism, servers, topic))
         for name, functions in (("job, functions", True), ("job, columns", False)):
             _tell(name, count, *_job(functions, given.parallelism, servers, topic, count))
         for which in ("confluent", "bytewax", "quix") if given.peers else ():
-            _tell(which, count, *_of_peer(given.peers, which, servers, topic, count))
+            variables = {"PARALLELISM": str(given.parallelism)}
+            _tell(which, count, *_of_peer(given.peers, which, servers, topic, count, **variables))
         for which in ("pyflink", "pyflink-threads") if given.pyflink else ():
             python, jar = given.pyflink
             variables = {"CONNECTOR": jar, "PARALLELISM": str(given.parallelism)}

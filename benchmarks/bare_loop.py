@@ -1,0 +1,208 @@
+"""What CPython itself can do of w1, w2 and w4: loops written by hand, as a peer of ``./dev bench``.
+
+    ./dev bench w2 --count 15000000 --runs 3 --peer 'python -m benchmarks.bare_loop w2 --count 15000000'
+    ./dev bench w4 --text FILE --runs 3 --peer 'python -m benchmarks.bare_loop w4 --text FILE'
+
+Two processes do what the two slots of a job do, with the functions of the job's program and nothing around them: no
+checkpoints, barriers or watermarks, no copies, no checks of types or keys, no metrics, no back pressure. State is a
+``dict``, the exchange is lists of 1,024 pickled records in pipes, which a thread of each process reads; records of a
+process for itself go there as they are. So no system that calls these functions in CPython is faster by much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from benchmarks import events
+
+AT_ONCE = 1_024
+MADE_AT_ONCE = 20_000
+
+
+class Count:
+    """The state of a count by key, as a program sees it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Any, int] = {}
+        self.key: Any = None
+
+    def value(self) -> int | None:
+        """Of the current key."""
+        return self._counts.get(self.key)
+
+    def update(self, count: int) -> None:
+        """Of the current key."""
+        self._counts[self.key] = count
+
+
+def count_of_auction(state: Count, value: Any) -> Iterator[Any]:
+    """``programs.CountByKey``."""
+    count = (state.value() or 0) + 1
+    state.update(count)
+    yield value[0], count
+
+
+def count_of_word(state: Count, value: str) -> Iterator[Any]:
+    """The same of words."""
+    count = (state.value() or 0) + 1
+    state.update(count)
+    yield value, count
+
+
+def made_events(number: int, count: int, _: list[str]) -> Iterator[list[Any]]:
+    """Half of the events, at most 1,024 at once."""
+    start, end = number * count // 2, (number + 1) * count // 2
+    while start < end:
+        made = events.tuples(start, min(end, start + MADE_AT_ONCE))
+        start += len(made)
+        for first in range(0, len(made), AT_ONCE):
+            yield made[first : first + AT_ONCE]
+
+
+def split_lines(number: int, _: int, files: list[str]) -> Iterator[list[str]]:
+    """The words of half of each file."""
+    for name in files:
+        size = os.path.getsize(name)
+        with open(name, "rb", 1 << 20) as file:
+            if number:
+                file.seek(size // 2 - 1)
+                file.readline()
+            words: list[str] = []
+            end = size if number else size // 2
+            while (left := end - file.tell()) > 0 and (lines := file.readlines(min(left, 1 << 16))):
+                for line in lines:
+                    words.extend(line.decode().split())
+                    while len(words) >= AT_ONCE:
+                        yield words[:AT_ONCE]
+                        del words[:AT_ONCE]
+            if words:
+                yield words
+
+
+def w1(number: int, count: int, _: list[str], *__: Connection) -> tuple[int, int]:
+    """Map and filter."""
+    to_euros: Callable[[Any], Any] = lambda b: (b[0], b[1], b[2] * 0.908, b[3], b[4])  # noqa: E731
+    wanted: Callable[[Any], bool] = lambda b: b[0] % 123 == 0  # noqa: E731
+    seen = rows = 0
+    for values in made_events(number, count, []):
+        seen += len(values)
+        rows += len([one for one in values if wanted(to_euros(one))])
+    return seen, rows
+
+
+class _Keyed:
+    """Count by key, of which half are the other process's."""
+
+    def __init__(
+        self,
+        made: Callable[[int, int, list[str]], Iterator[list[Any]]],
+        key_of: Callable[[Any], Any],
+        count_of: Callable[[Count, Any], Iterator[Any]],
+    ) -> None:
+        self._made, self._key_of, self._count_of = made, key_of, count_of
+        self._state = Count()
+
+    def __call__(
+        self, number: int, count: int, files: list[str], there: Connection, here: Connection
+    ) -> tuple[int, int]:
+        """How many records it made, and the sum of the results of those that are its own."""
+        arrived: SimpleQueue[bytes] = SimpleQueue()
+
+        def read() -> None:
+            while message := here.recv_bytes():
+                arrived.put(message)
+            arrived.put(b"")
+
+        threading.Thread(target=read, daemon=True).start()
+        key_of = self._key_of
+        channels: dict[Any, int] = {}
+        made = total = 0
+        ended = False
+        for values in self._made(number, count, files):
+            made += len(values)
+            own: list[Any] = []
+            other: list[Any] = []
+            for value in values:
+                key = key_of(value)
+                channel = channels.get(key)
+                if channel is None:
+                    channel = channels[key] = hash(key) >> 2 & 1
+                (own if channel == number else other).append(value)
+            there.send_bytes(pickle.dumps(other, 5))
+            total += self._work(own)
+            while not ended and not arrived.empty():
+                ended = not (message := arrived.get())
+                total += 0 if ended else self._work(pickle.loads(message))
+        there.send_bytes(b"")
+        while not ended and (message := arrived.get()):
+            total += self._work(pickle.loads(message))
+        return made, total
+
+    def _work(self, values: list[Any]) -> int:
+        state, key_of, count_of = self._state, self._key_of, self._count_of
+        results: list[Any] = []
+        for value in values:
+            state.key = key_of(value)
+            results.extend(count_of(state, value))
+        return sum([result[1] for result in results])
+
+
+LOOPS: dict[str, Callable[[int, int, list[str], Connection, Connection], tuple[int, int]]] = {
+    "w1": w1,
+    "w2": _Keyed(made_events, lambda bid: bid[0], count_of_auction),
+    "w4": _Keyed(split_lines, lambda word: word, count_of_word),
+}
+
+
+def _process(what: str, number: int, count: int, files: list[str], ends: Any, results: Any) -> None:
+    began = time.monotonic()
+    made, total = LOOPS[what](number, count, files, *ends)
+    results.put((made, total, began, time.monotonic()))
+
+
+def loop(what: str, count: int, files: list[str]) -> dict[str, float]:
+    """Two processes; the records of both, the sum of their results, and the rate."""
+    context = multiprocessing.get_context("fork")  # so both hash texts alike
+    (to_second, at_second), (to_first, at_first) = [context.Pipe() for _ in range(2)]
+    results = context.SimpleQueue()
+    ends = [(to_second, at_first), (to_first, at_second)]
+    processes = [context.Process(target=_process, args=(what, n, count, files, ends[n], results)) for n in range(2)]
+    for process in processes:
+        process.start()
+    notes = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    made = sum(note[0] for note in notes)
+    seconds = max(note[3] for note in notes) - min(note[2] for note in notes)
+    return {"made": made, "sum": sum(note[1] for note in notes), "rate": made / seconds}
+
+
+def main() -> None:
+    """Prints a line that ``./dev bench`` reads."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=list(LOOPS))
+    parser.add_argument("--count", type=int, default=20_000_000, help="w1, w2: events")
+    parser.add_argument("--text", action="append", default=[], help="w4: a file; may stand several times")
+    given = parser.parse_args()
+    if given.what == "w4" and not given.text:
+        parser.error("w4 needs --text FILE")
+    found = loop(given.what, given.count, given.text)
+    rows, total = events.expected(given.what, given.count)
+    if found["sum"] != {"w1": rows, "w2": total}.get(given.what, found["sum"]):
+        sys.exit(f"wrong result: {found}")
+    print("RESULT " + json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
