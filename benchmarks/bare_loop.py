@@ -2,11 +2,13 @@
 
     ./dev bench w2 --count 15000000 --runs 3 --peer 'python -m benchmarks.bare_loop w2 --count 15000000'
     ./dev bench w4 --text FILE --runs 3 --peer 'python -m benchmarks.bare_loop w4 --text FILE'
+    python -m benchmarks.bare_loop w2 --keys 10000000 --count 8000000 --rocksdb 201326592
 
 Two processes do what the two slots of a job do, with the functions of the job's program and nothing around them: no
 checkpoints, barriers or watermarks, no copies, no checks of types or keys, no metrics, no back pressure. State is a
-``dict``, the exchange is lists of 1,024 pickled records in pipes, which a thread of each process reads; records of a
-process for itself go there as they are. So no system that calls these functions in CPython is faster by much.
+``dict``, or RocksDB where its memory is given (of each process); the exchange is lists of 1,024 pickled records in
+pipes, which a thread of each process reads; records of a process for itself go there as they are. So no system that
+calls these functions in CPython is faster by much.
 """
 
 from __future__ import annotations
@@ -16,22 +18,29 @@ import json
 import multiprocessing
 import os
 import pickle
+import struct
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
 from benchmarks import events
 
+from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
+
 AT_ONCE = 1_024
+_PACKED = struct.Struct(">q")
 MADE_AT_ONCE = 20_000
 
 
 class Count:
-    """The state of a count by key, as a program sees it."""
+    """The state of a count by key, as a program sees it; on the heap."""
 
     def __init__(self) -> None:
         self._counts: dict[Any, int] = {}
@@ -44,6 +53,33 @@ class Count:
     def update(self, count: int) -> None:
         """Of the current key."""
         self._counts[self.key] = count
+
+    def read(self, keys: Iterable[Any]) -> None:
+        """These come next."""
+
+    def write(self) -> None:
+        """Those have been there."""
+
+
+class StoredCount(Count):
+    """The same in RocksDB, by a read and a write of many keys at once, and nothing in front of it."""
+
+    def __init__(self, directory: str, memory: int) -> None:
+        super().__init__()
+        settings = RocksDBSettings()
+        self._database = Database(directory, "count", settings, memory_of(settings, memory))
+
+    def read(self, keys: Iterable[Any]) -> None:
+        """Their counts."""
+        wanted = sorted(set(keys))
+        places = list(map(_PACKED.pack, wanted))
+        found = zip(wanted, self._database.get_many(places), strict=True)
+        self._counts = {key: _PACKED.unpack(data)[0] for key, data in found if data is not None}
+
+    def write(self) -> None:
+        """What is there of them now."""
+        pack = _PACKED.pack
+        self._database.write([(pack(key), pack(count)) for key, count in self._counts.items()])
 
 
 def count_of_auction(state: Count, value: Any) -> Iterator[Any]:
@@ -60,19 +96,19 @@ def count_of_word(state: Count, value: str) -> Iterator[Any]:
     yield value, count
 
 
-def made_events(number: int, count: int, _: list[str]) -> Iterator[list[Any]]:
+def made_events(number: int, given: argparse.Namespace) -> Iterator[list[Any]]:
     """Half of the events, at most 1,024 at once."""
-    start, end = number * count // 2, (number + 1) * count // 2
+    start, end = number * given.count // 2, (number + 1) * given.count // 2
     while start < end:
-        made = events.tuples(start, min(end, start + MADE_AT_ONCE))
+        made = events.tuples(start, min(end, start + MADE_AT_ONCE), given.keys)
         start += len(made)
         for first in range(0, len(made), AT_ONCE):
             yield made[first : first + AT_ONCE]
 
 
-def split_lines(number: int, _: int, files: list[str]) -> Iterator[list[str]]:
+def split_lines(number: int, given: argparse.Namespace) -> Iterator[list[str]]:
     """The words of half of each file."""
-    for name in files:
+    for name in given.text:
         size = os.path.getsize(name)
         with open(name, "rb", 1 << 20) as file:
             if number:
@@ -90,12 +126,12 @@ def split_lines(number: int, _: int, files: list[str]) -> Iterator[list[str]]:
                 yield words
 
 
-def w1(number: int, count: int, _: list[str], *__: Connection) -> tuple[int, int]:
+def w1(number: int, given: argparse.Namespace, *_: Connection) -> tuple[int, int]:
     """Map and filter."""
     to_euros: Callable[[Any], Any] = lambda b: (b[0], b[1], b[2] * 0.908, b[3], b[4])  # noqa: E731
     wanted: Callable[[Any], bool] = lambda b: b[0] % 123 == 0  # noqa: E731
     seen = rows = 0
-    for values in made_events(number, count, []):
+    for values in made_events(number, given):
         seen += len(values)
         rows += len([one for one in values if wanted(to_euros(one))])
     return seen, rows
@@ -106,18 +142,17 @@ class _Keyed:
 
     def __init__(
         self,
-        made: Callable[[int, int, list[str]], Iterator[list[Any]]],
+        made: Callable[[int, argparse.Namespace], Iterator[list[Any]]],
         key_of: Callable[[Any], Any],
         count_of: Callable[[Count, Any], Iterator[Any]],
     ) -> None:
         self._made, self._key_of, self._count_of = made, key_of, count_of
-        self._state = Count()
 
-    def __call__(
-        self, number: int, count: int, files: list[str], there: Connection, here: Connection
-    ) -> tuple[int, int]:
+    def __call__(self, number: int, given: argparse.Namespace, there: Connection, here: Connection) -> tuple[int, int]:
         """How many records it made, and the sum of the results of those that are its own."""
         arrived: SimpleQueue[bytes] = SimpleQueue()
+        state = StoredCount(f"{given.directory}/{number}", given.rocksdb) if given.rocksdb else Count()
+        work = partial(self._work, state)
 
         def read() -> None:
             while message := here.recv_bytes():
@@ -126,58 +161,55 @@ class _Keyed:
 
         threading.Thread(target=read, daemon=True).start()
         key_of = self._key_of
-        channels: dict[Any, int] = {}
         made = total = 0
         ended = False
-        for values in self._made(number, count, files):
+        for values in self._made(number, given):
             made += len(values)
             own: list[Any] = []
             other: list[Any] = []
             for value in values:
-                key = key_of(value)
-                channel = channels.get(key)
-                if channel is None:
-                    channel = channels[key] = hash(key) >> 2 & 1
-                (own if channel == number else other).append(value)
+                (own if hash(key_of(value)) >> 2 & 1 == number else other).append(value)
             there.send_bytes(pickle.dumps(other, 5))
-            total += self._work(own)
+            total += work(own)
             while not ended and not arrived.empty():
                 ended = not (message := arrived.get())
-                total += 0 if ended else self._work(pickle.loads(message))
+                total += 0 if ended else work(pickle.loads(message))
         there.send_bytes(b"")
         while not ended and (message := arrived.get()):
-            total += self._work(pickle.loads(message))
+            total += work(pickle.loads(message))
         return made, total
 
-    def _work(self, values: list[Any]) -> int:
-        state, key_of, count_of = self._state, self._key_of, self._count_of
+    def _work(self, state: Count, values: list[Any]) -> int:
+        key_of, count_of = self._key_of, self._count_of
         results: list[Any] = []
+        state.read(map(key_of, values))
         for value in values:
             state.key = key_of(value)
             results.extend(count_of(state, value))
+        state.write()
         return sum([result[1] for result in results])
 
 
-LOOPS: dict[str, Callable[[int, int, list[str], Connection, Connection], tuple[int, int]]] = {
+LOOPS: dict[str, Callable[[int, argparse.Namespace, Connection, Connection], tuple[int, int]]] = {
     "w1": w1,
     "w2": _Keyed(made_events, lambda bid: bid[0], count_of_auction),
     "w4": _Keyed(split_lines, lambda word: word, count_of_word),
 }
 
 
-def _process(what: str, number: int, count: int, files: list[str], ends: Any, results: Any) -> None:
+def _process(number: int, given: argparse.Namespace, ends: Any, results: Any) -> None:
     began = time.monotonic()
-    made, total = LOOPS[what](number, count, files, *ends)
+    made, total = LOOPS[given.what](number, given, *ends)
     results.put((made, total, began, time.monotonic()))
 
 
-def loop(what: str, count: int, files: list[str]) -> dict[str, float]:
+def loop(given: argparse.Namespace) -> dict[str, float]:
     """Two processes; the records of both, the sum of their results, and the rate."""
     context = multiprocessing.get_context("fork")  # so both hash texts alike
     (to_second, at_second), (to_first, at_first) = [context.Pipe() for _ in range(2)]
     results = context.SimpleQueue()
     ends = [(to_second, at_first), (to_first, at_second)]
-    processes = [context.Process(target=_process, args=(what, n, count, files, ends[n], results)) for n in range(2)]
+    processes = [context.Process(target=_process, args=(n, given, ends[n], results)) for n in range(2)]
     for process in processes:
         process.start()
     notes = [results.get() for _ in processes]
@@ -193,12 +225,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=list(LOOPS))
     parser.add_argument("--count", type=int, default=20_000_000, help="w1, w2: events")
+    parser.add_argument("--keys", type=int, default=events.KEYS, help="w2: different auctions")
+    parser.add_argument("--rocksdb", type=int, default=0, metavar="BYTES", help="w2: state is there, with this memory")
     parser.add_argument("--text", action="append", default=[], help="w4: a file; may stand several times")
     given = parser.parse_args()
     if given.what == "w4" and not given.text:
         parser.error("w4 needs --text FILE")
-    found = loop(given.what, given.count, given.text)
-    rows, total = events.expected(given.what, given.count)
+    with tempfile.TemporaryDirectory() as given.directory:
+        found = loop(given)
+    rows, total = events.expected(given.what, given.count, given.keys)
     if found["sum"] != {"w1": rows, "w2": total}.get(given.what, found["sum"]):
         sys.exit(f"wrong result: {found}")
     print("RESULT " + json.dumps(found), flush=True)

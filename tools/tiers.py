@@ -120,7 +120,8 @@ class Session:
         second_look: whether tests that timed out are run once more, alone. For tiers that start real processes and so
             depend on the machine. Tests marked ``exact`` never are: no second look may hide a lost record.
         nice: how much it gives way to what runs beside it (``nice -n``).
-        preparations: by tier, modules that make ready what its tests wait for longest, while other tiers run.
+        preparations: modules that make ready what its tests wait for longest, while other tiers run.
+        meanwhile: such as only some of its tests wait for, by themselves.
     """
 
     name: str
@@ -129,7 +130,8 @@ class Session:
     options: Sequence[str] = ()
     second_look: bool = False
     nice: int = 0
-    preparations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    preparations: Sequence[str] = ()
+    meanwhile: Sequence[str] = ()
 
     def only(self, *names: str) -> Session:
         """Some tiers of it."""
@@ -253,14 +255,15 @@ INTEGRATION = Session(
     "not long",
     ["-n", str(3 * CORES // 2), *_BY_FILE],  # more clusters at once cost more than they gain: each has work of its own
     second_look=True,
-    preparations={"integration": "firesteel.spark.training"},
+    preparations=["firesteel.spark.training"],
 )
 SERVERS = Session(
     "servers",
     {"servers": ["tests/servers"]},
     "not long",
     ["-n", str(CORES), *_BY_FILE],
-    preparations={"servers": "tests.servers.prepare"},
+    preparations=["tests.servers.prepare"],
+    meanwhile=["tests.servers.minio.prepare"],
 )
 """They wait most of their time, for heartbeats and time-outs, as those of INTEGRATION do: they run beside each other,
 and the other tiers beside them."""
@@ -321,7 +324,9 @@ def beside(session: Session) -> Iterator[Callable[[], dict[str, Result]]]:
 
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(1))
-        prepared = [stack.enter_context(preparation(module)) for module in session.preparations.values()]
+        prepared = [stack.enter_context(preparation(module)) for module in session.preparations]
+        for module in session.meanwhile:
+            stack.enter_context(preparation(module))
         stack.callback(stopped.set)
         running = pool.submit(run)
         yield result

@@ -34,9 +34,15 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "relative imports are not counted"
             yield from ((node.module or "", alias.name) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and _called(node) == "import_module":
             names = (one.value for one in node.args if isinstance(one, ast.Constant))
             yield from ((name, "") for name in names if isinstance(name, str))
+
+
+def _called(call: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    function = call.func
+    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def graph_of(texts: Mapping[str, str]) -> dict[str, set[str]]:

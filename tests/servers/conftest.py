@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.servers.compose_cluster import (
 )
 from tests.servers.kerberos.realm import Realm, ensure_kerberos
 
+MINIO = Path(__file__).parent / "minio"
 IMPOSSIBLE = 3
 """Its exit code where there is no engine and none can be got."""
 SLOTS = 2
@@ -31,6 +33,15 @@ OPTIONS = {
     "heartbeat.timeout": f"{HEARTBEAT_TIMEOUT:g} s",
     "taskmanager.numberOfTaskSlots": str(SLOTS),
 }
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of MinIO come last, and have time: its server may have to be built, beside the others."""
+    items.sort(key=lambda item: MINIO in item.path.parents)
+    for item in items:
+        if MINIO in item.path.parents:
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="session")

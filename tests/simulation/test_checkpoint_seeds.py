@@ -19,12 +19,12 @@ from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
 from tests.simulation.storage import Disk, SimulatedStorage
 from tests.simulation.world import World
 
-SEEDS = 15
-HANG_SEEDS = 6
+SEEDS = 8
+HANG_SEEDS = 3
 TRIED = 100
 """Seeds among which one finds broken code."""
 LONG_SEEDS = 1000
-SAVEPOINT_SEEDS = 6
+SAVEPOINT_SEEDS = 3
 
 
 def _disk() -> Disk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -282,5 +283,10 @@ class World(RuleBasedStateMachine):
         self.the_end_is_told_once_and_is_consistent()
 
 
-World.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+World.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestWorld = World.TestCase
+
+
+@pytest.mark.long
+class TestManyWorlds(World.TestCase):
+    settings = settings(max_examples=5000, stateful_step_count=30, deadline=None, derandomize=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -344,4 +345,9 @@ class Checkpoints(RuleBasedStateMachine):
 
 
 TestCheckpoints = Checkpoints.TestCase
-TestCheckpoints.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestCheckpoints.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.long
+class TestManyCheckpoints(Checkpoints.TestCase):
+    settings = settings(max_examples=2000, stateful_step_count=60, deadline=None, derandomize=False)

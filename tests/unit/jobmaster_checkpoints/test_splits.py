@@ -230,7 +230,7 @@ class SplitsOverRestarts(RuleBasedStateMachine):
 
 
 TestSplitsOverRestarts = SplitsOverRestarts.TestCase
-TestSplitsOverRestarts.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
+TestSplitsOverRestarts.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)
 
 
 def test_bookkeeping_ends_with_the_checkpoint_that_has_the_splits() -> None:

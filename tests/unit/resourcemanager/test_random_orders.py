@@ -24,7 +24,7 @@ def settle(world: World) -> None:
 @pytest.mark.parametrize("executors", [False, True], ids=["embedded", "hosted"])
 @pytest.mark.parametrize("active", [False, True], ids=["passive", "active"])
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_jobs_that_compete_always_resolve(executors: bool, active: bool, data: st.DataObject) -> None:
     random = data.draw(st.randoms(use_true_random=False))
     world = World(random.randrange, data.draw(st.integers(0, 12)), executors=executors, active=active)

@@ -239,4 +239,4 @@ class TaskManagerMachine(RuleBasedStateMachine):
 
 
 TestRandomOrders = TaskManagerMachine.TestCase
-TestRandomOrders.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestRandomOrders.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
