@@ -2,6 +2,7 @@
 
     ./dev bench w2 --count 15000000 --runs 3 --peer 'python -m benchmarks.bare_loop w2 --count 15000000'
     ./dev bench w4 --text FILE --runs 3 --peer 'python -m benchmarks.bare_loop w4 --text FILE'
+    python -m benchmarks.bare_loop w4-last --text FILE                 # beside batch_bench
     python -m benchmarks.bare_loop w2 --keys 10000000 --count 8000000 --rocksdb 201326592
 
 Two processes do what the two slots of a job do, with the functions of the job's program and nothing around them: no
@@ -190,10 +191,52 @@ class _Keyed:
         return sum([result[1] for result in results])
 
 
+class _Reduced:
+    """The last count of each key, as batch mode gives it: each process reduces its own records, then its own keys."""
+
+    def __init__(
+        self,
+        made: Callable[[int, argparse.Namespace], Iterator[list[Any]]],
+        pair_of: Callable[[Any], tuple[Any, int]],
+        key_of: Callable[[Any], Any],
+    ) -> None:
+        self._made, self._pair_of, self._key_of = made, pair_of, key_of
+
+    def __call__(self, number: int, given: argparse.Namespace, there: Connection, here: Connection) -> tuple[int, int]:
+        """How many records it made, and the sum of the counts of its own keys."""
+        pair_of = self._pair_of
+        made = 0
+        counts: dict[Any, Any] = {}
+        for values in self._made(number, given):
+            made += len(values)
+            self._reduce(counts, [pair_of(value) for value in values])
+        parts: list[list[Any]] = [[], []]
+        for key, pair in counts.items():
+            parts[hash(key) >> 2 & 1].append(pair)
+        threading.Thread(target=lambda: there.send_bytes(pickle.dumps(parts[1 - number], 5)), daemon=True).start()
+        own: dict[Any, Any] = {}
+        self._reduce(own, parts[number])
+        self._reduce(own, pickle.loads(here.recv_bytes()))
+        return made, sum([pair[1] for pair in own.values()])
+
+    def _reduce(self, counts: dict[Any, Any], pairs: list[Any]) -> None:
+        key_of = self._key_of
+        for pair in pairs:
+            key = key_of(pair)
+            before = counts.get(key)
+            counts[key] = pair if before is None else _added(before, pair)
+
+
+def _added(one: Any, other: Any) -> Any:
+    return one[0], one[1] + other[1]
+
+
 LOOPS: dict[str, Callable[[int, argparse.Namespace, Connection, Connection], tuple[int, int]]] = {
     "w1": w1,
     "w2": _Keyed(made_events, lambda bid: bid[0], count_of_auction),
     "w4": _Keyed(split_lines, lambda word: word, count_of_word),
+    "w2-last": _Reduced(made_events, lambda bid: (bid[0], 1), lambda pair: pair[0]),
+    "w4-last": _Reduced(split_lines, lambda word: (word, 1), lambda pair: pair[0]),
 }
 
 
@@ -229,12 +272,12 @@ def main() -> None:
     parser.add_argument("--rocksdb", type=int, default=0, metavar="BYTES", help="w2: state is there, with this memory")
     parser.add_argument("--text", action="append", default=[], help="w4: a file; may stand several times")
     given = parser.parse_args()
-    if given.what == "w4" and not given.text:
-        parser.error("w4 needs --text FILE")
+    if given.what.startswith("w4") and not given.text:
+        parser.error(f"{given.what} needs --text FILE")
     with tempfile.TemporaryDirectory() as given.directory:
         found = loop(given)
     rows, total = events.expected(given.what, given.count, given.keys)
-    if found["sum"] != {"w1": rows, "w2": total}.get(given.what, found["sum"]):
+    if found["sum"] != {"w1": rows, "w2": total, "w2-last": given.count}.get(given.what, found["sum"]):
         sys.exit(f"wrong result: {found}")
     print("RESULT " + json.dumps(found), flush=True)
 

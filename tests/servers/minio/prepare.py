@@ -1,4 +1,4 @@
-"""Makes a MinIO server ready, which may have to be built: the tests of this folder come last, and wait for it if need be.
+"""Makes a MinIO server ready, which may have to be built: tests of this folder come last, and wait for it if need be.
 
 ``python -m tests.servers.minio.prepare`` can run beside other tests.
 """
