@@ -288,5 +288,5 @@ TestWorld = World.TestCase
 
 
 @pytest.mark.long
-class TestManyWorlds(World.TestCase):  # type: ignore[misc, name-defined] # made at run time
+class TestManyWorlds(World.TestCase):  # type: ignore[misc, valid-type] # made at run time
     settings = settings(max_examples=5000, stateful_step_count=30, deadline=None, derandomize=False)

@@ -349,5 +349,5 @@ TestCheckpoints.settings = settings(max_examples=50, stateful_step_count=60, dea
 
 
 @pytest.mark.long
-class TestManyCheckpoints(Checkpoints.TestCase):  # type: ignore[misc, name-defined] # made at run time
+class TestManyCheckpoints(Checkpoints.TestCase):  # type: ignore[misc, valid-type] # made at run time
     settings = settings(max_examples=2000, stateful_step_count=60, deadline=None, derandomize=False)
