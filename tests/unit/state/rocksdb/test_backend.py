@@ -98,7 +98,7 @@ def test_what_does_not_fit_into_memory_is_on_disk(make: Make) -> None:
         keyed.key = key
         state.update(state.value() + key)
     table: Any = keyed._parts["number", "plain"].table
-    assert len(table._young) + sum(map(len, table._layers)) + len(table._old) < 6_000
+    assert len(table.young) + sum(map(len, table._layers)) + len(table._old) < 6_000
     assert counts(keyed, keys) == [key + 1 for key in keys]
     assert sorted(keyed.keys(NUMBER)) == list(keys)
 

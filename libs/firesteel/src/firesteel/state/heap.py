@@ -6,10 +6,10 @@ read by a job of another parallelism, not when it is used or written: on the hot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -93,6 +93,9 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         key: of the record being processed; set by the operator, read by the states.
     """
 
+    states: ClassVar[Mapping[str, type[HeapState]]] = STATES
+    """Of each kind, without time-to-live."""
+
     __slots__ = (
         "_attached",
         "_declared",
@@ -160,7 +163,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         kind, life = declared.kind, declared.life
         table = self._part(declared, namespaced=namespaced).table
         if life is None:
-            return STATES[kind.name](keyed, table, kind)
+            return self.states[kind.name](keyed, table, kind)
         sweep = self._sweeper(table, life, kind).sweep if life.cleanup_size else _nothing
         return TTL_STATES[kind.name](keyed, table, kind, life, DROPS[kind.name], sweep)
 

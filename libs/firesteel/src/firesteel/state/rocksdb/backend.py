@@ -32,7 +32,7 @@ from firesteel.state.columnar.snapshots import COLUMNS
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord, place_of
 from firesteel.state.heap_migration import converter_between
-from firesteel.state.heap_states import Kind
+from firesteel.state.heap_states import STATES, HeapState, Kind
 from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.heap_ttl import DROPS, Life
 from firesteel.state.keys import NO_KEY
@@ -45,6 +45,7 @@ from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
 from firesteel.state.rocksdb.timelines import TimelineTable
 from firesteel.state.rocksdb.timers import RocksTimerQueue, TimerTable
+from firesteel.state.rocksdb.value_state import RocksValueState
 from firesteel.state.schema import LostKeysError
 from firesteel.state.snapshots import (
     AttachedState,
@@ -167,6 +168,7 @@ class RocksDBKeyedState(HeapKeyedState):
     """All keyed state of one operator of one subtask."""
 
     fetches_ahead: ClassVar[bool] = True
+    states: ClassVar[Mapping[str, type[HeapState]]] = {**STATES, "value": RocksValueState}
     __slots__ = (
         "_closed",
         "_columns",

@@ -201,6 +201,10 @@ class RocksTable(MutableMapping[Any, Any]):
         store: has the database.
         number: of the table in it.
         info: what snapshots say about it.
+
+    Attributes:
+        young: what was written or handed out last, or ``MISSING``; who sets an entry here asks ``full_at``.
+        full_at: with so many young entries ``grown`` is to be called.
     """
 
     __slots__ = (
@@ -209,15 +213,15 @@ class RocksTable(MutableMapping[Any, Any]):
         "_fetched",
         "_layers",
         "_limit",
-        "_next",
         "_old",
         "_prefix",
         "_rests",
         "_store",
         "_sweeping",
-        "_young",
+        "full_at",
         "info",
         "number",
+        "young",
     )
     writing: ClassVar[None] = None
     fetches: ClassVar[bool] = True
@@ -226,14 +230,14 @@ class RocksTable(MutableMapping[Any, Any]):
     def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:
         self._store, self.number, self.info = store, number, info
         self._prefix = _NUMBER.pack(number)
-        self._young: dict[Any, Any] = {}
+        self.young: dict[Any, Any] = {}
         self._layers: list[dict[Any, Any]] = []  # the oldest one first
         self._old: dict[Any, Any] = {}  # as they are in the database
         self._fetched: dict[Any, bytes | None] = {}  # what it has of keys that will be asked for, None = nothing
         self._rests = 0
         self._entry = 0.0
         self._limit = min(_UNKNOWN, store.room_of(_ENTRY))
-        self._next = min(self._limit, _TO_BE_DRAINED)
+        self.full_at = min(self._limit, _TO_BE_DRAINED)
         self._cursor = self._prefix
         self._sweeping: list[Any] = []
 
@@ -241,9 +245,9 @@ class RocksTable(MutableMapping[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key."""
-        value = self._young.get(key, ABSENT)
+        value = self.young.get(key, ABSENT)
         if value is ABSENT:
-            value = self._find(key)
+            value = self.find(key)
         return default if value is MISSING else value
 
     def __getitem__(self, key: Any) -> Any:
@@ -253,10 +257,10 @@ class RocksTable(MutableMapping[Any, Any]):
         return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        young = self._young
+        young = self.young
         young[key] = value
-        if len(young) >= self._next:
-            self._grown()
+        if len(young) >= self.full_at:
+            self.grown()
 
     def __delitem__(self, key: Any) -> None:
         if key not in self:
@@ -282,7 +286,7 @@ class RocksTable(MutableMapping[Any, Any]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        for known in (self._young, *reversed(self._layers), self._old):
+        for known in (self.young, *reversed(self._layers), self._old):
             value = known.get(key, ABSENT)
             if value is not ABSENT:
                 return value is not MISSING
@@ -291,7 +295,7 @@ class RocksTable(MutableMapping[Any, Any]):
     def touch(self, key: Any) -> None:
         """Entries are in no order."""
 
-    def _find(self, key: Any) -> Any:
+    def find(self, key: Any) -> Any:
         """A value that is not young, to be handed out."""
         for layer in reversed(self._layers):
             value = layer.get(key, ABSENT)
@@ -322,9 +326,9 @@ class RocksTable(MutableMapping[Any, Any]):
 
     def _hand_out(self, key: Any, value: Any) -> None:
         """A value counts as written; it leaves memory at the next access at the earliest, when it has been changed."""
-        if len(self._young) >= self._next:
-            self._grown()
-        self._young[key] = value
+        if len(self.young) >= self.full_at:
+            self.grown()
+        self.young[key] = value
 
     def rests(self) -> bool:
         """Whether nothing is read ahead this time, since that was of no use."""
@@ -341,7 +345,7 @@ class RocksTable(MutableMapping[Any, Any]):
         nothing is read for some time.
         """
         unasked, self._fetched = len(self._fetched), {}
-        wanted = [key for key in dict.fromkeys(keys) if key not in self._young and key not in self._old]
+        wanted = [key for key in dict.fromkeys(keys) if key not in self.young and key not in self._old]
         for layer in self._layers:
             wanted = [key for key in wanted if key not in layer]
         if len(wanted) < FETCHED_TOGETHER or 2 * unasked > len(wanted):
@@ -358,7 +362,7 @@ class RocksTable(MutableMapping[Any, Any]):
         found: dict[Any, Any] = {}
         for layer in self._layers:
             found.update(layer)
-        found.update(self._young)
+        found.update(self.young)
         return found
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
@@ -469,11 +473,11 @@ class RocksTable(MutableMapping[Any, Any]):
         """
         return dumps(lambda: f"state {self.info.name!r} of key {short_repr(key, 40)}", value)
 
-    def _grown(self) -> None:
+    def grown(self) -> None:
         """There are new entries: bring some older ones into the database, or begin the next turn."""
-        store, young = self._store, self._young
+        store, young = self._store, self.young
         if len(young) < self._limit:
-            self._next = min(self._limit, len(young) + _TO_BE_DRAINED)
+            self.full_at = min(self._limit, len(young) + _TO_BE_DRAINED)
             if self._layers and store.free:
                 self.drain(_DRAINED)
             return
@@ -493,10 +497,10 @@ class RocksTable(MutableMapping[Any, Any]):
 
     def turn(self) -> None:
         """What was written becomes a layer."""
-        if self._young:
-            self._layers.append(self._young)
-            self._young = {}
-        self._next = min(self._limit, _TO_BE_DRAINED)
+        if self.young:
+            self._layers.append(self.young)
+            self.young = {}
+        self.full_at = min(self._limit, _TO_BE_DRAINED)
 
     @property
     def layers(self) -> int:
@@ -515,7 +519,7 @@ class RocksTable(MutableMapping[Any, Any]):
         taken = [layer.popitem() for _ in range(min(most, len(layer)))]
         outgoing = self._store.outgoing
         if outgoing is None or self not in outgoing:
-            newer.append(self._young)
+            newer.append(self.young)
         for known in newer:
             taken = [pair for pair in taken if pair[0] not in known]
         try:
@@ -548,17 +552,17 @@ class RocksTable(MutableMapping[Any, Any]):
     def sweep(self, drop: Drop, dead: int) -> None:
         """Look at some entries on disk, and at some in memory, and remove what has expired."""
         if not self._sweeping:
-            self._sweeping = list(self._young)
+            self._sweeping = list(self.young)
         for _ in range(min(_SWEPT, len(self._sweeping))):
             key = self._sweeping.pop()
-            value = self._young.get(key, MISSING)
+            value = self.young.get(key, MISSING)
             if value is not MISSING and drop(value, dead, _SWEPT):
                 self[key] = MISSING
         found = self._store.database.read(self._cursor, _NUMBER.pack(self.number + 1), _SWEPT)
         self._cursor = found[-1][0] + b"\0" if len(found) == _SWEPT else self._prefix
         for place, data in found:
             key = self._key(place, data)
-            if key in self._young or any(key in layer for layer in self._layers):
+            if key in self.young or any(key in layer for layer in self._layers):
                 continue
             value = pickle.loads(payload_of(data))
             before = len(value)

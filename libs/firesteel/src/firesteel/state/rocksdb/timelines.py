@@ -45,11 +45,11 @@ class TimelineTable(RocksTable, Timeline):
     def add(self, key: Any, time: int, record: Any) -> None:
         """Keep a record."""
         place = key, time
-        records = self._young.get(place, ABSENT)
+        records = self.young.get(place, ABSENT)
         if records is ABSENT:
             times, known = self._times.get(key), self._known.get(key)
             there = known is None or time < known or (times is not None and time in times)
-            records = self._find(place) if there else MISSING
+            records = self.find(place) if there else MISSING
         if records is MISSING:
             self[place] = [record]
         else:
@@ -60,7 +60,7 @@ class TimelineTable(RocksTable, Timeline):
         """Forget the records of a time; nothing is read for that."""
         place = key, time
         if time >= self._known.get(key, _HIGHEST) and not any(place in some for some in (self._old, *self._layers)):
-            self._young.pop(place, None)  # the database has never heard of it
+            self.young.pop(place, None)  # the database has never heard of it
             self._gone(place)
         else:
             self[place] = MISSING
@@ -88,7 +88,7 @@ class TimelineTable(RocksTable, Timeline):
     def _in_memory(self, key: Any, time: int) -> Iterator[tuple[int, Any]]:
         """What a look-up would give, not to be changed."""
         place = key, time
-        records = self._young.get(place, ABSENT)
+        records = self.young.get(place, ABSENT)
         if records is ABSENT:
             for known in (*reversed(self._layers), self._old):
                 records = known.get(place, ABSENT)
@@ -172,7 +172,7 @@ class TimelineTable(RocksTable, Timeline):
 
     def _gone(self, place: tuple[Any, int]) -> None:
         """It was in memory; if it is nowhere now, it is forgotten."""
-        if place not in self._old and place not in self._young and not any(place in layer for layer in self._layers):
+        if place not in self._old and place not in self.young and not any(place in layer for layer in self._layers):
             key, time = place
             times = self._times.get(key)
             if times is not None:
