@@ -8,8 +8,8 @@
 Two processes do what the two slots of a job do, with the functions of the job's program and nothing around them: no
 checkpoints, barriers or watermarks, no copies, no checks of types or keys, no metrics, no back pressure. State is a
 ``dict``, or RocksDB where its memory is given (of each process); the exchange is lists of 1,024 pickled records in
-pipes, which a thread of each process reads; records of a process for itself go there as they are. So no system that
-calls these functions in CPython is faster by much.
+pipes, which a thread of each process reads; records of a process for itself go there as they are (``--processes 1``:
+all of them). So no system that calls these functions in CPython is faster by much.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def count_of_word(state: Count, value: str) -> Iterator[Any]:
 
 def made_events(number: int, given: argparse.Namespace) -> Iterator[list[Any]]:
     """Half of the events, at most 1,024 at once."""
-    start, end = number * given.count // 2, (number + 1) * given.count // 2
+    start, end = (edge * given.count // given.processes for edge in (number, number + 1))
     while start < end:
         made = events.tuples(start, min(end, start + MADE_AT_ONCE), given.keys)
         start += len(made)
@@ -166,6 +166,9 @@ class _Keyed:
         ended = False
         for values in self._made(number, given):
             made += len(values)
+            if given.processes == 1:
+                total += work(values)
+                continue
             own: list[Any] = []
             other: list[Any] = []
             for value in values:
@@ -176,7 +179,7 @@ class _Keyed:
                 ended = not (message := arrived.get())
                 total += 0 if ended else work(pickle.loads(message))
         there.send_bytes(b"")
-        while not ended and (message := arrived.get()):
+        while given.processes == 2 and not ended and (message := arrived.get()):
             total += work(pickle.loads(message))
         return made, total
 
@@ -252,7 +255,8 @@ def loop(given: argparse.Namespace) -> dict[str, float]:
     (to_second, at_second), (to_first, at_first) = [context.Pipe() for _ in range(2)]
     results = context.SimpleQueue()
     ends = [(to_second, at_first), (to_first, at_second)]
-    processes = [context.Process(target=_process, args=(n, given, ends[n], results)) for n in range(2)]
+    own = [(number, given, ends[number], results) for number in range(given.processes)]
+    processes = [context.Process(target=_process, args=each) for each in own]
     for process in processes:
         process.start()
     notes = [results.get() for _ in processes]
@@ -268,12 +272,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=list(LOOPS))
     parser.add_argument("--count", type=int, default=20_000_000, help="w1, w2: events")
+    parser.add_argument("--processes", type=int, choices=[1, 2], default=2, help="1: w1 and w2")
     parser.add_argument("--keys", type=int, default=events.KEYS, help="w2: different auctions")
     parser.add_argument("--rocksdb", type=int, default=0, metavar="BYTES", help="w2: state is there, with this memory")
     parser.add_argument("--text", action="append", default=[], help="w4: a file; may stand several times")
     given = parser.parse_args()
     if given.what.startswith("w4") and not given.text:
         parser.error(f"{given.what} needs --text FILE")
+    if given.processes == 1 and given.what not in ("w1", "w2"):
+        parser.error(f"{given.what} takes two processes")
     with tempfile.TemporaryDirectory() as given.directory:
         found = loop(given)
     rows, total = events.expected(given.what, given.count, given.keys)
