@@ -3,12 +3,14 @@
     python -m benchmarks.batch_bench                                  # w4 of 200 MB, w2 and w3 of 10 k and 1 M keys
     python -m benchmarks.batch_bench w2 --keys 1000000 --count 20000000 --runs 3
     python -m benchmarks.batch_bench w4 --text-mb 2000 --systems batch-columns spark-sql
+    python -m benchmarks.batch_bench w4 w2 --stages --systems batch-functions batch-columns
 
 Each run is a process of its own, systems in turn. It runs the job once over little data, so that everything is loaded
 and, for ours, a cluster stands; then the job that counts, of which the time from ``execute()`` to its end is taken.
 What all give is checked: the number of keys, or of keys and windows, and the sum of their counts; streaming mode gives
 a result for each record (w4, w2). ``other`` is what processes outside the tree used meanwhile, in cores: above 0.25 the
-run is noisy.
+run is noisy. ``--stages`` tells of each stage of ours when it began, counted from the call of ``execute``, how long it
+took and what went in and out, as REST has it.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def main() -> int:
     parser.add_argument("--keys", type=int, action="append", help="w2, w3: different keys; may stand several times")
     parser.add_argument("--systems", nargs="+", choices=[*OURS, *SPARKS], default=[*OURS, *SPARKS])
     parser.add_argument("--memory", default="2g", help="heap of Spark's own JVM")
+    parser.add_argument("--stages", action="store_true", help="of batch mode: what each of its stages cost")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--text", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -87,10 +90,13 @@ def compare(given: argparse.Namespace, what: str, keys: int, text: Path) -> int:
         for system in given.systems:
             command = [sys.executable, "-m", "benchmarks.batch_bench", what, "--child", system, "--text", str(text)]
             command += ["--keys", str(keys), "--count", str(given.count), "--memory", given.memory]
+            command += ["--stages"] if given.stages else []
             watched = measure.run(
                 [*command, "--parallelism", str(given.parallelism)], timeout=1800.0, environment=paths
             )
             lines = [line[7:] for _, line in watched.output if line.startswith("RESULT ")]
+            for line in [line[6:] for _, line in watched.output if line.startswith("STAGE ")]:
+                print(f"  {system:20} {line}")
             result = json.loads(lines[-1]) if lines else {}
             right = result.get("result") == list(expected[system.startswith("streaming")])
             if watched.code or not right:
@@ -217,12 +223,26 @@ def own_job(given: argparse.Namespace) -> Job:
     def job(what: str, total: int, keys: int, text: str) -> Result:
         with tempfile.TemporaryDirectory() as out:
             build(what, total, keys, text, out)
-            env.execute(what)
+            called = time.time()
+            running = env.execute_async(what)
+            running.get_job_execution_result().result()
+            if given.stages and mode == "batch" and total == given.count:
+                tell_stages(running.get_job_details().result()["vertices"], called)
             notes = [json.loads(line) for path in Path(out).glob("*.jsonl") for line in path.read_text().splitlines()]
         rows = [one for one in notes if "rows" in one]
         return sum(one["rows"] for one in rows), sum(one["sum"] for one in rows)
 
     return job
+
+
+def tell_stages(vertices: list[dict[str, Any]], called: float) -> None:
+    """A line for each stage."""
+    for vertex in vertices:
+        began, metrics = vertex["start-time"] / 1000 - called, vertex["metrics"]
+        records = f"{metrics['read-records']:,} -> {metrics['write-records']:,} records"
+        size = f"{metrics['read-bytes'] / 1e6:.1f} -> {metrics['write-bytes'] / 1e6:.1f} MB"
+        took = f"begins at {began:.2f} s, takes {vertex['duration'] / 1000:.2f} s"
+        print(f"STAGE {vertex['name'][:60]:60} {vertex['parallelism']} subtasks, {took}, {records}, {size}", flush=True)
 
 
 def spark_job(given: argparse.Namespace) -> Job:
