@@ -227,7 +227,7 @@ def own_job(given: argparse.Namespace) -> Job:
             running = env.execute_async(what)
             running.get_job_execution_result().result()
             if given.stages and mode == "batch" and total == given.count:
-                tell_stages(running.get_job_details().result()["vertices"], called)
+                tell_stages(running, called)
             notes = [json.loads(line) for path in Path(out).glob("*.jsonl") for line in path.read_text().splitlines()]
         rows = [one for one in notes if "rows" in one]
         return sum(one["rows"] for one in rows), sum(one["sum"] for one in rows)
@@ -235,13 +235,16 @@ def own_job(given: argparse.Namespace) -> Job:
     return job
 
 
-def tell_stages(vertices: list[dict[str, Any]], called: float) -> None:
-    """A line for each stage."""
-    for vertex in vertices:
-        began, metrics = vertex["start-time"] / 1000 - called, vertex["metrics"]
+def tell_stages(job: Any, called: float) -> None:
+    """A line for each stage: from when the first of its tasks ran in Spark, until all had ended."""
+    for vertex in job.get_job_details().result()["vertices"]:
+        path = f"/jobs/{job.get_job_id()}/vertices/{vertex['id']}/subtasktimes"
+        times = [task["timestamps"] for task in job._loop.start(job._rest.get(path)).result()["subtasks"]]
+        began, ended = min(one["RUNNING"] for one in times) / 1000, max(one["FINISHED"] for one in times) / 1000
+        metrics = vertex["metrics"]
         records = f"{metrics['read-records']:,} -> {metrics['write-records']:,} records"
         size = f"{metrics['read-bytes'] / 1e6:.1f} -> {metrics['write-bytes'] / 1e6:.1f} MB"
-        took = f"begins at {began:.2f} s, takes {vertex['duration'] / 1000:.2f} s"
+        took = f"begins at {began - called:.2f} s, takes {ended - began:.2f} s"
         print(f"STAGE {vertex['name'][:60]:60} {vertex['parallelism']} subtasks, {took}, {records}, {size}", flush=True)
 
 
