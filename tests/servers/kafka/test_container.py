@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 from firesteel.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
-from firesteel.datastream import KeyedProcessFunction, MapFunction, RuntimeContext, StreamExecutionEnvironment
+from firesteel.datastream import MapFunction, StreamExecutionEnvironment
 from firesteel.datastream.connectors.kafka import (
-    DeliveryGuarantee,
     KafkaOffsetsInitializer,
-    KafkaRecordSerializationSchema,
-    KafkaSink,
     KafkaSource,
 )
-from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.spark.java import find_java
 from tests.servers.compose_cluster import BASE_IMAGE, PROJECT_LABEL, command, own_project
+from tests.servers.kafka.attempts import texts
+from tests.servers.kafka.counting import Count
 from tests.servers.kafka.server import KafkaCluster
 
 pytestmark = pytest.mark.may_skip(reason="a machine where no Docker engine can be had, or no Kafka by Maven")
@@ -47,18 +45,6 @@ def image(engine: None, kafka_libs: str, tmp_path: Path) -> Iterator[str]:
     command("docker", "image", "rm", "--force", name)
 
 
-class Count(KeyedProcessFunction[str, str, str]):
-    """How often a text has come so far."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
-        count = (self._count.value() or 0) + 1
-        self._count.update(count)
-        yield f"{value}: {count}"
-
-
 class FailsOnce(MapFunction[str, str]):
     """Fails at a count that comes late, in the first attempt.
 
@@ -76,31 +62,22 @@ class FailsOnce(MapFunction[str, str]):
         return value
 
 
-def count_users(bootstrap: str, orders: str, counts: str, mark: Path) -> None:
+def count_users(kafka: KafkaCluster, orders: str, counts: str, mark: Path) -> None:
     """The job: reads what the topic has now; each user's running count goes to the other topic."""
     options = {"rest.port": "0", "restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "100 ms"}
     environment = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(options))
     environment.set_parallelism(2).enable_checkpointing(200)
     source = (
         KafkaSource.builder()
-        .set_bootstrap_servers(bootstrap)
+        .set_bootstrap_servers(kafka.bootstrap)
         .set_topics(orders)
         .set_bounded(KafkaOffsetsInitializer.latest())
         .set_value_only_deserializer(SimpleStringSchema())
         .build()
     )
-    schema = KafkaRecordSerializationSchema.builder().set_topic(counts)
-    sink = (
-        KafkaSink.builder()
-        .set_bootstrap_servers(bootstrap)
-        .set_record_serializer(schema.set_value_serialization_schema(SimpleStringSchema()).build())
-        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix("counts")
-        .build()
-    )
     stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "orders")
     counted = stream.key_by(lambda user: user, Types.STRING()).process(Count(), Types.STRING())
-    counted.map(FailsOnce(mark), Types.STRING()).sink_to(sink)
+    counted.map(FailsOnce(mark), Types.STRING()).sink_to(texts(kafka, counts).build())
     environment.execute("count users")
 
 
@@ -117,7 +94,7 @@ def test_from_kafka_to_kafka(image: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
             orders, counts = kafka.create_topic(partitions=4), kafka.create_topic(partitions=4)
             users = [f"user {number}" for number in range(USERS)] * EACH
             kafka.produce(orders, [(user.encode(), user.encode()) for user in users])
-            count_users(kafka.bootstrap, orders, counts, tmp_path / "failed")
+            count_users(kafka, orders, counts, tmp_path / "failed")
             found = Counter((record.value or b"").decode() for record in kafka.records(counts, "read_committed"))
         finally:
             kafka.close()

@@ -19,14 +19,13 @@ from examples import kafka_orders
 
 from firesteel.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from firesteel.core.errors import JobFailedError
-from firesteel.datastream import DataStream, KeyedProcessFunction, RuntimeContext
+from firesteel.datastream import DataStream
 from firesteel.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
     KafkaSink,
     KafkaSource,
 )
-from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import (
     CommitResult,
@@ -43,6 +42,7 @@ from tests.integration.recovery.places import JOBMASTER, SLOT, TASKMANAGER, Embe
 from tests.integration.recovery.programs import PROGRAMS, World, expected
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
+from tests.servers.kafka.counting import Count
 from tests.servers.kafka.security import PASSWORD, USER
 from tests.servers.kafka.server import KafkaCluster
 from tests.servers.kafka.test_source import Noted
@@ -232,18 +232,6 @@ def test_all_parts_of_a_cluster_die_at_each_step(
         steps.AFTER_COMMIT, ANY_MOMENT, ANY_MOMENT,
     )  # fmt: skip
     trial.run_through([Death(step, victim) for step in told], at_the_end=Death(steps.WITHIN_COMMIT, victim))
-
-
-class Count(KeyedProcessFunction[str, str, str]):
-    """How often a text has come so far."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
-        count = (self._count.value() or 0) + 1
-        self._count.update(count)
-        yield f"{value}: {count}"
 
 
 class Feed:
