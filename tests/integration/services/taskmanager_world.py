@@ -93,7 +93,7 @@ class World:
         """The ResourceManager and the JobMaster are alive."""
 
         async def beat() -> None:
-            message = m.HeartbeatFromJobMaster(job, allocations)
+            message = m.HeartbeatFromJobMaster(job, allocations, "tm")
             while True:
                 await self.tm.heartbeat()
                 if allocations:

@@ -11,6 +11,7 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel_jobmaster.app import JobMasterService, create_service
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
@@ -109,6 +110,18 @@ def test_a_frozen_taskmanager_is_lost_after_the_heartbeat_timeout() -> None:
         assert await w.state() == "FAILED"
 
     run(test, {"heartbeat.timeout": "2 s"})
+
+
+def test_a_taskmanager_whose_address_another_one_has_is_lost_at_once() -> None:
+    async def test(w: World) -> None:
+        async def for_another(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+            raise RpcFault(RpcCode.NOT_FOUND, f"TaskManager {payload['taskmanager_id']} is gone, tm-8 has its address")
+
+        vars(w.taskmanager)["on_heartbeat_jobmaster"] = for_another
+        archive = (await w.others.wait_for("job_finished"))["archive"]
+        assert "TaskManager tm-7 is gone, tm-8 has its address" in archive["failure"]["message"]
+
+    run(test, {"heartbeat.timeout": "60 s"})
 
 
 def test_what_happened_during_a_short_partition_is_made_up_for_by_heartbeats() -> None:

@@ -184,7 +184,7 @@ def test_slots_run_on_without_a_resourcemanager_and_a_new_one_hears_of_them() ->
 
             async def jobmaster_beats() -> None:
                 while True:
-                    await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a",)))
+                    await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a",), "tm"))
                     await asyncio.sleep(0.05)
 
             beating = asyncio.get_running_loop().create_task(jobmaster_beats())
@@ -349,6 +349,24 @@ def test_a_jobmaster_that_says_it_does_not_know_us_loses_its_slots_at_once() -> 
     run(scenario())
 
 
+def test_a_heartbeat_for_another_taskmanager_at_the_same_address_takes_no_slots() -> None:
+    """It was started again before its JobMaster had noticed that its predecessor was gone."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            await w.active()
+            await w.submit("x")
+            await w.states(2)
+            with pytest.raises(RpcFault, match="TaskManager tm-before is gone, tm has its address now") as refused:
+                await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", (), "tm-before"))
+            assert refused.value.code is RpcCode.NOT_FOUND
+            assert state_of(w) == "ACTIVE"
+            await w.tm.free_slot(m.FreeSlot("a", "mine"))
+            await w.free()
+
+    run(scenario())
+
+
 def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
     async def scenario() -> None:
         async with world() as w:
@@ -357,7 +375,7 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
             await w.states(2)
             old = TaskManagerGateway(client_of(w.service), w.service.address, "an older token")
             calls = (
-                old.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ())),
+                old.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", (), "tm")),
                 old.cancel_tasks(m.CancelTasks("job")),
                 old.notify_checkpoint_complete(m.NotifyCheckpoint("job", {"a": ("x",)}, 1)),
                 old.assign_splits(m.AssignSplits("x", (), True, 1, "job", "a")),

@@ -51,7 +51,7 @@ def test_a_job_runs_from_its_slots_to_its_end(tmp_path: Path) -> None:
             assert [path.parents[1] for path in local] == disks
             assert all(path.name == "job" and path.is_dir() for path in local)
             assert "".join(w.printed).count("façade done\n") == 2
-            report = await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a", "b")))
+            report = await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a", "b"), "tm"))
             assert report.executions == {"src": "FINISHED", "x": "FINISHED", "y": "FINISHED"}
             collected = await w.tm.collect(m.Collect("x", 5, 100, 0))
             assert (collected.offset, collected.count, collected.end) == (5, 2, True)

@@ -278,13 +278,15 @@ class TaskManagerLinks:
 
     async def _ask(self, taskmanager_id: str) -> bool:
         """One heartbeat; False if the TaskManager can't be reached. Silence is the business of the monitor."""
-        message = m.HeartbeatFromJobMaster(self._job_id, self._allocations(taskmanager_id))
+        message = m.HeartbeatFromJobMaster(self._job_id, self._allocations(taskmanager_id), taskmanager_id)
         try:
             async with asyncio.timeout(self._settings.heartbeat_timeout):
                 report = await self._gateways[taskmanager_id].heartbeat_jobmaster(message)
         except (RpcError, TimeoutError) as error:
             if isinstance(error, RpcError) and is_gone(error):
-                self._gone(taskmanager_id, f"TaskManager {taskmanager_id} does not know the job any more: {error}")
+                self._gone(
+                    taskmanager_id, f"TaskManager {taskmanager_id} is gone, or does not know the job any more: {error}"
+                )
                 return True
             logger.warning("heartbeat to %s: %s", taskmanager_id, error)
             if is_silence(error):

@@ -443,7 +443,14 @@ class TaskManagerService(Service):
         return self._link.is_registered
 
     def jobmaster_heartbeat(self, message: m.HeartbeatFromJobMaster, token: str = "") -> m.ExecutionReport:
-        """A JobMaster is alive, and says which slots it has."""
+        """A JobMaster is alive, and says which slots it has.
+
+        Raises:
+            RpcFault: it means a TaskManager whose address this one has now.
+        """
+        if message.taskmanager_id != self.taskmanager_id:
+            text = f"TaskManager {message.taskmanager_id} is gone, {self.taskmanager_id} has its address now"
+            raise RpcFault(RpcCode.NOT_FOUND, text)
         self._jobmasters.heard(message.job_id)
         self.perform(self.core.jobmaster_heartbeat(message.job_id, message.allocations, self.now, token))
         states, metrics = self.core.tasks.of_job(message.job_id)

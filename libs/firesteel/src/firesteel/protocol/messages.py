@@ -142,10 +142,14 @@ class SlotReport(Message):
 
 @dataclass(frozen=True)
 class HeartbeatFromJobMaster(Message):
-    """``allocations`` is the JobMaster's view; the TaskManager frees other active slots of the job."""
+    """``allocations`` is the JobMaster's view; the TaskManager frees other active slots of the job.
+
+    It is for ``taskmanager_id``: another one that has its address now knows nothing of these allocations.
+    """
 
     job_id: str
     allocations: tuple[str, ...]
+    taskmanager_id: str
 
 
 @dataclass(frozen=True)
