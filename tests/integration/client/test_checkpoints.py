@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ import pytest
 
 from firesteel.client.cli.main import main
 from tests.integration.client.conftest import Remote, folder
+from tests.integration.client.history_server import history_server
 from tests.integration.client.test_run import command, job_id_in
 from tests.integration.embedded.programs import until
 
@@ -150,28 +147,6 @@ def _read(url: str) -> Any:
             return error.code, json.loads(error.read())["errors"][0]
 
 
-@contextmanager
-def _history_server(archives: Path, folder: Path) -> Iterator[tuple[str, Path]]:
-    """A history server as a process: its address, and its log."""
-    log = folder / "history.log"
-    options = {"archive.fs.dir": archives, "web.port": 0, "archive.fs.refresh-interval": "100 ms"}
-    words = [word for key, value in options.items() for word in ("-D", f"historyserver.{key}={value}")]
-    with subprocess.Popen(
-        [str(Path(sys.executable).parent / "firesteel-historyserver"), *words, "--log-file", str(log)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=folder,
-        env={**os.environ, "FIRESTEEL_SECRET": "0123456789abcdef"},
-    ) as process:  # fmt: skip
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert " listens on " in line, (line, log.read_text() if log.exists() else "")
-            yield line.split()[-1], log
-            process.terminate()
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-
-
 def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote: Remote, tmp_path: Path) -> None:
     (folder / "program.py").write_text(COUNT)
     with command(
@@ -190,7 +165,7 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
     until(file.exists, "the archive is written", 30)
     vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
     of_vertex = f"/jobs/{job}/vertices/{vertex}"
-    with _history_server(remote.archives, folder) as (url, log):
+    with history_server(remote.archives, folder) as (url, log):
         until(lambda: any(one["jid"] == job for one in _read(f"{url}/jobs/overview")["jobs"]), "it is shown", 30)
         for path in (
             f"/jobs/{job}", f"/jobs/{job}/status", f"/jobs/{job}/config", f"/jobs/{job}/plan",
@@ -201,12 +176,17 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
             f"{of_vertex}/subtasks/0/metrics?get=numRecordsIn", f"{of_vertex}/metrics?get=0.numRecordsIn",
             f"{of_vertex}/subtasktimes", f"{of_vertex}/taskmanagers", f"{of_vertex}/watermarks",
             f"{of_vertex}/accumulators", f"{of_vertex}/subtasks/accumulators", f"{of_vertex}/backpressure",
+            f"/jobs/{job}/accumulators", f"{of_vertex}/subtasks/0/attempts/0",
+            f"{of_vertex}/subtasks/0/attempts/0/accumulators", f"/applications/{job}",
+            f"/applications/{job}/exceptions",
             f"/jobs/{job}/rescales/overview", f"/jobs/{job}/rescales/history", f"/jobs/{job}/rescales/summary",
             f"/jobs/{job}/rescales/config",
         ):  # fmt: skip
             assert _read(url + path) == remote.get(path), path
             assert _read(f"{url}/v1{path}") == remote.get(path), path
         assert float(_read(f"{url}{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum")[0]["sum"]) > 0
+        (application,) = [one for one in _read(f"{url}/applications/overview")["applications"] if one["id"] == job]
+        assert application in remote.get("/applications/overview")["applications"]
         environment = _read(f"{url}/jobs/{job}/jobmanager/environment")
         assert f"CPython {sys.version_info.major}.{sys.version_info.minor}" in environment["jvm"]["version"]
         shown = {one["key"]: one["value"] for one in _read(f"{url}/jobs/{job}/jobmanager/config")}
@@ -214,6 +194,8 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
         assert _read(f"{url}/config")["features"]["web-history"] is True
         assert _refused(f"{url}/jobs/{'0' * 32}") == 404
         assert _refused(f"{url}/jobs/7") == 400
+        assert _refused(f"{url}/applications/{'0' * 32}") == 404
+        assert _refused(f"{url}/applications/7") == 400
         assert _refused(f"{url}/jobs/{job}/rescales/details/{'0' * 32}") == 404
         file.write_bytes(file.read_bytes()[:-7])
         until(lambda: _refused(f"{url}/jobs/{job}/status") == 500, "the damage is seen", 30)

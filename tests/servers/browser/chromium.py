@@ -208,6 +208,12 @@ class Chromium:
         data = self._run(self._send("Page.captureScreenshot", **how))["data"]
         path.write_bytes(base64.b64decode(data))
 
+    def shot(self, name: str) -> None:
+        """A picture for people, where a folder for it is named."""
+        if folder := os.environ.get("FIRESTEEL_TEST_SCREENSHOTS"):
+            self.evaluate("new Promise((done) => setTimeout(done, 300))")
+            self.screenshot(Path(folder) / f"{name}.png")
+
     def close(self) -> None:
         """End the browser; nothing of it stays. Idempotent."""
         if self._loop.is_closed():

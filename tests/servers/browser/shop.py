@@ -26,10 +26,11 @@ class _OrderTime(TimestampAssigner):
         return int(time.time() * 1000)
 
 
-def shop(folder: Path) -> Any:
+def shop(folder: Path, **options: str) -> Any:
     """Start it; its checkpoints and marks go to this folder."""
     failed = folder / "failed"
-    env = new_environment(PARALLELISM, **SETTINGS, execution__checkpointing__dir=f"file://{folder}/checkpoints")
+    settings = {**SETTINGS, "execution__checkpointing__dir": f"file://{folder}/checkpoints", **options}
+    env = new_environment(PARALLELISM, **settings)
 
     def order(number: int) -> dict[str, Any]:
         return {"order": number, "customer": f"c{number % 7}"}

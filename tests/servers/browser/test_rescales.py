@@ -12,7 +12,7 @@ from tests.archives import seen
 from tests.integration.services.dispatcher_world import JOB, archive, run, world
 from tests.servers.browser.chromium import Chromium
 from tests.servers.browser.test_dashboard import figure, rows
-from tests.servers.browser.test_wide import opened, shot
+from tests.servers.browser.test_wide import opened
 from tests.unit.jobmaster.test_reactive import begun
 
 pytestmark = pytest.mark.may_skip(reason="Chromium can be installed by root on Debian only")
@@ -78,7 +78,7 @@ def test_rescales_are_those_of_the_job_with_what_the_scheduler_did(program: str)
         names = ("completed", "in-progress", "ignored", "failed")
         assert [figure(browser, f"rescales-{name}") for name in names] == ["3", "1", "1", "0"]
         assert figure(browser, "parallelism") == "2"
-        shot(browser, "rescales")
+        browser.shot("rescales")
         browser.press("table[data-name=rescales] tbody tr[data-row]:nth-child(2)")
         browser.wait("document.querySelector('[data-card=rescale] h2')?.innerText === 'Rescale 4'")
         assert [row[2:] for row in rows(browser, "rescaled", 2)] == [["4", "2", "1", "128"]] * 2
@@ -87,10 +87,10 @@ def test_rescales_are_those_of_the_job_with_what_the_scheduler_did(program: str)
         assert "its node has no power" in states[0][3]
         rows(browser, "rescale-summary", 4)
         assert "reactive" in browser.text("main")
-        shot(browser, "rescale-details")
+        browser.shot("rescale-details")
         browser.key("d")
         browser.wait("document.documentElement.dataset.theme === 'dark'")
-        shot(browser, "rescale-details-dark")
+        browser.shot("rescale-details-dark")
         browser.go(f"#/jobs/{JOB}/rescales/{'0' * 32}")
         assert "No rescale" in browser.text("[data-card=rescale] .trouble")
         assert [one for one in browser.problems if "404" not in one] == []

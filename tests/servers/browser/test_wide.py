@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,7 +97,7 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         assert f"subtask {SLOW} is 99 % busy" in browser.text("main")
         rows(browser, "vertices", 3)
         assert cut(browser, "vertices") == []
-        shot(browser, "wide-graph")
+        browser.shot("wide-graph")
         browser.press(f".node[data-vertex='{middle}']")
         browser.wait("document.querySelector('[data-card=vertex]')?.getBoundingClientRect().top < innerHeight / 2")
         browser.go(f"#/jobs/{JOB}/overview/{middle}/subtasks?subtasks-sort=-busy")
@@ -108,7 +106,7 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         assert first[0][0] == str(SLOW)
         assert len(first) < 60, "only rows that can be seen are in the page"
         assert cut(browser, "subtasks") == []
-        shot(browser, "wide-subtasks")
+        browser.shot("wide-subtasks")
         for page, wanted in (
             (f"overview/{middle}/backpressure", "table[data-name=pressure] tr[data-row]"),
             (f"overview/{middle}/watermarks", "table[data-name=watermarks] tr[data-row]"),
@@ -117,7 +115,7 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         ):
             browser.go(f"#/jobs/{JOB}/{page}")
             browser.wait(f"document.querySelector({wanted!r})")
-            shot(browser, f"wide-{page.split('/')[-1] if 'overview' in page else 'timeline'}")
+            browser.shot(f"wide-{page.split('/')[-1] if 'overview' in page else 'timeline'}")
         browser.go(f"#/jobs/{JOB}/overview/{middle}/subtasks?subtasks-sort=subtask")
         assert rows(browser, "subtasks", 10)[0][0] == "0"
         browser.evaluate("(document.querySelector('table[data-name=subtasks]').parentNode.scrollTop = 1e6, 0)")
@@ -137,10 +135,3 @@ def cut(browser: Chromium, name: str) -> list[str]:
         ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
     )
     return found
-
-
-def shot(browser: Chromium, name: str) -> None:
-    """A picture for people, where a folder for it is named."""
-    if folder := os.environ.get("FIRESTEEL_TEST_SCREENSHOTS"):
-        browser.evaluate("new Promise((done) => setTimeout(done, 300))")
-        browser.screenshot(Path(folder) / f"{name}.png")

@@ -16,6 +16,7 @@ from firesteel.client.cli.arguments import parser as cli_parser
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, IllegalTransitionError, JobCancelledError, class_name
 from firesteel.core.ids import derived_job_id, derived_job_ids
+from firesteel.rest.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.application import (
     NO_JOB_TEXT,
     Application,
@@ -24,7 +25,6 @@ from firesteel_dispatcher.application import (
     State,
 )
 from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
-from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.programs import Programs, check_program
 from firesteel_dispatcher.standalone_job import definitions_of, parser
 

@@ -8,9 +8,9 @@ import pytest
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.stacks import Samples
+from firesteel.rest.application_views import application_details, application_exceptions
 from firesteel.rest.rescale_views import NotAdaptiveError, require, requirements
 from firesteel.rest.subtask_views import accumulators_of, aggregated, back_pressure, level_of
-from firesteel_dispatcher.application_views import application_details, application_exceptions
 from firesteel_dispatcher.flame_graphs import flame_graph, page_of
 
 V = "0" * 32

@@ -50,6 +50,16 @@ def test_a_good_archive_goes_before_a_damaged_one_of_another_place() -> None:
     assert [one["jid"] for one in core.overviews()] == [A]
 
 
+def test_jobs_of_one_application_stand_together() -> None:
+    core = HistoryCore()
+    core.to_read(0, {A: "1", B: "1", C: "1"})
+    for job_id, ended_ms, application in ((A, 3, A), (B, 2, C), (C, 4, C)):
+        core.read(0, job_id, Entry("1", ended_ms, {"jid": job_id}, application))
+    assert [one["jid"] for one in core.overviews()] == [B, A, C]
+    found = {application: [one["jid"] for one in jobs] for application, jobs in core.applications().items()}
+    assert found == {C: [B, C], A: [A]}
+
+
 def test_the_newest_of_each_place_stay() -> None:
     core = HistoryCore(Retention(most=1))
     with_jobs(core, 0, a=5, b=9)

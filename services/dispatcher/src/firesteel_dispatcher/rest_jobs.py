@@ -13,11 +13,11 @@ from aiohttp import web
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
+from firesteel.rest.application_views import application_details, application_exceptions, application_row
 from firesteel.rest.rescale_views import require
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import not_stored
 from firesteel_dispatcher.application import Application
-from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
 from firesteel_dispatcher.job import UnknownJobError
 from firesteel_dispatcher.rest_calls import Call, Handler
@@ -134,12 +134,7 @@ async def attempt_accumulators(service: DispatcherService, call: Call) -> Any:
     """Counters of an attempt."""
     archive = await service.details.of(call.job_id, call.vertex_id)
     found = views.find_attempt(archive, call.vertex_id, call.path["subtask"], call.path["attempt"])
-    return {
-        "subtask": found["subtask"],
-        "attempt": found["attempt"],
-        "id": f"{call.vertex_id}_{found['subtask']}_{found['attempt']}",
-        "user-accumulators": subtask_views.accumulators_of([found]),
-    }
+    return subtask_views.attempt_accumulators(call.vertex_id, found)
 
 
 async def job_accumulators(service: DispatcherService, call: Call) -> Any:
@@ -148,11 +143,7 @@ async def job_accumulators(service: DispatcherService, call: Call) -> Any:
     rows: list[Mapping[str, Any]] = []
     for vertex in archive["vertices"]:
         rows += views.find_vertex(await service.details.of(call.job_id, vertex["id"]), vertex["id"])["subtasks"]
-    return {
-        "job-accumulators": [],
-        "user-task-accumulators": subtask_views.accumulators_of(rows),
-        "serialized-user-task-accumulators": {},
-    }
+    return subtask_views.job_accumulators(rows)
 
 
 async def metric_history(service: DispatcherService, call: Call) -> Any:

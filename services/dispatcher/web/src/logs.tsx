@@ -51,7 +51,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
   const [only, setOnly] = useState(false);
   const [follow, setFollow] = useState(true);
   const [whole, setWhole] = useState(false);
-  const [at, setAt] = useState(0);
+  const [at, setAt] = useState(-1);
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const now = useRef<Loaded | undefined>(undefined);
@@ -95,6 +95,8 @@ export function LogView({ path, name }: { path: string; name: string }) {
   }, [path, follow]);
   const earlier = () =>
     attempt(async () => {
+      setFollow(false);
+      setAt(-1);
       const before = now.current!;
       const piece = lines(await range(path, `bytes=${Math.max(0, before.from - 4 * PIECE)}-${before.from - 1}`));
       setLog({ ...before, from: piece.from, text: piece.text + before.text });
@@ -106,9 +108,19 @@ export function LogView({ path, name }: { path: string; name: string }) {
   useLayoutEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [log?.text, follow]);
+  const place = useRef({ from: 0, rows: 0 });
+  useLayoutEffect(() => {
+    // what is put in front moves nothing that is read
+    if (log && box.current && log.from < place.current.from) box.current.scrollTop += (shown.length - place.current.rows) * LINE;
+    place.current = { from: log?.from ?? 0, rows: shown.length };
+  }, [log?.from, shown.length]);
+  const scrolled = (element: HTMLElement) => {
+    setTop(element.scrollTop);
+    if (element.scrollHeight - element.scrollTop - element.clientHeight > 2 * LINE) setFollow(false);
+  };
   const jump = (step: number) => {
     if (!hits.length) return;
-    const next = (at + step + hits.length) % hits.length;
+    const next = at < 0 ? (step > 0 ? 0 : hits.length - 1) : (at + step + hits.length) % hits.length;
     setAt(next);
     setFollow(false);
     const row = only ? next : hits[next]!;
@@ -130,10 +142,13 @@ export function LogView({ path, name }: { path: string; name: string }) {
           type="search"
           placeholder="Search in what is loaded (Enter: next)"
           value={find}
-          onInput={(event) => setFind(event.currentTarget.value)}
+          onInput={(event) => {
+            setAt(-1);
+            setFind(event.currentTarget.value);
+          }}
           onKeyDown={(event) => event.key === "Enter" && jump(event.shiftKey ? -1 : 1)}
         />
-        {find && <span class="dim" data-hits={hits.length}>{hits.length} lines</span>}
+        {find && <span class="dim" data-hits={hits.length}>{at < 0 ? "" : `${at + 1} of `}{hits.length} {hits.length === 1 ? "line" : "lines"}</span>}
         {find && (
           <>
             <button type="button" class="plain" onClick={() => jump(-1)} title="Previous">↑</button>
@@ -147,7 +162,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
         {log && log.from > 0 && <button type="button" class="plain" onClick={earlier}>Load earlier ({bytes(log.from)} before)</button>}
         <button type="button" class="plain" onClick={download}>Download</button>
       </div>
-      <div class="log-box" ref={box} tabIndex={0} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+      <div class="log-box" ref={box} tabIndex={0} onScroll={(event) => scrolled(event.currentTarget)}>
         <div class="log-inner" style={{ height: `${shown.length * LINE}px` }}>
           <div style={{ transform: `translateY(${first * LINE}px)` }}>
             {shown.slice(first, last).map((index) => <Line key={index} text={whole ? rows[index]! : shortIds(rows[index]!)} find={low} current={hits[at] === index && low !== ""} />)}

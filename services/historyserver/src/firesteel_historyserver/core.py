@@ -28,11 +28,13 @@ class Entry:
         stamp: of the file that was read.
         ended_ms: epoch.
         overview: line of ``/jobs/overview``; None = it is damaged.
+        application: that the job belongs to.
     """
 
     stamp: str
     ended_ms: int = 0
     overview: Mapping[str, Any] | None = None
+    application: str = ""
 
 
 @dataclass
@@ -86,11 +88,21 @@ class HistoryCore:
 
     def overviews(self) -> list[Mapping[str, Any]]:
         """Of all jobs, in the order in which they ended."""
+        return [entry.overview for entry in self._shown() if entry.overview is not None]
+
+    def applications(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Application -> lines of its jobs, in the same order."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for entry in self._shown():
+            if entry.overview is not None:
+                found.setdefault(entry.application, []).append(entry.overview)
+        return found
+
+    def _shown(self) -> list[Entry]:
         found: dict[str, Entry] = {}
         for _, known in sorted(self.places.items(), reverse=True):
             found |= {job_id: entry for job_id, entry in known.items() if entry.overview is not None}
-        entries = sorted(found.values(), key=lambda entry: entry.ended_ms)
-        return [entry.overview for entry in entries if entry.overview is not None]
+        return sorted(found.values(), key=lambda entry: entry.ended_ms)
 
 
 def counts(overviews: Iterable[Mapping[str, Any]]) -> dict[str, int]:

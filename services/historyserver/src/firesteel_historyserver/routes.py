@@ -19,6 +19,7 @@ from firesteel.core.ids import parse_job_id
 from firesteel.graph.job_archive import HISTORY, LOGS
 from firesteel.ha.documents import DamagedEntryError
 from firesteel.rest import checkpoint_views, metric_views, rescale_views, subtask_views, views
+from firesteel.rest.application_views import application_details, application_exceptions, application_row
 from firesteel.service.middlewares import error_response
 from firesteel_historyserver.core import counts
 from firesteel_historyserver.shell import HistoryService, UnknownJobError
@@ -26,6 +27,7 @@ from firesteel_historyserver.shell import HistoryService, UnknownJobError
 logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 FLINK_VERSION: Final = "2.3.0"
+_APPLICATION: Final = "/applications/{application_id}"
 _JOB: Final = "/jobs/{job_id}"
 _VERTEX: Final = f"{_JOB}/vertices/{{vertex_id}}"
 _SUBTASK: Final = f"{_VERTEX}/subtasks/{{subtask:\\d+}}"
@@ -98,6 +100,7 @@ VIEWS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     f"{_SUBTASK}/metrics": lambda asked: metric_views.one_subtask_metrics(asked.archive, asked.both),
     _SUBTASK: lambda asked: _subtask(asked),
     f"{_SUBTASK}/attempts/{{attempt:\\d+}}": lambda asked: _subtask(asked),
+    f"{_SUBTASK}/attempts/{{attempt:\\d+}}/accumulators": lambda asked: _attempt_accumulators(asked),
     f"{_VERTEX}/subtasktimes": lambda asked: views.subtask_times(asked.archive, asked.vertex),
     f"{_VERTEX}/taskmanagers": lambda asked: views.vertex_taskmanagers(asked.archive, asked.vertex),
 }
@@ -116,6 +119,10 @@ def history_routes(service: HistoryService) -> list[web.RouteDef]:
         "/jobs": asked.jobs,
         "/jobs/overview": asked.job_overviews,
         "/taskmanagers": asked.taskmanagers,
+        "/applications/overview": asked.applications,
+        _APPLICATION: asked.application,
+        f"{_APPLICATION}/exceptions": asked.application_failures,
+        f"{_JOB}/accumulators": asked.job_accumulators,
         f"{_JOB}/jobmanager/log-url": asked.jobmanager_log,
         f"{_JOB}/taskmanagers/{{taskmanager_id}}/log-url": asked.taskmanager_log,
         **{path: asked.of_job(view) for path, view in VIEWS.items()},
@@ -220,6 +227,39 @@ class _Handlers:
         """All jobs."""
         return _json({"jobs": self._service.core.overviews()})
 
+    async def applications(self, _: web.Request) -> web.StreamResponse:
+        """Programs by their jobs: what ``main()`` did itself is not archived."""
+        now = self._service.clock.epoch_ms()
+        found = self._service.core.applications()
+        return _json({"applications": [application_row(one, None, jobs, now) for one, jobs in found.items()]})
+
+    async def application(self, request: web.Request) -> web.StreamResponse:
+        """One of them."""
+        application_id, jobs = self._application(request)
+        archives = [await self._service.of(job["jid"]) for job in jobs]
+        return _json(application_details(application_id, None, jobs, archives, self._service.clock.epoch_ms()))
+
+    async def application_failures(self, request: web.Request) -> web.StreamResponse:
+        """What ended its jobs."""
+        _, jobs = self._application(request)
+        return _json(application_exceptions(None, [await self._service.of(job["jid"]) for job in jobs]))
+
+    def _application(self, request: web.Request) -> tuple[str, list[Mapping[str, Any]]]:
+        application_id = _id(request, "application_id", "applicationid")
+        jobs = self._service.core.applications().get(application_id)
+        if jobs is None:
+            raise UnknownJobError(f"Application {application_id} not found")
+        return application_id, jobs
+
+    async def job_accumulators(self, request: web.Request) -> web.StreamResponse:
+        """Counters of all user functions."""
+        job_id = _job_id(request)
+        rows: list[Mapping[str, Any]] = []
+        for vertex in (await self._service.of(job_id))["vertices"]:
+            archive = await self._service.of(job_id, vertex["id"])
+            rows += views.find_vertex(archive, vertex["id"])["subtasks"]
+        return _json(subtask_views.job_accumulators(rows))
+
     async def jobmanager_log(self, request: web.Request) -> web.StreamResponse:
         """Where the log of the JobMaster is: by the pattern that is configured, else the file."""
         job_id = _job_id(request)
@@ -255,12 +295,21 @@ def _subtask(asked: Asked) -> Any:
     return views.subtask_attempt(asked.archive, asked.vertex, int(asked.path["subtask"]), attempt)
 
 
+def _attempt_accumulators(asked: Asked) -> Any:
+    attempt = views.find_attempt(asked.archive, asked.vertex, int(asked.path["subtask"]), int(asked.path["attempt"]))
+    return subtask_views.attempt_accumulators(asked.vertex, attempt)
+
+
 def _job_id(request: web.Request) -> str:
-    text = request.match_info["job_id"]
+    return _id(request, "job_id", "jobid")
+
+
+def _id(request: web.Request, part: str, name: str) -> str:
+    text = request.match_info[part]
     try:
         return str(parse_job_id(text))
     except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot resolve path parameter (jobid) from value {text[:80]!r}: {error}") from error
+        raise ConfigurationError(f"Cannot resolve path parameter ({name}) from value {text[:80]!r}: {error}") from error
 
 
 def _json(value: Any) -> web.Response:

@@ -15,7 +15,7 @@ from firesteel.ha.documents import DamagedEntryError
 from firesteel.rest.access import RestAccess
 from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.job_archives import ArchivePlace, JobArchive
-from firesteel.rest.views import job_overview
+from firesteel.rest.views import application_id, job_overview
 from firesteel.service.background import in_slices
 from firesteel.service.base import Service
 from firesteel_historyserver.core import Entry, HistoryCore, Retention
@@ -123,7 +123,7 @@ class HistoryService(Service):
             logger.error("%s.archive in %s holds job %s; it is left out", job_id, place, found.job_id)
             self.core.read(number, job_id, Entry(stamp))
         else:
-            self.core.read(number, job_id, Entry(stamp, found.ended_ms, overview))
+            self.core.read(number, job_id, Entry(stamp, found.ended_ms, overview, application_id(found.archive)))
 
     async def _remove(self, number: int, job_id: str) -> None:
         try:

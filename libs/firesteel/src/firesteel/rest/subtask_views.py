@@ -98,6 +98,25 @@ def _counters(subtask: Subtask) -> Mapping[str, int]:
     return found
 
 
+def job_accumulators(subtasks: Iterable[Subtask]) -> dict[str, Any]:
+    """/jobs/:jobid/accumulators, of the subtasks of all vertices."""
+    return {
+        "job-accumulators": [],
+        "user-task-accumulators": accumulators_of(subtasks),
+        "serialized-user-task-accumulators": {},
+    }
+
+
+def attempt_accumulators(vertex_id: str, attempt: Subtask) -> dict[str, Any]:
+    """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex/attempts/:attempt/accumulators."""
+    return {
+        "subtask": attempt["subtask"],
+        "attempt": attempt["attempt"],
+        "id": f"{vertex_id}_{attempt['subtask']}_{attempt['attempt']}",
+        "user-accumulators": accumulators_of([attempt]),
+    }
+
+
 def vertex_accumulators(vertex: Mapping[str, Any]) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid/accumulators."""
     return {"id": vertex["id"], "user-accumulators": accumulators_of(vertex["subtasks"])}

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, Protocol
 
 from firesteel.rest.views import Archive, job_exceptions
-from firesteel_dispatcher.application import Application
 
 _STATES: Final = {
     "INITIALIZING": "CREATED",
@@ -26,6 +26,30 @@ _STATES: Final = {
 _WORST: Final = ("RUNNING", "FAILING", "CANCELING", "CREATED", "FAILED", "CANCELED", "FINISHED")
 """Of several jobs whose program nobody knows any more, the first of these is the state of the whole."""
 _ENDED: Final = frozenset({"FAILED", "CANCELED", "FINISHED"})
+
+
+class Application(Protocol):
+    """What is shown of a program that a cluster runs, or ran."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def state(self) -> StrEnum:
+        """Of now, with Flink's names."""
+
+    @property
+    def timestamps(self) -> Mapping[str, int]:
+        """State -> epoch ms at which it was entered."""
+
+    @property
+    def exceptions(self) -> Sequence[Mapping[str, Any]]:
+        """Entries of the history, the oldest first."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
 
 
 def application_row(
