@@ -367,7 +367,10 @@ class Story:
         name = self.world.rng.choice(list(self.cluster.taskmanagers))
         if self.cluster.taskmanagers[name].alive:
             self.cluster.kill_taskmanager(name)
-            self.world.after(self.world.rng.uniform(0.5, 20), lambda: self.cluster.start_taskmanager(name))
+            after = self.world.rng.uniform(0.5, 20)
+            if after < 5:  # before anybody has missed it
+                after /= 10
+            self.world.after(after, lambda: self.cluster.start_taskmanager(name))
 
     def kill_slot(self) -> None:
         """One of them."""

@@ -1,7 +1,8 @@
-"""A job to look at: it has a slow operator, fails once, takes checkpoints, and has event time."""
+"""A job to look at: it has a slow operator that logs, fails once, takes checkpoints, and has event time."""
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def shop(folder: Path, **options: str) -> Any:
 
     def price(one: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.001)
+        if one["order"] % 10 == 0:
+            logging.getLogger("shop").info("order %s has a price", one["order"])
         if one["order"] == 100 and not failed.exists():
             failed.touch()
             raise LookupError(f"no price for customer {one['customer']}")

@@ -197,6 +197,25 @@ def test_a_log_is_shown_searched_and_followed(browser: Chromium, watched: Shop) 
     assert "find=RUNNING" in browser.evaluate("location.hash"), "the link brings the search along"
     short = browser.evaluate("document.querySelector('.log-inner').innerText")
     assert watched.id not in short, "ids are short"
+    browser.type(".log .find", "")
+
+
+def test_a_log_that_is_followed_grows_and_scrolling_up_stops_that(browser: Chromium, watched: Shop) -> None:
+    browser.go("#/taskmanagers/embedded/logs/slot-0.log")
+    last = "[...document.querySelectorAll('.log-line')].at(-1).innerText"
+    box = "document.querySelector('.log-box')"
+    at_end = f"({box}.scrollHeight - {box}.scrollTop - {box}.clientHeight < 2)"
+    following = "document.querySelector('[data-toggle=follow]').checked"
+    browser.wait(last)
+    before = browser.evaluate(last)
+    browser.wait(f"{last} !== {json.dumps(before)}")
+    browser.wait(f"{box}.scrollHeight > {box}.clientHeight + 100")
+    browser.wait(f"{following} && {at_end}")
+    browser.evaluate(f"{box}.scrollTop = 0")
+    browser.wait(f"!{following}")
+    height = browser.evaluate(f"{box}.scrollHeight")
+    browser.press("[data-toggle=follow]")
+    browser.wait(f"{following} && {at_end} && {box}.scrollHeight > {height}")
 
 
 def test_a_profile_is_taken_where_it_is_allowed(browser: Chromium, watched: Shop) -> None:

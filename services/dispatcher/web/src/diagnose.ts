@@ -1,10 +1,12 @@
 // What a job's graph says about why it is slow. Pure.
-import { duration, isNumber, percent, watermark } from "./format";
-import type { JobDetails, Vertex, Worst } from "./types";
+import { ago, duration, isNumber, percent, watermark } from "./format";
+import type { ExceptionEntry, JobDetails, Vertex, Worst } from "./types";
 
 export const HIGH = 500;
 export const LOW = 100;
 export const FULL = 900;
+/** A failure is told for so long after the job was started again. */
+const RECENT = 600_000;
 
 /** Flink's levels, of milliseconds per second. */
 export function level(perThousand: number | undefined): "ok" | "low" | "high" {
@@ -16,6 +18,8 @@ export interface Finding {
   text: string;
   vertex?: string;
   subtask?: number;
+  /** Of the job, where more of it stands. */
+  page?: string;
 }
 
 const short = (name: string): string => (name.length > 60 ? `${name.slice(0, 57)}…` : name);
@@ -28,10 +32,13 @@ export function readers(job: JobDetails): Map<string, string[]> {
   return found;
 }
 
-/** What somebody who asks "why is it slow" should look at first, the worst first. */
-export function diagnose(job: JobDetails): Finding[] {
-  if (job.state === "FAILED") return [{ kind: "bad", text: "The job has failed: see Exceptions." }];
+/** What somebody who asks "why is it slow" should look at first, the worst first. `last`: its last failure, if there is one. */
+export function diagnose(job: JobDetails, last?: ExceptionEntry): Finding[] {
+  const what = last && splitTrace(last.stacktrace).message.split("\n")[0];
+  if (job.state === "FAILED") return [{ kind: "bad", text: what ? `The job has failed: ${what}` : "The job has failed.", page: "exceptions" }];
   const findings: Finding[] = [];
+  if (last && job["end-time"] < 0 && job.now - last.timestamp < RECENT)
+    findings.push({ kind: "bad", text: `Failed ${ago(Math.max(0, job.now - last.timestamp))}${job.state === "RUNNING" ? ", and was started again" : ""}: ${what}`, page: "exceptions" });
   if (job["firesteel-waiting-for"]) findings.push({ kind: "warn", text: `The job waits for slots: ${job["firesteel-waiting-for"]}` });
   if (job.state !== "RUNNING") return findings;
   const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
@@ -132,7 +139,8 @@ export function splitTrace(text: string): { trace: string; record: string | unde
   const trace = (where < 0 ? text : text.slice(0, where)).trimEnd();
   const record = where < 0 ? undefined : text.slice(where + mark.length).trim();
   const lines = trace.split("\n");
-  let last = lines.length - 1;
-  while (last > 0 && /^\s/.test(lines[last]!)) last -= 1;
+  let last = lines.findLastIndex((line) => /^\s+File "/.test(line)) + 1; // of the last frame: what follows its code is the message, of many lines perhaps
+  if (last === 0) last = lines.findLastIndex((line) => /^\S/.test(line));
+  while (last < lines.length - 1 && /^\s/.test(lines[last]!)) last += 1;
   return { trace, record, message: lines.slice(last).join("\n") };
 }

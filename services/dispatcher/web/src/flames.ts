@@ -22,6 +22,12 @@ export function folded(frame: Frame): { tree: Frame; hidden: number } {
   return { tree: { name: at.name, value: at.value, children: below.map(({ tree }) => tree) }, hidden: hidden + below.reduce((sum, one) => sum + one.hidden, 0) };
 }
 
+/** What a narrow frame has room for comes first: the function and its class, or its file, then where they are. */
+export function label(name: string): string {
+  const parts = name.split(".").filter((part) => part !== "<locals>");
+  return parts.length > 2 ? `${parts.slice(-2).join(".")}  ${parts.slice(0, -2).join(".")}` : name;
+}
+
 /** Rows that a frame and all above it take. */
 export function depthOf(frame: Frame): number {
   let depth = 0;

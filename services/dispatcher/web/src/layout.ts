@@ -2,7 +2,7 @@
 import * as dagre from "@dagrejs/dagre";
 import type { PlanNode } from "./types";
 
-export const WIDTH = 268;
+export const WIDTH = 284;
 export const HEIGHT = 148;
 
 export interface Place {

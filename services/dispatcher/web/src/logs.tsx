@@ -158,7 +158,7 @@ export function LogView({ path, name }: { path: string; name: string }) {
         )}
         <span class="spring" />
         <label class="check" title="of jobs, vertices and allocations, with all 32 digits"><input type="checkbox" checked={whole} onChange={(event) => setWhole(event.currentTarget.checked)} /> whole ids</label>
-        <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
+        <label class="check"><input type="checkbox" checked={follow} data-toggle="follow" onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
         {log && log.from > 0 && <button type="button" class="plain" onClick={earlier}>Load earlier ({bytes(log.from)} before)</button>}
         <button type="button" class="plain" onClick={download}>Download</button>
       </div>

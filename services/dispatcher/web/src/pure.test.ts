@@ -1,7 +1,7 @@
 // Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { depthOf, folded, type Frame } from "./flames";
+import { depthOf, folded, label, type Frame } from "./flames";
 import { joined } from "./history";
 import { mainLog } from "./log_files";
 import { diagnose, quantile, splitTrace } from "./diagnose";
@@ -9,7 +9,7 @@ import { bytes, count, duration, percent, shortTime, time, watermark } from "./f
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
-import type { JobDetails, Vertex, Worst } from "./types";
+import type { ExceptionEntry, JobDetails, Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
 const vertex = (id: string, worst: Worst): Vertex => ({
@@ -33,6 +33,21 @@ test("times are those of the zone that is chosen", () => {
   assert.equal(time(0, "cluster", 3_600_000), "1970-01-01 01:00:00");
   assert.equal(shortTime(1000, 2000, "utc"), "00:00:01");
   assert.equal(shortTime(1000, 90_000_000, "utc"), "01-01 00:00");
+});
+
+test("a narrow frame shows its function first", () => {
+  assert.equal(label("firesteel.runtime.task.loop.TaskLoop.run_once:206"), "TaskLoop.run_once:206  firesteel.runtime.task.loop");
+  assert.equal(label("shop.shop.<locals>.price:42"), "shop.price:42  shop");
+  assert.equal(label("root"), "root");
+});
+
+test("the last failure is told first, and for a while", () => {
+  const entry = { exceptionName: "LookupError", stacktrace: "Traceback (most recent call last):\n  File \"a.py\"\nLookupError: no price\nmore\nThe record at hand: 7", timestamp: 970_000 } as ExceptionEntry;
+  const [first] = diagnose(job([vertex("a", {})], {}), entry);
+  assert.deepEqual([first!.kind, first!.text, first!.page], ["bad", "Failed 30.0 s ago, and was started again: LookupError: no price", "exceptions"]);
+  assert.equal(diagnose({ ...job([], {}), state: "FAILED" }, { ...entry, stacktrace: "Traceback\nLookupError: no price" })[0]!.text, "The job has failed: LookupError: no price");
+  assert.equal(diagnose({ ...job([], {}), state: "FAILED" })[0]!.text, "The job has failed.");
+  assert.equal(diagnose({ ...job([], {}), now: 2_000_000 }, entry)[0]!.kind, "good");
 });
 
 test("marks of watermarks are no times", () => {

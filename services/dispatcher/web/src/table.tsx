@@ -90,9 +90,9 @@ export function Table<Row>(props: Props<Row>) {
   };
   return (
     <div class="table-frame">
-      {(props.filter || props.tools) && (
+      {((props.filter && (rows.length > 0 || wanted)) || props.tools) && (
         <div class="table-tools">
-          {props.filter && (
+          {props.filter && (rows.length > 0 || wanted) && (
             <input
               class="find"
               type="search"

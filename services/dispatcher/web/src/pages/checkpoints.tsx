@@ -98,7 +98,7 @@ function Details({ job, id, vertex }: { job: JobDetails; id: string; vertex: str
   ]; // prettier-ignore
   return (
     <Card name="checkpoint" title={`Checkpoint ${id}`}>
-      <Answer of={of} what="this checkpoint">
+      {of.error?.status === 404 ? <p class="empty">It has left the history, which keeps the last ones (web.checkpoints.history).</p> : <Answer of={of} what="this checkpoint">
         {(found) => {
           const rows = job.vertices.flatMap((one) => (found.tasks[one.id] ? [{ ...found.tasks[one.id]!, vertex: one.id, name: one.name }] : []));
           const slowest = rows.reduce<TaskRow | undefined>((best, one) => (!best || one.end_to_end_duration > best.end_to_end_duration ? one : best), undefined);
@@ -115,7 +115,7 @@ function Details({ job, id, vertex }: { job: JobDetails; id: string; vertex: str
             </>
           );
         }}
-      </Answer>
+      </Answer>}
     </Card>
   );
 }

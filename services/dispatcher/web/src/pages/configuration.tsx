@@ -1,5 +1,6 @@
 import { at, usePolled } from "../api";
-import { Answer, Card, Facts } from "../parts";
+import { Answer, Card, Copy, Facts } from "../parts";
+import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
 
 interface Row {
@@ -20,6 +21,7 @@ export const OPTION_COLUMNS: Column<Row>[] = [
 
 export function ConfigurationTab({ id }: { id: string }) {
   const of = usePolled<Config>(at("jobs", id, "config"), null);
+  const history = useStore(config)?.features["web-history"] ?? false;
   return (
     <Answer of={of} what="settings of a job">
       {(found) => {
@@ -40,6 +42,7 @@ export function ConfigurationTab({ id }: { id: string }) {
                 ]}
               />
             </Card>
+            {history && <Cluster id={id} />}
             <Card title="Every option that holds for this job" name="options">
               <Table name="options" columns={columns} rows={rows} id={(row) => row.key} filter="Filter options" height={640} />
             </Card>
@@ -47,5 +50,18 @@ export function ConfigurationTab({ id }: { id: string }) {
         );
       }}
     </Answer>
+  );
+}
+
+/** What an archive keeps of the cluster that the job ran on. */
+function Cluster({ id }: { id: string }) {
+  const of = usePolled<{ jvm: { version: string; arch: string } }>(at("jobs", id, "jobmanager", "environment"), null);
+  const log = usePolled<{ url: string }>(at("jobs", id, "jobmanager", "log-url"), null);
+  return (
+    <Card title="The cluster it ran on" name="cluster">
+      <Answer of={of} what="the environment of a job">
+        {({ jvm }) => <Facts of={[["Version", jvm.version], ["Architecture", jvm.arch], ["Log of its JobMaster", log.data ? <Copy text={log.data.url} /> : log.error ? "not told" : "…"]]} />}
+      </Answer>
+    </Card>
   );
 }

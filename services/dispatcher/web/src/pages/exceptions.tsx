@@ -20,8 +20,8 @@ export function ExceptionsTab({ id }: { id: string }) {
         return (
           <Card>
             <div class="table-tools">
-              <input class="find" type="search" placeholder="Search in tracebacks, tasks, TaskManagers" value={find} onInput={(event) => setFind(event.currentTarget.value)} />
-              <span class="dim">{entries.length === 0 ? "" : `${found.length} of the last ${entries.length}`}</span>
+              <input class="find" type="search" placeholder="Search in tracebacks and tasks" value={find} onInput={(event) => setFind(event.currentTarget.value)} />
+              <span class="dim">{entries.length === 0 ? "" : `${find ? `${found.length} of ` : ""}${truncated ? "the last " : ""}${entries.length} ${entries.length === 1 ? "failure" : "failures"}`}</span>
             </div>
             {entries.length === 0 && <p class="empty">Nothing has gone wrong.</p>}
             {found.map((entry, index) => (

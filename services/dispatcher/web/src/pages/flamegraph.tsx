@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { at, usePolled } from "../api";
-import { depthOf, folded, isOurs, type Frame } from "../flames";
+import { depthOf, folded, isOurs, label, type Frame } from "../flames";
 import { ago, count, percent } from "../format";
 import { Answer } from "../parts";
 import { useQuery } from "../router";
@@ -84,7 +84,7 @@ function Flame({ frame, total, left, width, depth, enter, path }: { frame: Frame
         title={`${frame.name}\n${count(frame.value)} samples, ${percent((1000 * frame.value) / Math.max(1, total))}`}
         onClick={() => enter(path)}
       >
-        {frame.name}
+        {label(frame.name)}
       </button>
       {frame.children.map((child, index) => {
         const share = (width * child.value) / Math.max(1, frame.value);

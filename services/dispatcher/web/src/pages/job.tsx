@@ -8,7 +8,7 @@ import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
-import type { JobDetails, Vertex } from "../types";
+import type { Exceptions, JobDetails, Vertex } from "../types";
 import { ChartsTab } from "./charts";
 import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
@@ -87,14 +87,15 @@ const AT_FIRST = 2;
 
 function Findings({ job }: { job: JobDetails }) {
   const [all, setAll] = useState(false);
-  const found = diagnose(job);
+  const failures = usePolled<Exceptions>(`${at("jobs", job.jid, "exceptions")}?maxExceptions=1`, 5000);
+  const found = diagnose(job, failures.data?.exceptionHistory.entries[0]);
   if (!found.length) return null;
   const shown = all || found.length <= AT_FIRST + 1 ? found : found.slice(0, AT_FIRST);
   return (
     <ul class="findings">
       {shown.map((one) => (
         <li key={`${one.vertex} ${one.text.replace(/\d+/g, "")}`} class={one.kind} data-finding={one.kind}>
-          {one.vertex ? <a href={href(["jobs", job.jid, "overview", one.vertex, "subtasks"], { "subtasks-sort": "-busy" })}>{one.text}</a> : one.text}
+          {one.vertex ? <a href={href(["jobs", job.jid, "overview", one.vertex, "subtasks"], { "subtasks-sort": "-busy" })}>{one.text}</a> : one.page ? <a href={href(["jobs", job.jid, one.page])}>{one.text}</a> : one.text}
         </li>
       ))}
       {found.length > AT_FIRST + 1 && (
@@ -123,17 +124,17 @@ const tasksOf = (vertex: Vertex) => {
 function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
   const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
   const columns: Column<Vertex>[] = [
-    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.75, show: (one) => <span title={one.name}>{one.name}</span> },
-    { key: "status", title: "State", value: (one) => one.status, wide: 1.3, show: stateOf },
-    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one) },
-    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
-    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
+    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.95, show: (one) => <span class="two-lines" title={one.name}>{one.name}</span> },
+    { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: stateOf },
+    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.25, show: (one) => tasksOf(one) },
+    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.3, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
+    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.3, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
     { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, wide: 0.85, show: (one) => count(worst(one).numRecordsInPerSecond) },
     { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, wide: 0.9, show: (one) => count(worst(one).numRecordsOutPerSecond) },
     { key: "in", title: "Read", help: "records", value: (one) => one.metrics["read-records"], number: true, wide: 0.9, show: (one) => <Count of={one.metrics["read-records"]} /> },
     { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1, show: (one) => <Count of={one.metrics["write-records"]} /> },
     { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.15, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
     { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.35, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
     { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.35, show: (one) => duration(one.duration) },
   ]; // prettier-ignore

@@ -59,7 +59,7 @@ export function OverviewPage() {
           return (
             <div class="figures">
               {!history && <Figure name="slots" title="Slots in use" value={`${used} of ${found["slots-total"]}`} note={<span class="track"><span class="fill busy" style={{ width: `${found["slots-total"] ? (100 * used) / found["slots-total"] : 0}%` }} /></span>} />}
-              {!history && <Figure name="taskmanagers" title="TaskManagers" value={<a href="#/taskmanagers">{found.taskmanagers}</a>} note={`${found["slots-available"]} slots free`} />}
+              {!history && <Figure name="taskmanagers" title="TaskManagers" value={<a href="#/taskmanagers">{found.taskmanagers}</a>} note={`${found["slots-available"]} ${found["slots-available"] === 1 ? "slot" : "slots"} free`} />}
               {!history && <Figure name="running" title="Running" value={found["jobs-running"]} tone="good" />}
               <Figure name="finished" title="Finished" value={found["jobs-finished"]} />
               <Figure name="cancelled" title="Cancelled" value={found["jobs-cancelled"]} />

@@ -108,7 +108,7 @@ function SlotsAndMemory({ base }: { base: string }) {
         return (
           <>
             <div class="figures">
-              <Figure name="slots" title="Slots in use" value={`${found.slotsNumber - found.freeSlots} of ${found.slotsNumber}`} note={<Slots of={found} />} />
+              <Figure name="slots" title="Slots in use" value={`${found.slotsNumber - found.freeSlots} of ${found.slotsNumber}`} note={<span class="track"><span class="fill busy" style={{ width: `${found.slotsNumber ? (100 * (found.slotsNumber - found.freeSlots)) / found.slotsNumber : 0}%` }} /></span>} />
               <Figure title="Cores" value={found.hardware.cpuCores} />
               <Figure title="Memory of the machine" value={bytes(found.hardware.physicalMemory)} note={found.hardware.freeMemory > 0 ? `${bytes(found.hardware.freeMemory)} free` : undefined} />
               <Figure title="Last heartbeat" value={heard(found)} />

@@ -60,20 +60,20 @@ const slotLog = (row: Subtask) => {
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.75 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.35, show: (row) => <Badge state={row.status} /> },
-  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
-  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.15, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.7 },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.5, show: (row) => <Badge state={row.status} /> },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
+  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
   { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
   { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsOut")) },
   { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
   { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1, show: (row) => <Count of={row.metrics["write-records"]} /> },
-  { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.15, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
-  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.95 },
-  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.2, show: (row) => place(row["taskmanager-id"]) },
-  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.65, show: slotLog },
-  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.15, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.05, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.05, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.97 },
+  { key: "where", title: "Task\u200bManager", value: (row) => row["taskmanager-id"], wide: 1.2, show: (row) => place(row["taskmanager-id"]) },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.6, show: slotLog },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
   { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.35, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
@@ -136,8 +136,8 @@ const PRESSURE: Column<Subtask>[] = [
   { key: "held", title: "Held up", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, show: (row) => percent(perSecond(row, "busyTimeMs")) },
   { key: "idle", title: "Idle", value: (row) => perSecond(row, "idleTimeMs"), number: true, show: (row) => percent(perSecond(row, "idleTimeMs")) },
-  { key: "in-pool", title: "In front", help: "how full the channels in front of it are", value: (row) => live(row, "buffers.inPoolUsage"), number: true, show: (row) => share(live(row, "buffers.inPoolUsage")) },
-  { key: "out-pool", title: "Behind", help: "how full the channels behind it are", value: (row) => live(row, "buffers.outPoolUsage"), number: true, show: (row) => share(live(row, "buffers.outPoolUsage")) },
+  { key: "in-pool", title: "In front", help: "how full the fullest channel in front of it is: what is full there waits for this subtask", value: (row) => live(row, "buffers.inPoolUsage"), number: true, show: (row) => share(live(row, "buffers.inPoolUsage")) },
+  { key: "out-pool", title: "Behind", help: "how full the fullest channel behind it is: what is full there waits for the next subtask", value: (row) => live(row, "buffers.outPoolUsage"), number: true, show: (row) => share(live(row, "buffers.outPoolUsage")) },
   {
     key: "bar", title: "Of each second", value: (row) => perSecond(row, "backPressuredTimeMs"), wide: 5,
     show: (row) => (
@@ -164,11 +164,11 @@ function BackPressure({ of }: { of: Polled<VertexDetails> }) {
         return (
           <>
             <p>
-              Back pressure is <span class={`level ${ratioLevel(most)}`} data-level={ratioLevel(most)}>{ratioLevel(most)}</span>: the subtask that waits most for those
-              behind it does so {percent(most)} of the time. What holds it up is further to the right in the graph.
+              Back pressure is <span class={`level ${ratioLevel(most)}`} data-level={ratioLevel(most)}>{ratioLevel(most)}</span>
+              {most > 0 ? `: the subtask that waits most for those behind it does so ${percent(most)} of the time.` : ": no subtask waits for those behind it."}
+              {most > 100 && " What holds it up is further to the right in the graph."}
             </p>
-            <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute</p>
-            <p class="dim">In front, behind: how full the fullest channel of a subtask is at the moment. What is full in front of a subtask waits for it; what is full behind it waits for the next one.</p>
+            <p class="legend"><span><i class="fill busy" /> busy</span><span><i class="fill held" /> held up</span><span><i class="fill idle" /> idle</span><span>over the last minute</span></p>
             <Table name="pressure" columns={PRESSURE} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
           </>
         );
