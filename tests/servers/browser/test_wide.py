@@ -129,9 +129,11 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
 
 
 def cut(browser: Chromium, name: str) -> list[str]:
-    """Figures of a table that have no room."""
+    """Figures, states and titles of a table that have no room, or all of it where it is wider than the page."""
+    table = f"document.querySelector('table[data-name={name}]')"
     found: list[str] = browser.evaluate(
-        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number:not(:has(.share))')])"
+        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number, td:has(.badge)')])"
+        f".concat([...{table}.querySelectorAll('th button')], [{table}.parentNode])"
         ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
     )
     return found

@@ -124,11 +124,11 @@ const tasksOf = (vertex: Vertex) => {
 function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
   const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
   const columns: Column<Vertex>[] = [
-    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.95, show: (one) => <span class="two-lines" title={one.name}>{one.name}</span> },
+    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.75, show: (one) => <span class="two-lines" title={one.name}>{one.name}</span> },
     { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: stateOf },
-    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.25, show: (one) => tasksOf(one) },
-    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.3, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
-    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.3, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
+    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one) },
+    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
+    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
     { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, wide: 0.85, show: (one) => count(worst(one).numRecordsInPerSecond) },
     { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, wide: 0.9, show: (one) => count(worst(one).numRecordsOutPerSecond) },
     { key: "in", title: "Read", help: "records", value: (one) => one.metrics["read-records"], number: true, wide: 0.9, show: (one) => <Count of={one.metrics["read-records"]} /> },

@@ -60,21 +60,21 @@ const slotLog = (row: Subtask) => {
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
 const SUBTASKS: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.7 },
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.66 },
   { key: "status", title: "State", value: (row) => row.status, wide: 1.5, show: (row) => <Badge state={row.status} /> },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
   { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
-  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsIn")) },
+  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.83, show: (row) => count(perSecond(row, "numRecordsIn")) },
   { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsOut")) },
   { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
   { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1, show: (row) => <Count of={row.metrics["write-records"]} /> },
   { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.05, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
   { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.05, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
-  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.97 },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.07 },
   { key: "where", title: "Task\u200bManager", value: (row) => row["taskmanager-id"], wide: 1.2, show: (row) => place(row["taskmanager-id"]) },
-  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.6, show: slotLog },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.67, show: slotLog },
   { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
-  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.35, show: (row) => duration(row.duration) },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.3, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
 const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
