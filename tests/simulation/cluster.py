@@ -271,7 +271,9 @@ class Cluster:
         if name in self.taskmanagers and self.taskmanagers[name].alive:
             return
         incarnation = self.world.rng.getrandbits(24)
-        port = 6122 if name.endswith("1") else 1 + incarnation % 60000  # taskmanager.rpc.port: its next life has it, too
+        port = (
+            6122 if name.endswith("1") else 1 + incarnation % 60000
+        )  # taskmanager.rpc.port: its next life has it, too
         with self.world.building_process(name, name, f"http://{name}:{port}") as process:
             service = firesteel_taskmanager.app.create_service(
                 settings=self.settings,

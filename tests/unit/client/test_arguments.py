@@ -124,10 +124,18 @@ def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
 
 
 def test_an_unknown_verb_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["ran"])
-    assert ended.value.code == exit_codes.WRONG
-    assert "invalid choice: 'ran'" in capsys.readouterr().err
+    assert main(["ran"]) == exit_codes.WRONG
+    assert capsys.readouterr().err == (
+        "firesteel: there is no verb 'ran'. Do you mean `firesteel run`? `firesteel --help` lists them\n"
+    )
+
+
+def test_a_program_that_is_no_python_shows_nothing_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "program.py").write_text("def f(:\n")
+    assert main(["info", str(tmp_path / "program.py")]) == exit_codes.FAILED
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == f'  File "{tmp_path}/program.py", line 1'
+    assert shown[-1] == "SyntaxError: invalid syntax"
 
 
 PLAN = """

@@ -70,6 +70,13 @@ def test_a_job_has_its_last_checkpoint_and_what_went_wrong() -> None:
     assert JobRows.of(DETAILS, None, 0, []).title() == f"words ({'a' * 32})  RUNNING  0:01:01"
 
 
+def test_a_job_that_waits_for_slots_says_so() -> None:
+    reason = "2 slots are needed, and the cluster has 1"
+    job = JobRows.of({**DETAILS, "firesteel-waiting-for": reason}, None, 0, [])
+    assert lines([job])[0].splitlines()[1] == f"waits for slots: {reason}"
+    assert job.plain()["waiting_for"] == reason
+
+
 def test_names_are_cut_to_the_terminal_and_columns_stand_below_each_other() -> None:
     long = {**VERTEX, "name": "n" * 200}
     job = JobRows.of(DETAILS, None, 0, [VertexRow.of(long, [], 0), VertexRow.of(VERTEX, [], 0)])

@@ -75,7 +75,7 @@ def with_errors(handler: Handler) -> Handler:
             status = {RpcCode.NOT_FOUND: 404, RpcCode.BAD_REQUEST: 400, RpcCode.REFUSED: 400, RpcCode.GONE: 410}.get(
                 error.code, 500
             )
-            return error_response(status, str(error))
+            return error_response(status, str(error) if status == 500 else error.said)
         except RpcError as error:
             return error_response(503, f"Another service of the cluster does not answer: {error}")
 

@@ -30,6 +30,8 @@ from firesteel.rpc.client import STALL_SECONDS
 POLL_SECONDS: Final = 0.2
 """Between two looks at an operation."""
 _CALL_SECONDS: Final = 60.0
+_REFUSED: Final = frozenset({400, 409, 413})
+"""What the cluster says then is meant for whoever asked."""
 _SLOWEST_UPLOAD: Final = 1 << 20
 """Bytes a second: an upload that is slower is given up."""
 
@@ -305,7 +307,7 @@ class RestClient:
                 await asyncio.sleep(POLL_SECONDS)
         failure = result.get("failure-cause")
         if failure is not None:
-            raise CheckpointError(str(failure["stack-trace"]).partition(": ")[2] or str(failure["stack-trace"]))
+            raise CheckpointError(failure_text(failure))
         return str(result["location"])
 
     async def dispose_savepoint(self, path: str) -> None:
@@ -323,7 +325,7 @@ class RestClient:
             if operation is None:
                 await asyncio.sleep(POLL_SECONDS)
         if "failure-cause" in operation:
-            raise CheckpointError(operation["failure-cause"]["stack-trace"].partition(": ")[2])
+            raise CheckpointError(failure_text(operation["failure-cause"]))
 
     async def client_heartbeat(self, job_id: str, expires_ms: int) -> None:
         """Say that the client of a job is alive.
@@ -434,7 +436,14 @@ class RestClient:
             origin = f" ({self._token_origin})" if self._token_origin else ""
             raise UnauthorizedError(f"the cluster at {self.base_url} refuses this client{origin}: {_first_error(body)}")
         if not 200 <= status < 300:
-            raise RpcError(f"the Dispatcher answered {status}: {_first_error(body)}")
+            said = _first_error(body)
+            raise RpcError(said if status in _REFUSED else f"the Dispatcher answered {status}: {said}")
+
+
+def failure_text(failure: Mapping[str, Any]) -> str:
+    """A ``failure-cause`` for people: its text without the name of a class."""
+    text = str(failure["stack-trace"])
+    return text.partition(": ")[2] or text
 
 
 def _reason(error: BaseException) -> str:

@@ -41,11 +41,12 @@ class RpcFault(RpcError):
 
     Attributes:
         code: why.
+        said: what the callee said, without where it was called.
     """
 
-    def __init__(self, code: RpcCode, message: str) -> None:
+    def __init__(self, code: RpcCode, message: str, said: str | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.said = code, message if said is None else said
 
 
 @dataclass(frozen=True)

@@ -128,4 +128,4 @@ def _answer(url: str, status: int, text: bytes) -> dict[str, Any]:
     if code == RpcCode.FENCED:
         raise FencedError(f"{url}: {message}")
     known = RpcCode(code) if code in set(RpcCode) else RpcCode.INTERNAL
-    raise RpcFault(known, f"{url}: {message}")
+    raise RpcFault(known, f"{url}: {message}", message)

@@ -260,7 +260,8 @@ def _machine(facts: Facts) -> Iterator[Finding]:
             "set taskmanager.numberOfTaskSlots to the number of cores, unless tasks mostly wait",
         )
     else:
-        yield Finding("cores", Level.OK, f"{facts.cores} for {facts.slots} slots of a TaskManager")
+        slots = "1 slot" if facts.slots == 1 else f"{facts.slots} slots"
+        yield Finding("cores", Level.OK, f"{facts.cores}, and a TaskManager has {slots}")
 
 
 def _settings(facts: Facts) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
-from firesteel.client.rest_client import RestClient
+from firesteel.client.rest_client import RestClient, failure_text
 from firesteel.core.errors import CheckpointError, ConfigurationError, JobError
 from firesteel.core.ids import parse_job_id
 
@@ -127,7 +127,7 @@ def checkpoint(parsed: argparse.Namespace, console: Console) -> int:
         result = wait_for(console, connection, "The checkpoint is taken", _until_done(rest, job_id, trigger_id))
         failure = result.get("failure-cause")
         if failure is not None:
-            raise CheckpointError(str(failure["stack-trace"]))
+            raise CheckpointError(failure_text(failure))
         number = result["checkpointId"]
         path = connection.loop.run(rest.get(f"/jobs/{job_id}/checkpoints/details/{number}"))["external_path"]
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -54,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.WRONG
     if words[:2] == ["savepoint", "inspect"]:
         words[:2] = ["savepoint-inspect"]
+    if words and not words[0].startswith("-") and words[0] not in VERBS:
+        alike = difflib.get_close_matches(words[0], [verb for verb in VERBS if verb != "savepoint-inspect"], 1)
+        meant = f" Do you mean `firesteel {alike[0]}`?" if alike else ""
+        console.note(f"firesteel: there is no verb {words[0]!r}.{meant} `firesteel --help` lists them")
+        return exit_codes.WRONG
     parsed = parser().parse_args(words)
     as_json = getattr(parsed, "json", False)
     name = "firesteel savepoint inspect" if parsed.verb == "savepoint-inspect" else f"firesteel {parsed.verb}"

@@ -135,7 +135,9 @@ def _of_program(error: Exception, program: Path) -> list[str]:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and Path(trace.tb_frame.f_code.co_filename) != program:
         trace = trace.tb_next
-    return traceback.format_exception(type(error), error, trace or error.__traceback__)
+    if trace is None and not isinstance(error, SyntaxError):  # of the program itself: it did not begin
+        trace = error.__traceback__
+    return traceback.format_exception(type(error), error, trace)
 
 
 @contextmanager

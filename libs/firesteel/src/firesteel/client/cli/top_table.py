@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from firesteel.client.progress import clock_text
+from firesteel.graph.job_archive import WAITING
 
 RATES: Final = ("numRecordsInPerSecond", "numRecordsOutPerSecond")
 TIMES: Final = ("busyTimeMsPerSecond", "backPressuredTimeMsPerSecond")
@@ -96,6 +97,7 @@ class JobRows:
         checkpoint_ms: how long it took.
         failed_checkpoints: so many so far.
         restarts: so many so far.
+        waiting_for: slots that it does not get, in words; empty: it has all.
         vertices: in the order of the job.
     """
 
@@ -108,6 +110,7 @@ class JobRows:
     checkpoint_ms: int | None
     failed_checkpoints: int
     restarts: int
+    waiting_for: str
     vertices: tuple[VertexRow, ...]
 
     @staticmethod
@@ -135,6 +138,7 @@ class JobRows:
             int(last["end_to_end_duration"]) if last else None,
             int(checkpoints.get("counts", {}).get("failed", 0)),
             restarts,
+            str(details.get(WAITING) or ""),
             tuple(rows),
         )
 
@@ -148,7 +152,8 @@ class JobRows:
             parts.append(f"{self.failed_checkpoints} failed checkpoints")
         if self.restarts:
             parts.append(f"{self.restarts} restarts")
-        return "  ".join(parts)
+        waiting = f"\nwaits for slots: {self.waiting_for}" if self.waiting_for else ""
+        return "  ".join(parts) + waiting
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
