@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { ask, at, pollMs } from "./api";
-import { clock } from "./format";
+import { clock, isNumber } from "./format";
 import { config, Store, theme, useStore, zone } from "./store";
 import { joined } from "./history";
 import type { History } from "./types";
@@ -44,6 +44,8 @@ export function Chart({ title, times, lines, show, top = 0, height = 170, since 
     if (!element) return;
     const style = getComputedStyle(document.documentElement);
     const color = (name: string) => style.getPropertyValue(name).trim();
+    // where nothing is pointed at, the legend tells the last values
+    const moments = (moment: number | undefined | null) => (isNumber(moment) ? clock(moment * 1000, where, offset) : "");
     const label = (_: uPlot, values: (number | null)[]) => values.map((value) => show(value));
     const made = new uPlot(
       {
@@ -76,14 +78,14 @@ export function Chart({ title, times, lines, show, top = 0, height = 170, since 
           },
         ],
         series: [
-          { label: "", value: (_, moment) => (moment === null ? "" : clock(moment * 1000, where, offset)) },
+          { label: "", value: (drawn, moment, _, at) => moments(at === null || at === undefined ? drawn.data[0].at(-1) : moment) },
           ...lines.map((line, index) => ({
             label: line.title,
             stroke: color(line.color ?? NAMES[index % NAMES.length]!),
             width: 1.5,
             points: { show: false },
             spanGaps: false,
-            value: (_: uPlot, value: number | null) => show(value),
+            value: (drawn: uPlot, value: number | null, at: number, moment: number | null) => show(moment === null || moment === undefined ? drawn.data[at]!.at(-1) : value),
           })),
         ],
       },
@@ -115,6 +117,7 @@ export function Chart({ title, times, lines, show, top = 0, height = 170, since 
 
 function fill(plot: uPlot, times: number[], lines: Line[]): void {
   plot.setData([times.map((ms) => ms / 1000), ...lines.map((line) => line.values)] as uPlot.AlignedData);
+  if (!isNumber(plot.cursor.idx)) plot.setLegend({ idx: undefined }, false);
 }
 
 /** What the Dispatcher remembers of a vertex (or of the job itself, ""), and what comes on top of it. */
