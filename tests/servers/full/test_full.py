@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from tests.ports import free_ports
-from tests.servers.compose_cluster import BASE_IMAGE, SERVICES, ComposeCluster, Container, command, until
+from tests.servers.compose_cluster import BASE_IMAGE, PATIENCE, SERVICES, ComposeCluster, Container, command, until
 from tests.servers.conftest import OPTIONS, SLOTS
 from tests.servers.full.test_files import FULL
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.long,
@@ -137,7 +138,7 @@ class Counting:
     """The job."""
 
     def __init__(self, cluster: ComposeCluster, numbers: int, rate: int) -> None:
-        self.cluster, self.numbers = cluster, numbers
+        self.cluster, self.numbers, self.seconds = cluster, numbers, numbers / rate
         for file in cluster.output.iterdir():
             file.unlink()
         file = cluster.folder / "counts.py"
@@ -162,7 +163,7 @@ class Counting:
 
     def ends_exactly(self) -> None:
         """It ends, and each number was counted once."""
-        until(self.is_over, "the job ends")
+        wait_until(self.is_over, "the job ends", self.seconds + PATIENCE)
         lines = Counter(
             line for file in self.cluster.output.iterdir() if not file.name.startswith(".")
             for line in file.read_text().splitlines()
