@@ -82,7 +82,8 @@ def watch(job: JobClient, began: float) -> None:
             print(f"{now - began:5.1f} s  {counted:>12,} words", flush=True)
     result.result()
     seconds = time.monotonic() - (started or began)
-    print(f"{counted:,} words in {seconds:.1f} s: {counted / seconds:,.0f} words/s")
+    rate = f": {counted / seconds:,.0f} words/s" if seconds >= 1 else ""  # else it says little
+    print(f"{counted:,} words in {seconds:.1f} s{rate}")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ launch() { # $1: service, $2: instance, others: arguments. Starts it and does no
     mkdir -p "$logs" "$pids"
     out=$logs/$prefix-$service-$instance-$this_host.out
     nohup "$python" -P -m "$(module "$service")" --config-dir "$conf" --pid-file "$file" --log-file "${out%.out}.log" "$@" \
-        >"$out" 2>&1 </dev/null &
+        >"$out" 2>&1 </dev/null 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- & # what the caller holds (flock, say) it holds alone
     launched="${launched:-}$service $instance $!$new_line"
 }
 

@@ -74,10 +74,17 @@ class Home:
             **{key: os.environ[key] for key in ("FIRESTEEL_TEST_SESSION",) if key in os.environ},
         }
 
-    def run(self, script: str, *arguments: str) -> tuple[int, list[str]]:
-        """Exit code, and all that was said."""
+    def run(self, script: str, *arguments: str, holding: Path | None = None) -> tuple[int, list[str]]:
+        """Exit code, and all that was said.
+
+        Args:
+            script: of the installation.
+            arguments: of it.
+            holding: a file that its caller has open, as ``flock`` has one.
+        """
+        held: list[str | Path] = [] if holding is None else ["sh", "-c", 'exec 9>"$0"; exec "$@"', holding]
         done = subprocess.run(
-            [self.home / "bin" / script, *arguments], env=self.environment, cwd="/", text=True, timeout=150,
+            [*held, self.home / "bin" / script, *arguments], env=self.environment, cwd="/", text=True, timeout=150,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.returncode, done.stdout.splitlines()
@@ -336,9 +343,10 @@ def test_a_history_server_is_started_and_stopped(home: Home) -> None:
     )
     with (home.conf / "config.yaml").open("a") as file:
         file.write(f"historyserver.archive.fs.dir: {archives}\nhistoryserver.web.port: {port}\n")
-    code, said = home.run("historyserver.sh", "start")
+    code, said = home.run("historyserver.sh", "start", holding=home.folder / "lock")
     assert (code, said[-1]) == (0, f"Starting historyserver on host {here()}."), said
     (process,) = home.pid_files().values()
+    assert home.folder / "lock" not in [one.readlink() for one in Path(f"/proc/{process.pid}/fd").iterdir()]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/jobs/overview", timeout=PATIENCE) as answer:
         assert json.load(answer) == {"jobs": []}
     assert home.run("historyserver.sh", "start") == (
