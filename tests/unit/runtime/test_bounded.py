@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -98,6 +99,37 @@ SUMS = {key: sum(n for k, n in RECORDS if k == key) for key in ("k0", "k1", "k2"
 def test_reduce_gives_the_last_result_of_each_key_only(groups: int) -> None:
     found = results(lambda e: pairs(e).key_by(lambda p: p[0]).reduce(lambda a, b: (a[0], a[1] + b[1])), groups)
     assert found == sorted(SUMS.items())
+
+
+def test_a_field_is_summed_in_place_and_the_record_of_the_source_stays_as_it_is() -> None:
+    kept = [("k0", 1, "first"), ("k1", 2, "other"), ("k0", 3, "second")]
+    tuples = Types.TUPLE([Types.STRING(), Types.LONG(), Types.STRING()])
+
+    def build(e: StreamExecutionEnvironment) -> DataStream:
+        return e.from_collection(kept, tuples).map(lambda one: kept[0] if one[1] == 1 else one, tuples)
+
+    found = results(lambda e: build(e).key_by(lambda one: one[0]).sum(1))
+    assert found == [("k0", 4, "first"), ("k1", 2, "other")]
+    assert kept[0] == ("k0", 1, "first")
+    rows = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
+    named = results(lambda e: build(e).map(lambda one: Row(k=one[0], n=one[1]), rows).key_by("k").max("n"))
+    assert named == [Row(k="k0", n=3), Row(k="k1", n=2)]
+    numbers = results(
+        lambda e: pairs(e).map(lambda p: p[1], Types.INT()).key_by(lambda n: n % 5).sum().map(lambda n: (n, 0))
+    )
+    assert [number for number, _ in numbers] == sorted(SUMS.values())
+
+
+def test_garbage_is_collected_seldom_while_a_task_runs() -> None:
+    """Looking through all that is held, each time that 700 records more have come, costs a tenth of a job."""
+    before = gc.get_threshold()
+    found = results(
+        lambda e: pairs(e).map(lambda pair: (str(gc.get_threshold()[0]), 1), PAIR).key_by(lambda p: p[0]).sum(1)
+    )
+    ((threshold, count),) = found
+    assert count == len(RECORDS)
+    assert int(threshold) > 10 * before[0]
+    assert gc.get_threshold() == before
 
 
 def test_sums_of_columns_give_the_last_row_of_each_key_only() -> None:

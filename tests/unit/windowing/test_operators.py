@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -33,6 +33,7 @@ from firesteel.datastream.window import (
     NeverTrigger,
     ProcessingTimeSessionWindows,
     PurgingTrigger,
+    SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TimeEvictor,
     TimeWindow,
@@ -43,7 +44,8 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.graph.specs import OperatorKind
-from tests.unit.windowing.harness import Everything, Out, Rig, spec_of
+from firesteel.runtime.task.failures import find_site
+from tests.unit.windowing.harness import Everything, Out, Rig, Sum, spec_of
 
 KINDS = pytest.mark.parametrize("kind", [OperatorKind.WINDOW, OperatorKind.ALIGNED_WINDOW])
 
@@ -434,3 +436,37 @@ def test_aligned_windows_are_found_again_in_restored_state() -> None:
         (10, {"a": 1}, True, True),
     ]
     assert list(held) == ["other"]
+
+
+@KINDS
+def test_records_of_a_window_come_in_the_order_in_which_they_came(kind: OperatorKind) -> None:
+    """Also where they are of several panes by turns, of which each is in two windows."""
+
+    class Order(ProcessWindowFunction[Any, Any, Any, Any]):
+        def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Any:
+            yield context.window().start, [number for _, number in elements]
+
+    rig = Rig(spec_of(SlidingEventTimeWindows(10, 5, 0), None, "all", window_function=Order()), kind)
+    rig.records([(("a", number), time) for number, time in enumerate((7, 2, 8, 3, 12, 6, 7))])
+    found = [out.value for out in rig.watermark(100)]
+    assert found == [(-5, [1, 3]), (0, [0, 1, 2, 3, 5, 6]), (5, [0, 2, 4, 5, 6]), (10, [4])]
+
+
+@KINDS
+def test_a_key_selector_or_function_that_raises_names_the_record(kind: OperatorKind) -> None:
+    def key_of(value: Any) -> Any:
+        return value[0] / value[1] and "a"
+
+    class Picky(Sum):
+        def add(self, value: Any, accumulator: list[int]) -> list[int]:
+            return super().add((value[0], 1 // (value[1] - 7)), accumulator)
+
+    def raised(numbers: Sequence[int], **more: Any) -> tuple[Any, ...]:
+        spec = spec_of(TumblingEventTimeWindows(10), None, "aggregate")
+        spec.gather_function = Picky()
+        with pytest.raises(ZeroDivisionError) as caught:
+            Rig(spec, kind, **more).records([((5, number), 3) for number in numbers])
+        return find_site(caught.value.__traceback__)
+
+    assert raised([1, 2, 0, 4], key=key_of) == ("WINDOW", "(5, 0)")
+    assert raised([1, 2, 7, 4]) == ("WINDOW", "(5, 7)")

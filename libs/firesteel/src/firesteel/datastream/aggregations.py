@@ -98,9 +98,12 @@ def greater(first: Any, second: Any) -> Any:
 
 
 class FieldReduce:
-    """Combines one field of two records; all other fields are the first record's."""
+    """Combines one field of two records; all other fields are the first record's.
 
-    combinable = takes_first = True
+    ``position`` and ``combine`` say all of it, to whoever would rather do it in place.
+    """
+
+    combinable = takes_first = combines_one_field = True
 
     def __init__(self, position: Position, combine: Callable[[Any, Any], Any]) -> None:
         self.position, self.combine = position, combine
@@ -108,6 +111,10 @@ class FieldReduce:
     def __call__(self, first: Any, second: Any) -> Any:
         """The combination."""
         position = self.position
+        if first.__class__ is tuple:
+            fields = list(first)
+            fields[position] = self.combine(first[position], second[position])
+            return tuple(fields)
         return _with_field(first, position, self.combine(_field(first, position), _field(second, position)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,11 +30,16 @@ PARTS: Final = b"firesteel.parts"
 """Key in the metadata of columns that are accumulators, and not rows of the stream."""
 
 
+class _Fields(list[Any]):
+    """The fields of a tuple, one of which is combined in place."""
+
+
 class LastReduce(ReduceOperator, TimedTransform):
     """A reduce that gives the result of each key when event time has ended, with that time, as Flink does."""
 
     one_to_one = False
     expands = True
+    takes_slices = True
     sets_stamps = False  # but for its results, which come when event time ends
 
     def __init__(self, spec: OperatorSpec) -> None:
@@ -42,18 +47,17 @@ class LastReduce(ReduceOperator, TimedTransform):
         self.tagged = False
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Nothing; all records are reduced when it is exhausted.
+        """Nothing; all records are reduced when it is exhausted."""
+        return self.apply_slice(list(records), None, input_index)
 
-        What is of the class of the records is fitted to the declared type only at the end.
-        """
-        function, coerce = self.function_of_two, self.coerce
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        table = self.keyed.table(REDUCE_STATE)
-        get = table.get
-        for value in records:
-            key = key_of(value)
-            if key.__class__ not in seen:
-                key = check(key)
+    def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
+        """Nothing. What is of the class of the records is fitted to the declared type only at the end."""
+        keys, table = self.keys_of(values, input_index), self.keyed.table(REDUCE_STATE)
+        if getattr(self.function, "combines_one_field", False):
+            self._combine_fields(self.function, table, keys, values)
+            return
+        function, coerce, get = self.function_of_two, self.coerce, table.get
+        for key, value in zip(keys, values, strict=True):
             before = get(key, MISSING)
             if before is MISSING:
                 table[key] = value
@@ -65,6 +69,18 @@ class LastReduce(ReduceOperator, TimedTransform):
         return
         yield
 
+    def _combine_fields(self, function: Any, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """``sum``, ``min`` and ``max``: no tuple is made but the last one."""
+        position, combine, get = function.position, function.combine, table.get
+        for key, value in zip(keys, values, strict=True):
+            before = get(key, MISSING)
+            if before is MISSING:
+                table[key] = _Fields(value) if value.__class__ is tuple else value
+            elif before.__class__ is _Fields:
+                before[position] = combine(before[position], value[position])
+            else:
+                table[key] = function(before, value)
+
     def advance_watermark(self, watermark: int) -> Iterator[Any]:
         """The results, at the end of event time."""
         self.heap_timers.watermark = watermark
@@ -72,6 +88,8 @@ class LastReduce(ReduceOperator, TimedTransform):
             return
         coerce = self.coerce
         for value in self.keyed.table(REDUCE_STATE).values():
+            if value.__class__ is _Fields:
+                value = tuple(value)
             self.stamp.value = MAX_WATERMARK
             yield value if coerce is None else coerce(value)
             yield TIMER_DONE

@@ -19,6 +19,7 @@ from firesteel.runtime.bounded.commit import commit
 from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
+from firesteel.runtime.task.collector import collecting_seldom
 from firesteel.runtime.task.failures import describe_failure
 
 
@@ -52,7 +53,8 @@ def stage_main(
             _prepare(task, blobs)
             chain = load_chain(blob(blobs, task["chain"]))
             clock, chain_of = SystemClock(), lambda name: load_chain(blob(blobs, name))
-            yield from BoundedTask(task, info, chain, clock, chain_of, printed).run(elements)
+            with collecting_seldom():
+                yield from BoundedTask(task, info, chain, clock, chain_of, printed).run(elements)
     except GeneratorExit:
         raise
     except BaseException as error:

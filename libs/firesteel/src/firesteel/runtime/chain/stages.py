@@ -300,6 +300,7 @@ class RowStage(Stage):
         self._copies, self._expands = copies, last.expands
         self._sets_stamps = self.timed is not None and self.timed.sets_stamps
         self._one_to_one = all(operator.one_to_one for operator in operators)
+        self._by_slices = last.takes_slices and len(operators) == 1
 
     @property
     def records_at_once(self) -> int:
@@ -327,6 +328,7 @@ class RowStage(Stage):
         slices, stamp, operators, count = self.slices, self.stamp, self.operators, len(batch)
         values, timestamps, kinds = batch.values, batch.timestamps, batch.kinds
         looks_ahead = operators[0].looks_ahead
+        by_slices = self._by_slices and kinds is None
         each = not self._one_to_one and (timestamps is not None or kinds is not None or self._sets_stamps)
         records: Iterator[Any] = iter(values)
         stamped = _stamped
@@ -344,15 +346,21 @@ class RowStage(Stage):
         while start < count:
             taken = size = slices.next
             began = _now()
-            pipeline: Iterator[Any] = islice(records, size)
-            if each:
-                pipeline = stamped(pipeline, stamp)
             if looks_ahead:
                 operators[0].look_ahead(values[start : start + size], input_index)
-            position = input_index
-            for operator in operators:
-                pipeline = operator.apply(pipeline, position)
-                position = 0
+            pipeline: Iterator[Any]
+            if by_slices:
+                assert timestamps is None or isinstance(timestamps, list)  # as the values are
+                stamps = None if timestamps is None else timestamps[start : start + size]
+                pipeline = operators[0].apply_slice(values[start : start + size], stamps, input_index)
+            else:
+                pipeline = islice(records, size)
+                if each:
+                    pipeline = stamped(pipeline, stamp)
+                position = input_index
+                for operator in operators:
+                    pipeline = operator.apply(pipeline, position)
+                    position = 0
             self._pipeline = pipeline
             more = True
             while more:

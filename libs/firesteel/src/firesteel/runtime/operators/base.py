@@ -308,6 +308,9 @@ class Transform(Operator, ABC):
     one_to_one: ClassVar[bool] = False
     """It gives one result for each record, and never looks at timestamps."""
 
+    takes_slices: ClassVar[bool] = False
+    """If it is alone in its stage it gets the records of a slice by ``apply_slice``; no kinds go with them."""
+
     looks_ahead: bool = False
     """It is to be told of records by ``look_ahead`` before it gets them, if it is the first to get them."""
 
@@ -321,6 +324,16 @@ class Transform(Operator, ABC):
     @abstractmethod
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """The results for these records."""
+
+    def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
+        """The same for records that are all there; called if it ``takes_slices``.
+
+        Args:
+            values: the records.
+            stamps: their timestamps; None if none has one.
+            input_index: where they came in.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not take slices")  # our own bug
 
 
 def method_of(function: Any, base: type, method: str) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import length_hint
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -156,6 +157,22 @@ class KeyedTransform(Transform):
             if key.__class__ not in seen:
                 keyed.key = key = check(key)
             yield value
+
+    def keys_of(self, values: Sequence[Any], input_index: int) -> list[Any]:
+        """The checked keys of records. When that raises, the local ``value`` holds the record at fault."""
+        records = iter(values)
+        try:
+            keys = list(map(self.key_selectors[input_index], records))
+        except BaseException:
+            value = values[len(values) - length_hint(records) - 1]
+            raise
+        seen, check = self.check.seen, self.check
+        if seen.issuperset(map(type, keys)):
+            return keys
+        for position, value in enumerate(values):  # noqa: B007 - read from the traceback
+            if keys[position].__class__ not in seen:
+                keys[position] = check(keys[position])
+        return keys
 
     def key_kinds(self) -> KeyKinds | None:
         """Of the keys that came, and of those that were restored."""

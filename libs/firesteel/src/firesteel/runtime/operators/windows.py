@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, Final
 
-from firesteel.common.own_copies import own_copy
+from firesteel.common.own_copies import own_copies, own_copy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
@@ -135,91 +136,102 @@ class WindowOperator(WindowTransform):
 class AlignedWindowOperator(WindowTransform):
     """Tumbling and sliding event-time windows that fire at their end. It sets no timers."""
 
+    takes_slices = True
+
     def make(self, runtime_context: TaskRuntimeContext) -> None:
         """The core of such windows."""
         spec, keyed = self.windows, self.keyed
         tables = Tables(keyed.table, keyed.drop_table, keyed.table_names)
         self._aligned = AlignedWindows(spec.assigner, spec.allowed_lateness, tables)  # type: ignore[arg-type]
         self._contents = contents_of(spec)
+        function = spec.gather_function
+        self._function: Any = None
+        self._create: Any = None
+        if spec.gathering is Gathering.REDUCE:
+            self._into, self._function = self._reduce, method_of(function, ReduceFunction, "reduce")
+        elif spec.gathering is Gathering.AGGREGATE:
+            self._into, self._function, self._create = self._aggregate, function.add, function.create_accumulator
+        else:
+            self._into = self._collect
         context = FunctionContext(self.timers, keyed.store, merging=False)
         self._evaluate = evaluator_of(spec.window_function, context, self.results)
         self._clear = clearer_of(spec.window_function, context)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """See ``apply_slice``."""
+        stamp, values, stamps = self.stamp, [], []
+        for value in records:
+            values.append(value)
+            stamps.append(stamp.value)
+        yield from self.apply_slice(values, stamps, input_index)
+
+    def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
         """Gathers the records; results only of windows that have ended and are kept for late records."""
-        gathering, function = self.windows.gathering, self.windows.gather_function
-        if gathering is Gathering.REDUCE:
-            return self._reduce(records, method_of(function, ReduceFunction, "reduce"))
-        if gathering is Gathering.AGGREGATE:
-            return self._aggregate(records, function.add, function.create_accumulator)
-        return self._collect(records)
+        keys = self.keys_of(values, input_index)
+        if stamps and None not in stamps:
+            pane = self._aligned.pane(min(stamps))
+            if max(stamps) < pane.high and pane.tables and not pane.past:
+                self._gather(pane, keys, values)
+                return
+        yield from self._divide(keys, values, stamps or repeat(None, len(values)))
 
-    # Three loops that differ in two lines: this is where such jobs spend their time.
-
-    def _reduce(self, records: Iterator[Any], reduce: Any) -> Iterator[Any]:
-        keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        missing, low, high, pane, tables = _MISSING, 0, 0, _NO_PANE, _NO_PANE.tables
-        slides = not self.windows.one_window
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                keyed.key = key = check(key)
-            timestamp = stamp.value
-            if timestamp is None or not low <= timestamp < high:
-                pane = pane_of(timestamp)
-                low, high, tables = pane.low, pane.high, pane.tables
-            if not tables or pane.past:
+    def _divide(self, keys: Sequence[Any], values: Sequence[Any], stamps: Iterable[Any]) -> Iterator[Any]:
+        """The same for records of several panes. Those of a window are gathered in the order in which they came."""
+        keyed, stamp, slides = self.keyed, self.stamp, not self.windows.one_window
+        pane, its_keys, its_values = _NO_PANE, list[Any](), list[Any]()
+        parts: dict[int, tuple[PaneTables, list[Any], list[Any]]] = {}
+        for key, value, timestamp in zip(keys, values, stamps, strict=True):
+            if timestamp is None or not pane.low <= timestamp < pane.high:
+                pane = self._pane(timestamp)
+                if slides:  # panes share windows
+                    self._gather_all(parts)
+                _, its_keys, its_values = parts.setdefault(pane.low, (pane, [], []))
+            if pane.tables and not pane.past:
+                its_keys.append(key)
+                its_values.append(value)
+            else:
+                keyed.key, stamp.value = key, timestamp
                 yield from self._rarely(key, value, timestamp, pane)
-                continue
-            copied, last = slides and own_copy(value) is not value, tables[-1]
-            for table in tables:
-                before, mine = table.get(key, missing), own_copy(value) if copied and table is not last else value
-                table[key] = mine if before is missing else reduce(before, mine)
+        self._gather_all(parts)
 
-    def _aggregate(self, records: Iterator[Any], add: Any, create: Any) -> Iterator[Any]:
-        keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        missing, low, high, pane, tables = _MISSING, 0, 0, _NO_PANE, _NO_PANE.tables
-        slides = not self.windows.one_window
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                keyed.key = key = check(key)
-            timestamp = stamp.value
-            if timestamp is None or not low <= timestamp < high:
-                pane = pane_of(timestamp)
-                low, high, tables = pane.low, pane.high, pane.tables
-            if not tables or pane.past:
-                yield from self._rarely(key, value, timestamp, pane)
-                continue
-            copied, last = slides and own_copy(value) is not value, tables[-1]
-            for table in tables:
-                before, mine = table.get(key, missing), own_copy(value) if copied and table is not last else value
-                table[key] = add(mine, create() if before is missing else before)
+    def _gather_all(self, parts: dict[int, tuple[PaneTables, list[Any], list[Any]]]) -> None:
+        for pane, keys, values in parts.values():
+            if values:
+                self._gather(pane, keys, values)
+        parts.clear()
 
-    def _collect(self, records: Iterator[Any]) -> Iterator[Any]:
-        keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        low, high, pane, tables = 0, 0, _NO_PANE, _NO_PANE.tables
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                keyed.key = key = check(key)
-            timestamp = stamp.value
-            if timestamp is None or not low <= timestamp < high:
-                pane = pane_of(timestamp)
-                low, high, tables = pane.low, pane.high, pane.tables
-            if not tables or pane.past:
-                yield from self._rarely(key, value, timestamp, pane)
-                continue
-            for table in tables:
-                before = table.get(key)
-                if before is None:
-                    table[key] = [value]
-                else:
-                    before.append(value)
-                    table[key] = before
+    def _gather(self, pane: PaneTables, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Records of one pane, whose windows have not ended."""
+        last = pane.tables[-1]
+        for table in pane.tables:
+            self._into(table, keys, values if table is last or not self._contents.changes else own_copies(list(values)))
+
+    # Three loops that differ in a line: this is where such jobs spend their time.
+
+    def _reduce(self, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        keyed, get, reduce = self.keyed, table.get, self._function
+        for key, value in zip(keys, values, strict=True):
+            keyed.key = key
+            before = get(key, _MISSING)
+            table[key] = value if before is _MISSING else reduce(before, value)
+
+    def _aggregate(self, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        keyed, get, add, create = self.keyed, table.get, self._function, self._create
+        for key, value in zip(keys, values, strict=True):
+            keyed.key = key
+            before = get(key, _MISSING)
+            table[key] = add(value, create() if before is _MISSING else before)
+
+    def _collect(self, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        keyed, get = self.keyed, table.get
+        for key, value in zip(keys, values, strict=True):
+            keyed.key = key
+            before = get(key)
+            if before is None:
+                table[key] = [value]
+            else:
+                before.append(value)
+                table[key] = before
 
     def _pane(self, timestamp: int | None) -> PaneTables:
         if timestamp is None:

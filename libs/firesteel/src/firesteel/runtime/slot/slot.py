@@ -31,14 +31,13 @@ from firesteel.runtime.slot.inspection import Inspector
 from firesteel.runtime.slot.stdio import OutputForwarder
 from firesteel.runtime.slot.telemetry import SlotTelemetry
 from firesteel.runtime.slot.user_code import extend_path, load_main, read_blob, unpack
+from firesteel.runtime.task.collector import collect_seldom
 from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
 from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.thread import TaskThread
 
 logger = logging.getLogger(__name__)
-_COLLECT: Final = (50_000, 20, 50)
-"""Thresholds of the garbage collector: records come and go by the thousand, and hardly any is part of a cycle."""
 FIRST_METRICS_SECONDS: Final = 0.25
 METRICS_SECONDS: Final = 1.0
 RELEASE_INTERRUPT_SECONDS: Final = 0.5
@@ -328,8 +327,7 @@ class Slot:
             built.append(task)
         for task in built:
             task.start()
-        gc.freeze()
-        gc.set_threshold(*_COLLECT)
+        collect_seldom()
 
     def log_fields(self) -> dict[str, Any]:
         """What tells where a record is logged, here and now."""
