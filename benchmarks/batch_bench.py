@@ -4,6 +4,7 @@
     python -m benchmarks.batch_bench w2 --keys 1000000 --count 20000000 --runs 3
     python -m benchmarks.batch_bench w4 --text-mb 2000 --systems batch-columns spark-sql
     python -m benchmarks.batch_bench w4 w2 --stages --systems batch-functions batch-columns
+    python -m benchmarks.batch_bench sort --count 20000000 --keys 1000000 --memory 520m   # a fifth of the records
 
 Each run is a process of its own, systems in turn. It runs the job once over little data, so that everything is loaded
 and, for ours, a cluster stands; then the job that counts, of which the time from ``execute()`` to its end is taken.
@@ -11,6 +12,10 @@ What all give is checked: the number of keys, or of keys and windows, and the su
 a result for each record (w4, w2). ``other`` is what processes outside the tree used meanwhile, in cores: above 0.25 the
 run is noisy. ``--stages`` tells of each stage of ours when it began, counted from the call of ``execute``, how long it
 took and what went in and out, as REST has it.
+
+``sort`` brings all records of a key together, each with a text of 100 characters, and combines nothing before: by a
+keyed function, by ``groupByKey``, by ``collect_list``. ``--memory`` is the heap of Spark's own JVM, and what PySpark's
+two workers may hold together before they spill; ours have their default settings.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ from benchmarks import events, measure
 
 OURS: Final = ("batch-functions", "batch-columns", "streaming-functions", "streaming-columns")
 SPARKS: Final = ("spark-sql", "spark-rdd", "spark-arrow")
+SORTING: Final = ("batch-functions", "streaming-functions", "spark-sql", "spark-rdd")
 ROOT: Final = Path(__file__).parents[1]
 """Workers of PySpark find this package there."""
 WINDOW_MS: Final = 10_000
@@ -47,7 +53,7 @@ Result = tuple[int, int]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_bench")
-    parser.add_argument("what", nargs="*", default=["w4", "w2", "w3"], metavar="WORKLOAD", help="w4, w2, w3")
+    parser.add_argument("what", nargs="*", default=["w4", "w2", "w3"], metavar="WORKLOAD", help="w4, w2, w3, sort")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--text-mb", type=int, default=200, help="w4: size of the text, in 10**6 bytes")
@@ -59,8 +65,8 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--text", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if unknown := set(given.what) - {"w2", "w3", "w4"}:
-        parser.error(f"unknown workloads: {', '.join(sorted(unknown))}; there are w4, w2 and w3")
+    if unknown := set(given.what) - {"w2", "w3", "w4", "sort"}:
+        parser.error(f"unknown workloads: {', '.join(sorted(unknown))}; there are w4, w2, w3 and sort")
     if given.child:
         return child(given)
     if "spark-arrow" in given.systems and importlib.util.find_spec("pandas") is None:
@@ -82,12 +88,13 @@ def compare(given: argparse.Namespace, what: str, keys: int, text: Path) -> int:
     size = text.stat().st_size if what == "w4" else given.count
     print(f"{what}: " + (f"{size / 1e6:.0f} MB of text" if what == "w4" else f"{size:,} events, {keys:,} keys"))
     expected = expected_of(what, size, keys, text)
-    found: dict[str, list[measure.Watched]] = {system: [] for system in given.systems}
-    seconds: dict[str, list[float]] = {system: [] for system in given.systems}
+    systems = [system for system in given.systems if what != "sort" or system in SORTING]
+    found: dict[str, list[measure.Watched]] = {system: [] for system in systems}
+    seconds: dict[str, list[float]] = {system: [] for system in systems}
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     wrong = 0
     for _ in range(given.runs):
-        for system in given.systems:
+        for system in systems:
             command = [sys.executable, "-m", "benchmarks.batch_bench", what, "--child", system, "--text", str(text)]
             command += ["--keys", str(keys), "--count", str(given.count), "--memory", given.memory]
             command += ["--stages"] if given.stages else []
@@ -138,9 +145,9 @@ def expected_of(what: str, size: int, keys: int, text: Path) -> tuple[Result, Re
         per_key = np.fromiter(counts.values(), np.int64)
     else:
         auction, _, _, _, ts = events.columns(0, size, keys)
-        _, per_key = np.unique(auction if what == "w2" else ts // WINDOW_MS * keys + auction, return_counts=True)
+        _, per_key = np.unique(ts // WINDOW_MS * keys + auction if what == "w3" else auction, return_counts=True)
     final = len(per_key), int(per_key.sum())
-    if what == "w3":
+    if what in ("w3", "sort"):
         return final, final
     return final, (int(per_key.sum()), int((per_key * (per_key + 1) // 2).sum()))
 
@@ -215,6 +222,10 @@ def own_job(given: argparse.Namespace) -> Job:
                 aggregate = window_programs.CountAndMax(), window_programs.WithWindow()
                 counted = bids.key_by(lambda bid: bid[0]).window(windows).aggregate(*aggregate)
                 sink = window_programs.WindowSink(out)
+            elif what == "sort":
+                long, text_of = Types.LONG(), Types.TUPLE([Types.LONG(), Types.STRING()])
+                texts = bids.map(lambda bid: (bid[0], f"{bid[1]:0100}"), text_of)
+                counted = texts.key_by(lambda p: p[0]).process(programs.CountAtTheEnd(), Types.TUPLE([long, long]))
             else:
                 ones = bids.map(lambda bid: (bid[0], 1), Types.TUPLE([Types.LONG(), Types.LONG()]))
                 counted = ones.key_by(lambda p: p[0]).reduce(add)
@@ -248,6 +259,10 @@ def tell_stages(job: Any, called: float) -> None:
         print(f"STAGE {vertex['name'][:60]:60} {vertex['parallelism']} subtasks, {took}, {records}, {size}", flush=True)
 
 
+def _mb(size: str) -> int:
+    return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1].lower()]
+
+
 def spark_job(given: argparse.Namespace) -> Job:
     """Spark SQL, functions of RDDs, or functions of Arrow batches, in a local Spark of its own."""
     from pyspark.sql import DataFrame, SparkSession
@@ -258,6 +273,7 @@ def spark_job(given: argparse.Namespace) -> Job:
     for name, value in {
         "spark.master": f"local[{given.parallelism}]",
         "spark.driver.memory": given.memory,
+        "spark.python.worker.memory": f"{_mb(given.memory) // 2}m" if given.what[0] == "sort" else "512m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(_PARTS),
@@ -280,6 +296,9 @@ def spark_job(given: argparse.Namespace) -> Job:
             made = context.parallelize(ranges(total), _PARTS).flatMap(lambda r: events.tuples(r[0], r[1], keys))
             if what == "w2":
                 pairs = made.map(lambda bid: (bid[0], 1))
+            elif what == "sort":
+                grouped = made.map(lambda bid: (bid[0], f"{bid[1]:0100}")).groupByKey(_PARTS)
+                return added(grouped.map(lambda kv: (1, sum(1 for _ in kv[1]))))
             else:
                 both = made.map(lambda bid: ((bid[0], bid[4] // WINDOW_MS), (1, bid[2])))
                 largest = both.reduceByKey(lambda a, b: (a[0] + b[0], max(a[1], b[1])), _PARTS)
@@ -317,15 +336,22 @@ def spark_job(given: argparse.Namespace) -> Job:
             h = (f.col("id") * 2654435761) % 4294967296
             made = spark.range(0, total, 1, _PARTS).select(
                 (f.floor(h / 256) % keys).alias("auction"),
+                (f.floor(h / 16) % 100003).alias("bidder"),
                 (f.lit(1) + f.floor(h / 64) % 9973).alias("price"),
                 (f.lit(events.BASE_MS) + f.floor(f.col("id") / 10)).alias("ts"),
             )
         if what == "w2":
             return made.select(f.col("auction").alias("key"))
+        if what == "sort":
+            return made.select(f.col("auction").alias("key"), f.lpad("bidder", 100, "0").alias("text"))
         window = f.floor(f.col("ts") / WINDOW_MS).alias("window")
         return made.select(f.struct("auction", window).alias("key"), "price")
 
     def of_frame(what: str, total: int, keys: int, text: str) -> Result:
+        if what == "sort":
+            lists = frame(what, total, keys, text).groupBy("key").agg(f.collect_list("text").alias("texts"))
+            (row,) = lists.agg(f.count(f.lit(1)), f.sum(f.size("texts"))).collect()
+            return int(row[0]), int(row[1])
         more = [f.max("price").alias("largest")] if what == "w3" else []
         counted = frame(what, total, keys, text).groupBy("key").agg(f.count(f.lit(1)).alias("n"), *more)
         if more:  # else Spark leaves it out

@@ -206,6 +206,23 @@ class CountWithDueTime(CountByKey):
         yield value[0], count, value[4]
 
 
+class CountAtTheEnd(KeyedProcessFunction[Any, Any, Any]):
+    """Emits (key, count) when event time has ended. It is no function that could be combined."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        count = self._count.value()
+        if count is None:
+            count = 0
+            ctx.timer_service().register_event_time_timer(0)
+        self._count.update(count + 1)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        yield ctx.get_current_key(), self._count.value()
+
+
 def environment(parallelism: int, options: dict[str, str]) -> StreamExecutionEnvironment:
     """An environment with these options set."""
     configuration = Configuration()
