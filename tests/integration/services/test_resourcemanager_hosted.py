@@ -16,12 +16,14 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, FleetError
+from firesteel.ha.memory import MemoryServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome, WithoutStages
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.provider import Provider
 from firesteel.service.versions import own_versions
+from firesteel_resourcemanager import shell
 from firesteel_resourcemanager.app import create_service
 from firesteel_resourcemanager.shell import ResourceManagerService
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, eventually, serving
@@ -327,6 +329,50 @@ def test_another_resourcemanager_goes_on_with_slots_and_executors() -> None:
                 assert (shown["slotsNumber"], shown["freeSlots"]) == (2, 0)
                 assert running in [s["allocationId"] for s in shown["allocatedSlots"]]
                 assert not tm.peer.of("free_slot")
+
+    run(scenario())
+
+
+class StandBys(MemoryServices):
+    """Several processes may wait for their turn."""
+
+    has_standbys = True
+
+
+class ProviderThatStandsBy(Provider):
+    """Counts how often it was told to."""
+
+    told = 0
+
+    def stand_by(self) -> None:
+        """See ``Provider``."""
+        self.told += 1
+        if self.told == 1:
+            raise FleetError("there is no Java")
+
+
+def test_who_waits_for_its_turn_starts_what_can_be_started_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "EARLY_PAUSE", 0.05)
+
+    async def scenario() -> None:
+        services, fleets = StandBys(), [HostedFleet(), HostedFleet()]
+        providers = [ProviderThatStandsBy(fleet) for fleet in fleets]
+        leader, waiting = (
+            create_service(settings=Settings({}), secret=SECRET, clock=SystemClock(), provider=one, ha=services)
+            for one in providers
+        )
+        await leader.start()
+        starting = asyncio.create_task(waiting.start())
+        await eventually(lambda: providers[1].told > 3)
+        assert (providers[0].told, fleets[1].starts) == (0, 0)
+        await leader.stop()
+        await starting
+        await eventually(lambda: fleets[1].starts == 1)
+        told = providers[1].told
+        await asyncio.sleep(0.3)
+        assert providers[1].told == told, "it leads"
+        await waiting.stop()
+        assert fleets[1].left[-1] == "detached"
 
     run(scenario())
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.core.process import ProcessId
+from firesteel.spark.driver_record import DriverRecord
 from tests.integration.processes.cluster import Cluster, ServiceProcess, running_cluster
 from tests.integration.processes.test_recovery import jobmaster_of
 from tests.integration.processes.test_takeover import KEYS, RECORDS, completed, counting, restored, state
@@ -48,6 +49,11 @@ class TwoHosts:
             )
         for name, service in self.waiting.items():
             wait_until(partial(_said, service, "waits for its turn"), f"another {name} waits")
+
+    def has_early_driver(self) -> bool:
+        """Whether Spark's driver is up where nobody leads yet."""
+        found = map(DriverRecord.read, self.other_directory.glob("early-*"))
+        return any(one is not None and one.is_complete() for one in found)
 
     def lose_the_first(self) -> dict[str, float]:
         """Kill all of the first host: coordinators, the JobMaster, Spark's driver. Seconds until the others lead."""
@@ -98,6 +104,7 @@ def test_the_host_of_the_jobmanager_is_lost(zookeeper: ZooKeeper, tmp_path: Path
     with _cluster(zookeeper, tmp_path / "payloads", "lost-host") as cluster:
         hosts = TwoHosts(cluster)
         job, gate, out, _ = counting(cluster)
+        wait_until(hosts.has_early_driver, "the ResourceManager that waits has a driver of Spark")
         before, began = completed(cluster, job), time.monotonic()
         took = hosts.lose_the_first()
         print("seconds from the kill to the next leader:", {name: round(value, 1) for name, value in took.items()})
@@ -107,6 +114,7 @@ def test_the_host_of_the_jobmanager_is_lost(zookeeper: ZooKeeper, tmp_path: Path
         wait_until(lambda: restored(cluster, job) >= before, "the job goes on from a checkpoint", 200)
         wait_until(lambda: completed(cluster, job) > restored(cluster, job), "it takes further ones")
         print(f"the first checkpoint of the next JobMaster: {time.monotonic() - began:.1f} s after the kill")
+        assert re.search(r"the driver with pid \d+ was up already", hosts.waiting["resourcemanager"].log())
         _ends_right(cluster, job, gate, out)
         wait_until(lambda: not list(tmp_path.glob("payloads/**/job/*")), "the graph of the job goes with it")
 

@@ -38,16 +38,31 @@ class Look:
 
 
 class FleetDriver:
-    """The fleet, awaitable. Only ``start`` and ``stop`` exclude each other; the rest runs side by side."""
+    """The fleet, awaitable. Only ``stand_by``, ``start`` and ``stop`` exclude each other; the rest runs side by side.
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    Args:
+        fleet: it.
+        stand_by: see ``Provider.stand_by``.
+    """
+
+    def __init__(self, fleet: Fleet, stand_by: Callable[[], None]) -> None:
+        self._fleet, self._stand_by = fleet, stand_by
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-fleet")
         self._life = asyncio.Lock()
         self._outstanding = 0
-        self._closed = self._started = False
+        self._closed = self._started = self._stood_by = False
         self._starting: asyncio.Future[None] | None = None
         self._causes: OrderedDict[str, str] = OrderedDict()
+
+    async def stand_by(self) -> None:
+        """See ``Provider.stand_by``.
+
+        Raises:
+            FleetError: it did not work, or the driver was closed.
+        """
+        async with self._life:
+            self._stood_by = True
+            await self._begin(self._stand_by)
 
     async def start(self) -> None:
         """Start the fleet, after stopping what is left of the one before.
@@ -56,10 +71,13 @@ class FleetDriver:
             FleetError: it can't be started, or the driver was closed.
         """
         async with self._life:
-            if self._closed:
-                raise FleetError("the ResourceManager is stopping")
-            self._starting = asyncio.ensure_future(self._run(self._restart))  # noqa: TID251 # held, and read by close
-            await asyncio.shield(self._starting)
+            await self._begin(self._restart)
+
+    async def _begin(self, call: Callable[[], None]) -> None:
+        if self._closed:
+            raise FleetError("the ResourceManager is stopping")
+        self._starting = asyncio.ensure_future(self._run(call))  # noqa: TID251 # held, and read by close
+        await asyncio.shield(self._starting)
 
     def _restart(self) -> None:
         if self._started:
@@ -146,7 +164,7 @@ class FleetDriver:
             logger.exception("the fleet did not end in order")
         if self._starting is not None:  # a start that was under way must not leave anything behind
             await asyncio.wait([self._starting])
-            if self._fleet.is_alive():
+            if self._stood_by or self._fleet.is_alive():
                 await self._run(call)
         self._threads.shutdown(wait=self._outstanding == 0, cancel_futures=True)
 

@@ -39,6 +39,8 @@ BUSY_POLL = 0.05
 IDLE_POLL = 0.25
 PERFORMED_AT_ONCE = 200
 """Instructions of the core that are begun before others have their turn."""
+EARLY_PAUSE = 2.0
+"""Seconds between looks at what is started before this process leads."""
 WORKER_POLL = 0.25
 """Seconds between looks at the workers."""
 _RETRIES = (0.05, 0.2, 1.0, 3.0)
@@ -64,7 +66,8 @@ class ResourceManagerService(Service):
         self._settings, self._secret, self._clock = settings, secret, clock
         self.token = str(new_fencing_token())
         self._candidate = Candidate(ha, RESOURCEMANAGER)
-        self._fleet, self._workers, self._versions = FleetDriver(provider.fleet), WorkerPool(provider), own_versions()
+        self._fleet = FleetDriver(provider.fleet, provider.stand_by)
+        self._workers, self._versions = WorkerPool(provider), own_versions()
         self.core = ResourceManagerCore(
             settings,
             clock.monotonic(),
@@ -97,7 +100,7 @@ class ResourceManagerService(Service):
             ConfigurationError: an advertised host is missing, or another ResourceManager leads and stays.
         """
         try:
-            await self._candidate.lead()
+            await self._candidate.lead(self._stand_by)
         except BaseException:
             await self.stop()
             raise
@@ -107,6 +110,22 @@ class ResourceManagerService(Service):
     def is_standby(self) -> bool:
         """Whether it waits while another ResourceManager leads."""
         return self._candidate.is_standby
+
+    async def _stand_by(self) -> None:
+        self.spawn(self._start_early(), "early start")
+
+    async def _start_early(self) -> None:
+        """What makes the fleet start sooner is up while another ResourceManager leads, and again when it was lost."""
+        said = ""
+        while self.is_standby:
+            try:
+                await self._fleet.stand_by()
+            except Exception as error:  # the fleet is a plug-in; once this process leads, it starts without
+                if self.stopping:
+                    return
+                if said != (said := str(error)):
+                    logger.warning("nothing is started before this process leads: %s", error)
+            await asyncio.sleep(EARLY_PAUSE)
 
     async def on_start(self) -> None:
         """The fleet starts in the background; TaskManagers and JobMasters may register meanwhile."""

@@ -261,6 +261,13 @@ DRIVER_ORPHAN_TIMEOUT = ConfigOption(
     "A Spark driver that no ResourceManager has been attached to for this time ends by itself. Running slots go on.",
     at_least=_MILLISECOND,
 )
+DRIVER_EARLY = ConfigOption(
+    "firesteel.driver.start-on-standby",
+    BOOL,
+    True,
+    "A ResourceManager that waits while another one leads has a Spark driver up, which nobody uses until it leads. It "
+    "takes the memory of a JVM, and a host that is lost with the driver costs some seconds less.",
+)
 JOBMASTER_ORPHAN_TIMEOUT = ConfigOption(
     "firesteel.jobmaster.orphan-timeout",
     DURATION,

@@ -74,11 +74,12 @@ class WorkerSpec:
 class Provider:
     """One that has a fleet and starts no workers: TaskManagers are started by whoever runs the cluster.
 
-    To make one must be cheap, and touch nothing: the ResourceManager may be a stand-by that waits for its turn. All
-    methods may block, and may be called from any thread, side by side; ``recover`` is called once, first, and
-    ``terminate`` or ``close`` once, last, before the fleet is stopped or detached. The fleet starts beside ``recover``,
-    and is started again when its driver was lost: until it runs, a provider that needs it raises ``WorkerError``, and
-    is asked again. Of a provider that is not active nothing but ``close`` is called.
+    To make one must be cheap, and touch nothing: the ResourceManager may be a stand-by that waits for its turn, and
+    calls nothing but ``stand_by`` then. All methods may block, and may be called from any thread, side by side;
+    ``recover`` is called once, first, and ``terminate`` or ``close`` once, last, before the fleet is stopped or
+    detached. The fleet starts beside ``recover``, and is started again when its driver was lost: until it runs, a
+    provider that needs it raises ``WorkerError``, and is asked again. Of a provider that is not active nothing but
+    ``stand_by`` and ``close`` is called.
 
     Args:
         fleet: what runs slots; the ResourceManager starts and stops it.
@@ -96,6 +97,15 @@ class Provider:
 
     def __init__(self, fleet: Fleet, *, is_embedded: bool = False) -> None:
         self.fleet, self.is_embedded = fleet, is_embedded
+
+    def stand_by(self) -> None:
+        """The ResourceManager waits for its turn: start what makes its fleet start sooner, and touch nothing of others.
+
+        Called again and again while it waits, never beside a call of the fleet; what is up already stays as it is.
+
+        Raises:
+            FleetError: it can't be started; the fleet starts without.
+        """
 
     def recover(self, resourcemanager_address: str) -> list[str]:
         """Begin to work; returns the ids of workers that a former ResourceManager has started and that still run.

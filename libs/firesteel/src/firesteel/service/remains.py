@@ -36,6 +36,7 @@ RECORDS: tuple[tuple[str, str, Read, float], ...] = (
     ("jobmasters/*.json", "JobMaster", _in_record, 5.0),
     ("workers/*.pid", "TaskManager of the ResourceManager", read_pid_file, 15.0),
     ("driver.json", "driver of Spark", _in_record, 5.0),
+    ("early-*/driver.json", "driver of Spark of a stand-by", _in_record, 5.0),
 )
 """Files in a cluster's directory, what they stand for, how they are read, and the seconds for an end in order. One kind
 ends after the other: JobMasters give their slots back, TaskManagers end theirs, and then nobody needs the driver."""

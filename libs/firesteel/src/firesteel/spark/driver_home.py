@@ -2,7 +2,9 @@
 
 * ``resourcemanager.lock``: locked by the one process that has the fleet;
 * ``driver.json``: how to find the driver (`DriverRecord`);
-* ``driver-<n>/``: of that driver; its log, scratch files, and ``attached``, on which whoever is attached holds a lock.
+* ``driver-<n>/``: of that driver; its log, scratch files, and ``attached``, on which whoever is attached holds a lock;
+* ``early-<n>/``: the same of a driver whose ResourceManager stands by; its ``driver.json`` is in there, for those who
+  end what is left alone. Once it leads, it is the driver of the cluster, and stays where it is.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from firesteel.spark.record_lock import RecordLock
 
 logger = logging.getLogger(__name__)
 
+_EARLY = "early"
 _EPOCH = 1_735_689_600
 """2025-01-01. A driver's first executor id is the number of seconds since then, so that no id is used twice even when
 the cluster's directory was lost; Spark wants ids below 2^31."""
@@ -39,6 +42,8 @@ class HeldDriver:
     jvm: HostedDriver
     lock: RecordLock
     record: DriverRecord
+    is_early: bool = False
+    """Its ResourceManager stands by: nobody can find it."""
 
 
 class DriverHome:
@@ -60,12 +65,7 @@ class DriverHome:
             FleetError: another one is, or the directory can't be used.
         """
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.directory.stat()
-            if found.st_uid != os.geteuid():
-                raise FleetError(f"The cluster's directory {self.directory} belongs to user {found.st_uid}.")
-            if found.st_mode & 0o077:
-                self.directory.chmod(0o700)
+            self._make_directory()
             ours = self._fence.acquire()
         except OSError as error:
             text = f"The cluster's directory {self.directory} can't be used: {error.strerror or error}."
@@ -76,6 +76,14 @@ class DriverHome:
                 f"({self._fence.holder()}): stop that one first, or give this one a directory of its own "
                 "(firesteel.cluster.directory)."
             )
+
+    def _make_directory(self) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self.directory.stat()
+        if found.st_uid != os.geteuid():
+            raise FleetError(f"The cluster's directory {self.directory} belongs to user {found.st_uid}.")
+        if found.st_mode & 0o077:
+            self.directory.chmod(0o700)
 
     def release(self) -> None:
         """Let another process have the fleet."""
@@ -103,20 +111,36 @@ class DriverHome:
         jvm.end(grace=0.0)
         return None
 
+    def has_driver(self) -> bool:
+        """Whether the driver that a former ResourceManager has left runs."""
+        record = DriverRecord.read(self.directory)
+        return record is not None and HostedDriver(record.process, Path(record.directory)).is_running()
+
     def launch(
-        self, java: Java, environment: Mapping[str, str], orphan_timeout: float, flags: tuple[str, ...]
+        self,
+        java: Java,
+        environment: Mapping[str, str],
+        orphan_timeout: float,
+        flags: tuple[str, ...],
+        *,
+        early: bool = False,
     ) -> HeldDriver:
         """Start a new driver; what is left of those before is removed.
+
+        Args:
+            java: which one.
+            environment: of it.
+            orphan_timeout: see ``HostedDriver.start``.
+            flags: more of the JVM's flags.
+            early: it is not yet that of the cluster (``adopt``), and others may have theirs here.
 
         Raises:
             FleetError: it can't be started.
         """
-        before = DriverRecord.read(self.directory)
-        used = before.next_executor if before is not None else 1
-        for left in self.directory.glob("driver-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        directory = self.directory / f"driver-{secrets.token_hex(4)}"
+        directory = self.directory / f"{_EARLY if early else 'driver'}-{secrets.token_hex(4)}"
         try:
+            self._make_directory()
+            self._remove_left(early)
             directory.mkdir(mode=0o700)
             lock = RecordLock(directory / ATTACHED)
             lock.acquire()
@@ -130,14 +154,39 @@ class DriverHome:
                 str(directory),
                 self._made_for,
                 spark_salt=new_salt(),
-                next_executor=max(used, math.ceil(time.time()) - _EPOCH),  # noqa: TID251 # makes an id
+                next_executor=self._unused_executor(),
             )
-            held = HeldDriver(jvm, lock, record)
+            held = HeldDriver(jvm, lock, record, early)
             self.save(held, record)
         except OSError as error:
             text = f"The cluster's directory {self.directory} can't be used: {error.strerror or error}."
             raise FleetError(text) from error
         return held
+
+    def _remove_left(self, early: bool) -> None:
+        """Of drivers that have ended; whoever starts that of the cluster knows that there is no other one."""
+        for left in self.directory.glob(f"{_EARLY}-*"):
+            record = DriverRecord.read(left)
+            if record is not None and not HostedDriver(record.process, left).is_running():
+                shutil.rmtree(left, ignore_errors=True)
+        if not early:
+            for left in self.directory.glob("driver-*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _unused_executor(self) -> int:
+        before = DriverRecord.read(self.directory)
+        used = before.next_executor if before is not None else 1
+        return max(used, math.ceil(time.time()) - _EPOCH)  # noqa: TID251 # makes an id
+
+    def adopt(self, held: HeldDriver) -> None:
+        """Make one that was started early that of the cluster.
+
+        Raises:
+            OSError: it can't be written down.
+        """
+        record = replace(held.record, next_executor=self._unused_executor())
+        held.is_early = False
+        self.save(held, record)
 
     def save(self, held: HeldDriver, record: DriverRecord) -> None:
         """Write down what is known of a driver now.
@@ -145,7 +194,7 @@ class DriverHome:
         Raises:
             OSError: that did not work.
         """
-        record.write(self.directory)
+        record.write(held.jvm.directory if held.is_early else self.directory)
         held.record = record
 
     def new_executor(self, held: HeldDriver) -> str:
@@ -161,7 +210,7 @@ class DriverHome:
     def forget(self, held: HeldDriver, keep_record: bool) -> None:
         """Remove the files of a driver that has ended; its record still tells the next executor id."""
         held.lock.release()
-        if not keep_record:
+        if not keep_record and not held.is_early:
             remove_record(self.directory)
         shutil.rmtree(held.jvm.directory, ignore_errors=True)
 

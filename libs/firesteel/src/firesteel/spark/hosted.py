@@ -123,15 +123,14 @@ class HostedFleet(StagesFleet):
         if sys.platform == "win32":
             raise FleetError("Slots do not run on Windows.")
         with self._life:
-            if self._thread is not None:
+            held = self._held
+            if self._thread is not None and (held is None or not held.is_early):
                 raise FleetError("The fleet is running already.")
-            refuse_foreign_context()
-            refuse_other_spark()
-            java = find_java(self._java_home)
+            java = self._checked_java() if held is None else find_java(self._java_home)
             self._home.claim()
             self._aborted, self._silences = False, 0
             try:
-                if not self._attach():
+                if not self._adopt() and not self._attach():
                     self._launch(java)
                 self._ready = True
             except BaseException:
@@ -139,6 +138,45 @@ class HostedFleet(StagesFleet):
                 raise
             if self._make_archive:
                 self._maker = background.start_owned(java, "hosted")
+
+    def start_early(self) -> None:
+        """Have a driver of our own up before we lead: ``start`` takes it, unless one has been left that runs.
+
+        Where it is up already, nothing is done.
+
+        Raises:
+            FleetError: it can't be started.
+        """
+        with self._life:
+            held = self._held
+            if held is not None and held.is_early and not held.jvm.is_running():
+                self._end(held, 0.0)
+            if self._thread is None:
+                java = self._checked_java()
+                self._aborted = False
+                self._launch(java, early=True)
+
+    def _checked_java(self) -> Java:
+        refuse_foreign_context()
+        refuse_other_spark()
+        return find_java(self._java_home)
+
+    def _adopt(self) -> bool:
+        """Take the driver that was started early; False if there is none, or a better one."""
+        held, context = self._held, self._context
+        if held is None:
+            return False
+        runs = held.jvm.is_running() and context is not None and context.is_open()
+        if runs and not self._home.has_driver():
+            try:
+                self._home.adopt(held)
+            except OSError as error:
+                text = f"The cluster's directory can't be written: {error.strerror or error}."
+                raise FleetError(text) from error
+            logger.info("the driver with pid %d was up already", held.record.pid)
+            return True
+        self._end_driver(held, _EXIT_SECONDS)
+        return False
 
     def _made_for(self) -> dict[str, Any]:
         """What a driver depends on; one that was made for something else can't be used."""
@@ -169,14 +207,14 @@ class HostedFleet(StagesFleet):
         logger.info("attached to the driver with pid %d, which knows %d slots", pid, len(self._jobs.known()))
         return True
 
-    def _launch(self, java: Java) -> None:
+    def _launch(self, java: Java, early: bool = False) -> None:
         """Start a new driver, or leave nothing."""
         self._launching = True
         try:
             start_from_archive(
                 java,
                 "driver",
-                lambda flags: self._launch_with(java, flags),
+                lambda flags: self._launch_with(java, flags, early),
                 use=self._archive,
                 recording=self._recording,
                 aborted=lambda: self._aborted,
@@ -184,8 +222,8 @@ class HostedFleet(StagesFleet):
         finally:
             self._launching = False
 
-    def _launch_with(self, java: Java, flags: tuple[str, ...]) -> None:
-        held = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags)
+    def _launch_with(self, java: Java, flags: tuple[str, ...], early: bool) -> None:
+        held = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags, early=early)
         self._connect(held, self._settings(held))
 
     def _settings(self, held: HeldDriver) -> dict[str, str]:
@@ -360,7 +398,9 @@ class HostedFleet(StagesFleet):
             self._life.acquire()
         try:
             held = self._held
-            if held is not None and self._executors(_LOOK_SECONDS) == frozenset():
+            if held is not None and held.is_early:
+                self._end(held, _EXIT_SECONDS)
+            elif held is not None and self._executors(_LOOK_SECONDS) == frozenset():
                 logger.info("the driver with pid %d has no executor: it ends", held.record.pid)
                 self._end(held, _EXIT_SECONDS)
             elif held is not None:
@@ -398,12 +438,15 @@ class HostedFleet(StagesFleet):
             starting.jvm.kill()
 
     def _end(self, held: HeldDriver, grace: float) -> None:
-        """Under the life lock: end the driver that we are attached to."""
+        """Under the life lock: end the driver that we are attached to, and let another process have the fleet."""
+        self._end_driver(held, grace)
+        self._home.release()
+
+    def _end_driver(self, held: HeldDriver, grace: float) -> None:
         was_running = held.jvm.is_running()
         self._disconnect(stop=was_running)
         held.jvm.end(grace if was_running else 0.0)
         self._home.forget(held, keep_record=not was_running)
-        self._home.release()
 
     def _disconnect(self, stop: bool) -> None:
         """Under the life lock: forget the driver; ``stop`` its context and have the JVM end as well."""

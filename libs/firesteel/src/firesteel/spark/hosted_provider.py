@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firesteel.config.options import (
+    DRIVER_EARLY,
     DRIVER_ORPHAN_TIMEOUT,
     HEARTBEAT_TIMEOUT,
     JAVA_HOME,
@@ -47,3 +48,8 @@ class HostedProvider(Provider):
                 heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
             )
         )
+
+    def stand_by(self) -> None:
+        """See ``Provider``: Spark's driver is up before this ResourceManager leads."""
+        if self.context.settings.get(DRIVER_EARLY):
+            self.fleet.start_early()
