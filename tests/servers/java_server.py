@@ -101,12 +101,12 @@ class JavaServer:
         flags += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         return [self._java, *flags, "-cp", os.pathsep.join([*self._class_path, *self._settings]), *words]
 
-    def run(self, *words: str) -> None:
-        """Run a command of the same program, and wait for its end."""
+    def run(self, *words: str, **variables: str) -> None:
+        """Run a command of the same program, with these in its environment, too, and wait for its end."""
         with (self.folder / "log").open("ab") as log:
             done = subprocess.run(
                 self.command(words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=PATIENCE,
-                env={**os.environ, **self._variables},
+                env={**os.environ, **self._variables, **variables},
             )  # fmt: skip
         assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}: {self.log()}"
 

@@ -36,6 +36,15 @@ USERS = {
 """Who is known by a token -> the group."""
 _NAMES = {CONTROLLERS: "system:kube-controller-manager", SCHEDULER: "system:kube-scheduler"}
 _LOG_BYTES = 4000
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}  # fmt: skip
+"""What the API server writes down: what service accounts ask, but those of Kubernetes' own."""
 
 
 class ControlPlane:
@@ -71,6 +80,7 @@ class ControlPlane:
             for user, group in USERS.items()
         ]
         (folder / "tokens.csv").write_text("\n".join(lines) + "\n")
+        (folder / "audit.json").write_text(json.dumps(_AUDIT))
         for user in USERS:
             (folder / f"{user}.kubeconfig").write_text(json.dumps(self.kubeconfig(self.tokens[user])))
         store = f"http://{loopback}:{self._store}"
@@ -89,6 +99,7 @@ class ControlPlane:
                 f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
                 f"--service-account-issuer={ISSUER}", f"--service-account-key-file={key}",
                 f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.217.0.0/24",
+                f"--audit-policy-file={folder / 'audit.json'}", f"--audit-log-path={folder / 'audit.log'}",
             ],
             CONTROLLERS: [
                 f"--kubeconfig={folder / CONTROLLERS}.kubeconfig", "--use-service-account-credentials=true",
@@ -231,11 +242,31 @@ class ControlPlane:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         self.ask("POST", f"{rbac}/rolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
 
+    def used(self, account: str, namespace: str = "default") -> set[tuple[str, str]]:
+        """(verb, resource) of all that a service account has asked for until now and was allowed to by its roles.
+
+        Raises:
+            AssertionError: it has asked for something that it may not.
+        """
+        name, found = f"system:serviceaccount:{namespace}:{account}", set()
+        for line in (self.folder / "audit.log").read_text().splitlines():
+            event = json.loads(line)
+            if event["user"]["username"] == name and (what := event.get("objectRef")):
+                asked = event["verb"], "/".join(filter(None, (what["resource"], what.get("subresource"))))
+                assert event["annotations"]["authorization.k8s.io/decision"] == "allow", f"{name} may not {asked}"
+                found.add(asked)
+        return found
+
     def account_token(self, name: str, seconds: int = 600, namespace: str = "default") -> str:
         """A token of a service account."""
         body = {"spec": {"expirationSeconds": seconds}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         return str(self.ask("POST", path, body)["status"]["token"])
+
+
+def rights(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """(verb, resource) of all that a role's rules allow."""
+    return {(verb, what) for rule in rules for what in rule["resources"] for verb in rule["verbs"]}
 
 
 def _post(url: str, body: object) -> Any:

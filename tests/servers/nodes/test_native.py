@@ -13,6 +13,7 @@ import pytest
 
 from tests.servers.conftest import tell
 from tests.servers.helm.chart import ROOT
+from tests.servers.kubernetes.server import rights
 from tests.servers.nodes.cluster import KubernetesCluster
 from tests.servers.nodes.conftest import ON_NODES
 from tests.servers.nodes.counting import COUNTS, KEYS, Counting, counting
@@ -262,3 +263,9 @@ def test_how_an_application_ends_is_told(
             made.stop()
         made.wait_gone()
     _check(store, "good", 2000)
+
+
+def test_accounts_may_do_what_they_need_and_no_more(cluster: KubernetesCluster, session: Native) -> None:
+    for account in ("firesteel", "workers"):
+        allowed = rights(session.get("role", account)["rules"])
+        print(account, "does not use", sorted(allowed - cluster.control.used(account, session.name)))

@@ -1,17 +1,20 @@
-"""The operator of the chart on a real Kubernetes with two nodes: a cluster that it makes runs an exactly-once job,
-whose last checkpoint in an object store is where each next one goes on."""
+"""The operator of the chart on a real Kubernetes with two nodes: clusters that it makes, and jobs of a session, count
+each record once, over upgrades by checkpoints and savepoints, one that fails, and the loss of what runs."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.servers.conftest import tell
+from tests.servers.kubernetes.server import rights
 from tests.servers.nodes.cluster import KubernetesCluster
 from tests.servers.nodes.conftest import IMAGE, ON_NODES, TAGS
 from tests.servers.nodes.counting import PROGRAM, exactly_once
@@ -23,7 +26,6 @@ from tests.servers.nodes.test_native import rules_of_docs
 from tests.servers.nodes.test_releases import SMALL, values
 
 pytestmark = ON_NODES
-NAME = "counts"
 _GIVEN_ELSEWHERE = (
     "kubernetes.container.image.ref",
     "kubernetes.jobmanager.service-account",
@@ -32,79 +34,146 @@ _GIVEN_ELSEWHERE = (
 )
 
 
-class Operated:
-    """The object, and the cluster that is made for it."""
+class Thing:
+    """An object that the operator looks after.
 
-    def __init__(self, cluster: KubernetesCluster, folder: Path, store: Store) -> None:
-        self._cluster, self._folder, self._store = cluster, folder, store
-        file = folder / "counting.py"
-        file.write_text(PROGRAM)
-        store.client().fput_object(BUCKET, "programs/operated.py", str(file))
-        given = self.native().options
-        options = {key: value for key, value in given.items() if key not in _GIVEN_ELSEWHERE}
-        options["execution.checkpointing.savepoint-dir"] = f"s3://{BUCKET}/savepoints"
-        self._spec: dict[str, Any] = {
-            "image": f"{IMAGE}:{TAGS[0]}",
-            "serviceAccount": "firesteel",
-            "firesteelConfiguration": options,
-            "jobManager": {"resource": {"memory": given["jobmanager.memory.process.size"]}},
-            "taskManager": {"resource": {"memory": given["taskmanager.memory.process.size"]}},
-            "job": {
-                "program": f"s3://{BUCKET}/programs/operated.py", "args": [f"s3://{BUCKET}/{NAME}"], "parallelism": 2,
-                "upgradeMode": "last-state",
-            },
-        }  # fmt: skip
+    Args:
+        cluster: the Kubernetes.
+        kind: of it.
+        short: of its kind, as for ``kubectl get``.
+        name: of it.
+        spec: its first one.
+    """
 
-    def native(self) -> Native:
-        """The cluster that is there now: each has another address and another token."""
-        return Native(self._cluster, self._folder, NAME)
+    def __init__(self, cluster: KubernetesCluster, kind: str, short: str, name: str, spec: dict[str, Any]) -> None:
+        self.cluster, self.name = cluster, name
+        self._kind, self._short, self._spec = kind, short, spec
 
     def apply(self, job: dict[str, Any] | None = None, **spec: Any) -> None:
         """The object, with these changes from now on."""
-        self._spec = {**self._spec, **spec, "job": {**self._spec["job"], **(job or {})}}
+        self._spec = {**self._spec, **spec}
+        if job is not None or "job" in self._spec:
+            self._spec["job"] = {**self._spec.get("job", {}), **(job or {})}
         body = {
-            "apiVersion": "firesteel.io/v1beta1", "kind": "FiresteelDeployment",
-            "metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": self._spec,
+            "apiVersion": "firesteel.io/v1beta1", "kind": self._kind,
+            "metadata": {"name": self.name, "namespace": NAMESPACE}, "spec": self._spec,
         }  # fmt: skip
-        self._cluster.apply(json.dumps(body))
+        self.cluster.apply(json.dumps(body))
 
     def status(self) -> dict[str, Any]:
-        """As ``kubectl`` shows it."""
-        found = self._cluster.get("fsdep", NAME, "-n", NAMESPACE)
+        """As ``kubectl`` shows it; nothing while it is not about the newest ``spec``."""
+        found = self.cluster.get(self._short, self.name, "-n", NAMESPACE)
         status: dict[str, Any] = found.get("status") or {}
         return status if status.get("observedGeneration") == found["metadata"]["generation"] else {}
 
-    def job(self) -> str:
-        """Id of the job."""
-        return str((self.status().get("jobStatus") or {}).get("jobId") or "")
+    def is_suspended(self) -> bool:
+        """Whether the operator says so."""
+        return bool(self.status().get("lifecycleState") == "SUSPENDED")
 
-    def runs(self, without: str = "") -> str:
-        """Wait until a job runs that is not this one, and three checkpoints of it are complete; its id."""
+    def job_that_runs(self, without: str = "", lifecycle: str = "STABLE") -> str:
+        """Wait until a job runs that is not this one, and the object is as it says; the job's id."""
 
-        def stable() -> bool:
+        def runs() -> str:
             now = self.status()
             job = now.get("jobStatus") or {}
-            return (now.get("lifecycleState"), job.get("state")) == ("STABLE", "RUNNING") and job["jobId"] != without
+            is_so = (now.get("lifecycleState"), job.get("state")) == (lifecycle, "RUNNING")
+            return str(job["jobId"]) if is_so and job["jobId"] != without else ""
 
-        until(stable, lambda: f"it is stable: {self.status()}")
-        job, native = self.job(), self.native()
-        path = f"/jobs/{job}/checkpoints"
+        return str(until(runs, lambda: f"it is {lifecycle}, and a job runs: {self.status()}"))
+
+    def reasons(self) -> set[str]:
+        """Of the events about it."""
+        found = self.cluster.get("events", "-n", NAMESPACE)["items"]
+        return {one["reason"] for one in found if one["involvedObject"]["name"] == self.name}
+
+    def delete(self) -> None:
+        """With what is made for it."""
+        self.cluster.kubectl("delete", self._short, self.name, "-n", NAMESPACE, "--timeout=200s", check=False)
+
+
+class Operated(Thing):
+    """A ``FiresteelDeployment``, and the cluster that is made for it.
+
+    Args:
+        cluster: the Kubernetes.
+        folder: for files of its own.
+        name: of both.
+        options: of the cluster, on top of those of all.
+    """
+
+    def __init__(self, cluster: KubernetesCluster, folder: Path, name: str, **options: str) -> None:
+        self._folder = folder
+        given = Native(cluster, folder, name, **options).options
+        spec: dict[str, Any] = {
+            "image": f"{IMAGE}:{TAGS[0]}",
+            "serviceAccount": "firesteel",
+            "firesteelConfiguration": {
+                **{key: value for key, value in given.items() if key not in _GIVEN_ELSEWHERE},
+                "execution.checkpointing.savepoint-dir": f"s3://{BUCKET}/savepoints",
+            },
+            "jobManager": {"resource": {"memory": given["jobmanager.memory.process.size"]}},
+            "taskManager": {"resource": {"memory": given["taskmanager.memory.process.size"]}},
+        }
+        super().__init__(cluster, "FiresteelDeployment", "fsdep", name, spec)
+
+    def native(self) -> Native:
+        """The cluster that is there now: each has another address and another token."""
+        return Native(self.cluster, self._folder, self.name)
+
+    def wait_checkpoints(self, job: str) -> None:
+        """Until three of them are complete."""
+        native, path = self.native(), f"/jobs/{job}/checkpoints"
         until(lambda: native.ask(path).get("counts", {}).get("completed", 0) >= 3, "checkpoints complete")
+
+    def runs(self, without: str = "", lifecycle: str = "STABLE") -> str:
+        """As ``job_that_runs``; three checkpoints of the job are complete, too."""
+        job = self.job_that_runs(without, lifecycle)
+        self.wait_checkpoints(job)
         return job
 
-    def restored(self, job: str) -> dict[str, Any]:
+    def restored(self, job: str) -> str:
         """What a job has begun from."""
         latest = self.native().ask(f"/jobs/{job}/checkpoints")["latest"]
-        return dict(latest["restored"] or {})
+        return str((latest["restored"] or {})["external_path"])
+
+    def images(self) -> set[str]:
+        """Of its pods."""
+        native = self.native()
+        pods = [one for component in ("jobmanager", "taskmanager") for one in native.pods(component)]
+        return {one["spec"]["containers"][0]["image"] for one in pods}
 
     def is_gone(self) -> bool:
         """Whether there is no pod of it."""
-        native = self.native()
-        return not native.get("pods", "-l", f"app={NAME}")["items"]
+        return not self.native().get("pods", "-l", f"app={self.name}")["items"]
 
 
-@pytest.fixture
-def operator(cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path) -> Iterator[Release]:
+@contextmanager
+def operated(cluster: KubernetesCluster, folder: Path, name: str, **options: str) -> Iterator[Operated]:
+    """One, which is not applied yet; nothing of it is left at the end."""
+    made = Operated(cluster, folder, name, **options)
+    try:
+        yield made
+    except BaseException:
+        print(made.status(), made.native().state())
+        raise
+    finally:
+        made.delete()
+    made.native().wait_gone()
+
+
+@pytest.fixture(scope="module")
+def program(store: Store, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The job that counts, in the bucket: its name there."""
+    file = tmp_path_factory.mktemp("program") / "counting.py"
+    file.write_text(PROGRAM)
+    store.client().fput_object(BUCKET, "programs/operated.py", str(file))
+    return "programs/operated.py"
+
+
+@pytest.fixture(scope="module")
+def operator(
+    cluster: KubernetesCluster, store: Store, helm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Release]:
     """The chart with its operator, for another namespace."""
     credentials = {"volumes": [{"name": "s3", "secret": {"secretName": "store"}}],
                    "volumeMounts": [{"name": "s3", "mountPath": "/etc/firesteel/s3", "readOnly": True}]}  # fmt: skip
@@ -114,7 +183,9 @@ def operator(cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Pat
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}, **credentials,
     }  # fmt: skip
     none = {"cpu": SMALL, "replicas": 0}
-    made = Release(cluster, helm, tmp_path, values(operator=enabled, taskManager=none), name="operating")
+    made = Release(
+        cluster, helm, tmp_path_factory.mktemp("operator"), values(operator=enabled, taskManager=none), name="operating"
+    )
     store.credentials(made.name)
     make_namespace(cluster, store, rules_of_docs())
     try:
@@ -128,43 +199,122 @@ def operator(cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Pat
 
 
 def test_a_cluster_of_the_operator_goes_on_from_its_last_checkpoint_in_an_object_store(
-    cluster: KubernetesCluster, operator: Release, store: Store, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    operated = Operated(cluster, tmp_path, store)
-    try:
+    cluster: KubernetesCluster, operator: Release, store: Store, program: str, tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    job = {"program": f"s3://{BUCKET}/{program}", "args": [f"s3://{BUCKET}/counts"], "parallelism": 2}
+    with operated(cluster, tmp_path, "counts") as one:
         began = time.monotonic()
-        operated.apply()
-        first = operated.runs()
+        one.apply(job={**job, "upgradeMode": "last-state"})
+        first = one.runs()
         tell(request, f"FiresteelDeployment applied to its third checkpoint: {time.monotonic() - began:.1f} s")
 
         began = time.monotonic()
-        operated.apply(image=f"{IMAGE}:{TAGS[1]}")
-        second = operated.runs(without=first)
-        tell(
-            request,
-            f"FiresteelDeployment, upgrade by last-state: {time.monotonic() - began:.1f} s",
-        )
-        assert f"s3://{BUCKET}/checkpoints/{first}/chk-" in operated.restored(second)["external_path"]
-        images = {
-            one["spec"]["containers"][0]["image"]
-            for component in ("jobmanager", "taskmanager")
-            for one in operated.native().pods(component)
-        }
-        assert images == {f"{IMAGE}:{TAGS[1]}"}
+        one.apply(image=f"{IMAGE}:{TAGS[1]}")
+        second = one.runs(without=first)
+        tell(request, f"FiresteelDeployment, upgrade by last-state: {time.monotonic() - began:.1f} s")
+        assert f"s3://{BUCKET}/checkpoints/{first}/chk-" in one.restored(second)
+        assert one.images() == {f"{IMAGE}:{TAGS[1]}"}
 
         began = time.monotonic()
-        operated.native().kubectl("delete", "job", NAME, "--wait=false")
-        third = operated.runs(without=second)
+        one.native().kubectl("delete", "job", one.name, "--wait=false")
+        third = one.runs(without=second)
         tell(request, f"FiresteelDeployment, its Job deleted to the third checkpoint: {time.monotonic() - began:.1f} s")
-        assert f"/{second}/chk-" in operated.restored(third)["external_path"]
+        assert f"/{second}/chk-" in one.restored(third)
 
-        operated.apply(job={"upgradeMode": "savepoint", "state": "suspended"})
-        until(lambda: operated.status().get("lifecycleState") == "SUSPENDED", lambda: f"{operated.status()}")
-        assert operated.is_gone()
-        print(f"{exactly_once(store, NAME)} records, each once")
-    except BaseException:
-        print(operated.status(), operated.native().state())
-        raise
-    finally:
-        cluster.kubectl("delete", "fsdep", NAME, "-n", NAMESPACE, "--timeout=200s", check=False)
-    operated.native().wait_gone()
+        one.apply(job={"upgradeMode": "savepoint", "state": "suspended"})
+        until(one.is_suspended, lambda: f"it is suspended: {one.status()}")
+        assert one.is_gone()
+        print(f"{exactly_once(store, 'counts')} records, each once")
+
+
+def test_an_upgrade_that_does_not_start_is_rolled_back_and_savepoints_are_taken(
+    cluster: KubernetesCluster, operator: Release, store: Store, program: str, tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    rollback = {
+        "kubernetes.operator.deployment.rollback.enabled": "true",
+        "kubernetes.operator.deployment.readiness.timeout": "30 s",
+    }
+    job = {"program": f"s3://{BUCKET}/{program}", "args": [f"s3://{BUCKET}/rolled"], "parallelism": 2}
+    with operated(cluster, tmp_path, "rolled", **rollback) as one:
+        one.apply(job={**job, "upgradeMode": "last-state"})
+        first = one.runs()
+        one.apply(job={"savepointTriggerNonce": 1})
+
+        def savepoint() -> str:
+            found = (one.status().get("jobStatus") or {}).get("savepointInfo") or {}
+            return str((found.get("lastSavepoint") or {}).get("location") or "")
+
+        taken = until(savepoint, lambda: f"the savepoint is taken: {one.status()}")
+        assert taken.startswith(f"s3://{BUCKET}/savepoints/")
+        assert one.job_that_runs() == first, "the job goes on"
+
+        began = time.monotonic()
+        one.apply(image=f"{IMAGE}:missing")
+        until(lambda: "missing" in one.status().get("error", ""), lambda: f"Kubernetes' reason is told: {one.status()}")
+        again = one.runs(without=first, lifecycle="ROLLED_BACK")
+        tell(
+            request,
+            f"FiresteelDeployment, upgrade that does not start to the third checkpoint after its rollback, with 30 s "
+            f"to become ready: {time.monotonic() - began:.1f} s",
+        )
+        assert f"/{first}/chk-" in one.restored(again)
+        assert one.images() == {f"{IMAGE}:{TAGS[0]}"}
+        assert {"Rollback", "RolledBack", "SavepointCompleted"} <= one.reasons()
+
+        one.apply(job={"upgradeMode": "savepoint", "state": "suspended"}, image=f"{IMAGE}:{TAGS[1]}")
+        until(one.is_suspended, lambda: f"it is suspended: {one.status()}")
+        assert one.is_gone()
+        one.apply(job={"state": "running"})
+        last = one.runs(without=again)
+        assert f"s3://{BUCKET}/savepoints/" in one.restored(last)
+        one.apply(job={"state": "suspended"})
+        until(one.is_suspended, lambda: f"it is suspended again: {one.status()}")
+        print(f"{exactly_once(store, 'rolled')} records, each once")
+
+
+def test_a_job_of_a_session_is_upgraded_by_a_savepoint_and_its_neighbour_runs_on(
+    cluster: KubernetesCluster, operator: Release, store: Store, program: str, tmp_path: Path
+) -> None:
+    """``FiresteelSessionJob``: its program comes by HTTP."""
+    url = store.client().presigned_get_object(BUCKET, program, expires=timedelta(hours=1))
+
+    def session_job(name: str) -> Thing:
+        job = {"program": url, "args": [f"s3://{BUCKET}/{name}"], "parallelism": 1, "upgradeMode": "savepoint"}
+        return Thing(cluster, "FiresteelSessionJob", "fsjob", name, {"deploymentName": "shared", "job": job})
+
+    with operated(cluster, tmp_path, "shared") as session:
+        one, other = session_job("one"), session_job("other")
+        one.apply()
+        other.apply()
+        until(lambda: "FiresteelDeployment" in one.status().get("error", ""), lambda: f"it waits: {one.status()}")
+        session.apply()
+        try:
+            first, neighbour = one.job_that_runs(), other.job_that_runs()
+            session.wait_checkpoints(first)
+            one.apply(job={"parallelism": 2})
+            second = one.job_that_runs(without=first)
+            session.wait_checkpoints(second)
+            assert f"s3://{BUCKET}/savepoints/" in session.restored(second)
+            for each in (one, other):
+                each.apply(job={"state": "suspended"})
+                until(each.is_suspended, f"{each.name} is suspended")
+            assert session.native().ask(f"/jobs/{neighbour}")["state"] == "FINISHED", "it was never made anew"
+        except BaseException:
+            print(one.status(), other.status())
+            raise
+        finally:
+            one.delete()
+            other.delete()
+        for name in ("one", "other"):
+            print(f"{exactly_once(store, name)} records of {name}, each once")
+
+
+def test_the_operator_may_do_what_it_needs_and_no_more(
+    cluster: KubernetesCluster, operator: Release, request: pytest.FixtureRequest
+) -> None:
+    account = f"{operator.full}-operator"
+    (role,) = cluster.get("roles", "-n", NAMESPACE, "-l", f"app.kubernetes.io/instance={operator.name}")["items"]
+    used, allowed = cluster.control.used(account, operator.name), rights(role["rules"])
+    tell(request, f"the operator does not use {sorted(allowed - used)}")

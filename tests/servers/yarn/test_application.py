@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
+import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -157,3 +159,56 @@ def test_packages_are_shipped_once(client: YarnClient) -> None:
     done = client.firesteel("run-application", "-t", "yarn", "-pyfs", str(helper), str(path), more=more)
     assert done.returncode == 0, done.stdout + done.stderr + client.logs()
     assert archive.stat().st_mtime_ns == before
+    provided = client.folder / "provided"
+    provided.mkdir()
+    archive.rename(provided / archive.name)
+    unwanted = {"yarn.application.queue": "nowhere"}  # it is refused when all is shipped
+    refused = client.firesteel(
+        "run-application", "-t", "yarn", str(path), more={**more, **unwanted, "yarn.provided.lib.dirs": f"{provided}"}
+    )
+    assert "nowhere" in refused.stderr
+    assert not archive.exists(), "those are taken that somebody has put there for all"
+    refused = client.firesteel("run-application", "-t", "yarn", str(path), more={**more, **unwanted})
+    assert "nowhere" in refused.stderr
+    assert archive.exists(), "without them they are shipped"
+
+
+TRAVELLED = """
+import pathlib
+from firesteel.datastream import StreamExecutionEnvironment
+
+def look(_):
+    found = ("orders.txt", "rules/first.txt", "lookup.zip/names/de.txt")
+    return " ".join(pathlib.Path(name).read_text() for name in found)
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([1]).map(look).print()
+env.execute("look")
+print("main:", look(1), flush=True)
+"""
+
+
+def test_a_packed_environment_files_and_archives_travel(client: YarnClient) -> None:
+    """Nodes have nothing: neither a Python with Firesteel, nor what the program reads."""
+    environment, archive = client.folder / "environment", client.folder / "environment.tar.gz"
+    environment_of_a_user(environment)
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(environment, ".")
+    (client.folder / "orders.txt").write_text("orders")
+    (client.folder / "rules").mkdir()
+    (client.folder / "rules" / "first.txt").write_text("rules")
+    with zipfile.ZipFile(client.folder / "lookup.zip", "w") as packed_names:
+        packed_names.writestr("names/de.txt", "names")
+    path = client.folder / "look.py"
+    path.write_text(TRAVELLED)
+    del client.settings["yarn.python.executable"]
+    more = {
+        "firesteel.yarn.python.archive": str(archive),
+        "yarn.ship-files": f"{client.folder / 'orders.txt'};{client.folder / 'rules'}",
+        "yarn.ship-archives": str(client.folder / "lookup.zip"),
+    }
+    done = client.firesteel("run-application", "-t", "yarn", str(path), more=more)
+    assert done.returncode == 0, done.stdout + done.stderr + client.logs()
+    logs = client.firesteel("yarn-logs", client.applications[0]).stdout
+    assert "main: orders rules names" in logs, logs[-3000:]
+    assert re.search(r"^orders rules names$", logs, re.MULTILINE), "slots read them, too"

@@ -1,10 +1,12 @@
-"""A YARN that is shared: another queue takes its room back, and some nodes are for some containers."""
+"""A YARN that is shared: another queue takes its room back, some nodes are for some containers, and not everybody may
+end what others run."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,15 @@ def labelled() -> dict[str, dict[str, object]]:
             f"{queue}.accessible-node-labels.fast.maximum-capacity": 100,
         }  # fmt: skip
     return {**PROPERTIES, "yarn-site": {**PROPERTIES["yarn-site"], **labels}, "capacity-scheduler": all_of_it}
+
+
+def guarded() -> dict[str, dict[str, object]]:
+    """Nobody but its user may see or end an application, or whom that user names; and applications have priorities."""
+    acls: dict[str, object] = {
+        "yarn.acl.enable": "true", "yarn.admin.acl": "nobody", "yarn.cluster.max-application-priority": 10,
+    }  # fmt: skip
+    nobody: dict[str, object] = {f"{_QUEUES}.acl_administer_queue": " "}
+    return {**PROPERTIES, "yarn-site": {**PROPERTIES["yarn-site"], **acls}, "capacity-scheduler": nobody}
 
 
 @pytest.fixture
@@ -133,3 +144,30 @@ def test_taskmanagers_run_on_nodes_with_their_label(shared: YarnClient) -> None:
     assert len(where) == 2
     assert all("nodemanager-1" in one for one in where), where
     job.ends_right(session)
+
+
+@pytest.mark.parametrize("shared", [(guarded(), 6000)], indirect=True, ids=["rights"])
+def test_an_application_is_seen_and_ended_by_those_who_may(shared: YarnClient) -> None:
+    client = shared
+    rights = {"yarn.view.acls": "viewer", "yarn.modify.acls": "deputy", "yarn.application.priority": "5"}
+    session = client.session(**rights)
+    assert session.report()["priority"] == 5
+    command, master = client.yarn.daemons[RESOURCEMANAGER], session.process(MASTER)
+    assert master is not None
+    application = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+
+    def asked(user: str, *words: str) -> str:
+        log = command.folder / "log"
+        before = len(log.read_text())
+        with suppress(AssertionError):  # who is refused
+            command.run(application, "application", *words, session.id, HADOOP_USER_NAME=user)
+        return log.read_text()[before:]
+
+    assert "Final-State : UNDEFINED" in asked("viewer", "-status")
+    assert f"Tracking-URL : {client.yarn.resourcemanager_url}" in asked("viewer", "-status")
+    assert f"Tracking-URL : {client.yarn.resourcemanager_url}" not in asked("stranger", "-status")
+    for user in ("stranger", "viewer"):
+        assert "cannot perform operation MODIFY_APP" in asked(user, "-kill")
+    assert is_running(master)
+    asked("deputy", "-kill")
+    assert session.wait_ended()["state"] == "KILLED"
