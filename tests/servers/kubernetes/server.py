@@ -242,8 +242,13 @@ class ControlPlane:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         self.ask("POST", f"{rbac}/rolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
 
-    def used(self, account: str, namespace: str = "default") -> set[tuple[str, str]]:
+    def used(self, account: str, namespace: str = "default", where: str | None = None) -> set[tuple[str, str]]:
         """(verb, resource) of all that a service account has asked for until now and was allowed to by its roles.
+
+        Args:
+            account: its name.
+            namespace: that it is in.
+            where: namespace of what it has asked for; None: its own one.
 
         Raises:
             AssertionError: it has asked for something that it may not.
@@ -251,7 +256,8 @@ class ControlPlane:
         name, found = f"system:serviceaccount:{namespace}:{account}", set()
         for line in (self.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)
-            if event["user"]["username"] == name and (what := event.get("objectRef")):
+            what = event.get("objectRef") or {}
+            if event["user"]["username"] == name and what.get("namespace") == (where or namespace):
                 asked = event["verb"], "/".join(filter(None, (what["resource"], what.get("subresource"))))
                 assert event["annotations"]["authorization.k8s.io/decision"] == "allow", f"{name} may not {asked}"
                 found.add(asked)
