@@ -18,13 +18,15 @@ from tests.servers.helm.chart import ENSURE as ENSURE_HELM
 from tests.servers.kubernetes.server import ENSURE as ENSURE_KUBERNETES
 from tests.servers.minio.server import ENSURE as ENSURE_MINIO
 from tests.servers.nodes.cluster import HERE, KubernetesCluster, impossible
+from tests.servers.nodes.counting import BOUNDED
 from tests.servers.nodes.images import image_of_program
 from tests.servers.nodes.store import MINIO, Store
 
 IMPOSSIBLE = 3
 IMAGE = "registry.example/firesteel"
 TAGS = ("0.1.0", "0.1.0-next")
-"""Two names of the same image: an upgrade of the image goes from one to the other."""
+"""An upgrade of the image goes from one to the other. The second one is that of a user, with a program added."""
+PROGRAM_OF_IMAGE = "/opt/firesteel/usrlib/bounded.py"
 ON_NODES = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
@@ -74,8 +76,12 @@ def cluster(bare_cluster: KubernetesCluster, image: str, request: pytest.Fixture
     began, archive = time.monotonic(), bare_cluster.folder / "image.tar"
     names = [f"{IMAGE}:{tag}" for tag in TAGS]
     try:
-        for name in names:
-            command("docker", "tag", image, name)
+        command("docker", "tag", image, names[0])
+        own = bare_cluster.folder / "image"
+        own.mkdir()
+        (own / "bounded.py").write_text(BOUNDED)
+        (own / "Dockerfile").write_text(f"FROM {names[0]}\nCOPY bounded.py {PROGRAM_OF_IMAGE}\n")
+        command("docker", "build", "--tag", names[1], str(own))
         command("docker", "save", "--output", str(archive), *names, timeout=600)
     finally:
         command("docker", "image", "rm", *names, check=False)

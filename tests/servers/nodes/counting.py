@@ -46,6 +46,22 @@ env.execute("counting")
 """
 """What comes behind it."""
 PROGRAM = COUNTS + JOB
+BOUNDED = (
+    COUNTS
+    + f"""
+out, records, rate, wrong = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["--wrong"]
+if wrong:
+    raise ValueError("no such table: orders")
+env = StreamExecutionEnvironment.get_execution_environment()
+source = DataGeneratorSource(lambda i: i, records, RateLimiterStrategy.per_second(rate), Types.LONG())
+numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
+counted = numbers.key_by(lambda i: i % {KEYS}, Types.LONG()).process(Count(), Types.STRING())
+files = FileSink.for_row_format(out, Encoder.simple_string_encoder())
+counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
+env.execute("bounded")
+"""
+)
+"""The same with an end, and an error where it is told to."""
 
 
 @contextmanager

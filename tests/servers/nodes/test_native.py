@@ -15,29 +15,14 @@ from tests.servers.conftest import tell
 from tests.servers.helm.chart import ROOT
 from tests.servers.kubernetes.server import rights
 from tests.servers.nodes.cluster import KubernetesCluster
-from tests.servers.nodes.conftest import ON_NODES
-from tests.servers.nodes.counting import COUNTS, KEYS, Counting, counting
+from tests.servers.nodes.conftest import IMAGE, ON_NODES, PROGRAM_OF_IMAGE, TAGS
+from tests.servers.nodes.counting import BOUNDED, KEYS, Counting, counting
 from tests.servers.nodes.deployed import until
 from tests.servers.nodes.native import Native, make_namespace
 from tests.servers.nodes.store import BUCKET, Store
 
 pytestmark = ON_NODES
 _RULES = re.compile(r"rules:\n((?:  - .*\n)+)")
-BOUNDED = (
-    COUNTS
-    + f"""
-out, records, rate, wrong = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["--wrong"]
-if wrong:
-    raise ValueError("no such table: orders")
-env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i, records, RateLimiterStrategy.per_second(rate), Types.LONG())
-numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").set_parallelism(1)
-counted = numbers.key_by(lambda i: i % {KEYS}, Types.LONG()).process(Count(), Types.STRING())
-files = FileSink.for_row_format(out, Encoder.simple_string_encoder())
-counted.sink_to(files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
-env.execute("bounded")
-"""
-)
 
 
 def rules_of_docs() -> str:
@@ -248,10 +233,14 @@ def test_an_application_whose_jobmanager_is_deleted(
 def test_how_an_application_ends_is_told(
     cluster: KubernetesCluster, namespace: None, store: Store, tmp_path: Path
 ) -> None:
-    """Attached, the command ends as the program does."""
-    program = _uploaded(store, tmp_path)
-    for name, more, code, said in (("good", (), 0, "has ended"), ("bad", ("--wrong",), 1, "no such table: orders")):
-        made = Native(cluster, tmp_path, name)
+    """Attached, the command ends as the program does; that is in the object store or in the image."""
+    in_store, image = _uploaded(store, tmp_path), {"kubernetes.container.image.ref": f"{IMAGE}:{TAGS[1]}"}
+    rows: tuple[tuple[str, dict[str, str], str, tuple[str, ...], int, str], ...] = (
+        ("good", image, f"local://{PROGRAM_OF_IMAGE}", (), 0, "has ended"),
+        ("bad", {}, in_store, ("--wrong",), 1, "no such table: orders"),
+    )
+    for name, options, program, more, code, said in rows:
+        made = Native(cluster, tmp_path, name, **options)
         try:
             done = made.run_application(program, f"s3://{BUCKET}/{name}", "2000", "1000", *more, check=False)
             assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
@@ -265,7 +254,22 @@ def test_how_an_application_ends_is_told(
     _check(store, "good", 2000)
 
 
-def test_accounts_may_do_what_they_need_and_no_more(cluster: KubernetesCluster, session: Native) -> None:
+def test_accounts_may_do_what_they_need_and_no_more(
+    cluster: KubernetesCluster, namespace: None, store: Store, tmp_path: Path
+) -> None:
+    """The API server has written down what they asked for, from a session's beginning to its end."""
+    made = Native(cluster, tmp_path, "rights")
+    try:
+        made.start()
+        with counting(made, store) as job:
+            (jobmanager,) = made.names("jobmanager")
+            made.kill(jobmanager, "resourcemanager")
+            made.wait_slots(2)
+            job.goes_on()
+        assert made.rest("DELETE", "/cluster")[0] == 200
+        made.wait_gone()
+    finally:
+        made.stop()
     for account in ("firesteel", "workers"):
-        allowed = rights(session.get("role", account)["rules"])
-        print(account, "does not use", sorted(allowed - cluster.control.used(account, session.name)))
+        allowed, used = rights(made.get("role", account)["rules"]), cluster.control.used(account, made.name)
+        assert used == allowed, f"{account} does not use {sorted(allowed - used)}"
