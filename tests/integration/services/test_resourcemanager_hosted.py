@@ -353,6 +353,7 @@ class ProviderThatStandsBy(Provider):
 
 def test_who_waits_for_its_turn_starts_what_can_be_started_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "EARLY_PAUSE", 0.05)
+    monkeypatch.setattr(shell, "EARLY_RETRY", 0.1)
 
     async def scenario() -> None:
         services, fleets = StandBys(), [HostedFleet(), HostedFleet()]

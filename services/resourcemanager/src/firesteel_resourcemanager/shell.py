@@ -41,6 +41,8 @@ PERFORMED_AT_ONCE = 200
 """Instructions of the core that are begun before others have their turn."""
 EARLY_PAUSE = 2.0
 """Seconds between looks at what is started before this process leads."""
+EARLY_RETRY = 30.0
+"""The same after a start that has failed."""
 WORKER_POLL = 0.25
 """Seconds between looks at the workers."""
 _RETRIES = (0.05, 0.2, 1.0, 3.0)
@@ -118,6 +120,7 @@ class ResourceManagerService(Service):
         """What makes the fleet start sooner is up while another ResourceManager leads, and again when it was lost."""
         said = ""
         while self.is_standby:
+            pause = EARLY_PAUSE
             try:
                 await self._fleet.stand_by()
             except Exception as error:  # the fleet is a plug-in; once this process leads, it starts without
@@ -125,7 +128,8 @@ class ResourceManagerService(Service):
                     return
                 if said != (said := str(error)):
                     logger.warning("nothing is started before this process leads: %s", error)
-            await asyncio.sleep(EARLY_PAUSE)
+                pause = EARLY_RETRY
+            await asyncio.sleep(pause)
 
     async def on_start(self) -> None:
         """The fleet starts in the background; TaskManagers and JobMasters may register meanwhile."""
