@@ -70,6 +70,15 @@ def test_a_job_has_its_last_checkpoint_and_what_went_wrong() -> None:
     assert JobRows.of(DETAILS, None, 0, []).title() == f"words ({'a' * 32})  RUNNING  0:01:01"
 
 
+def test_on_a_narrow_terminal_names_stay() -> None:
+    job = JobRows.of(DETAILS, None, 0, [VertexRow.of(VERTEX, [], 100_000)])
+    screen = rich.console.Console(file=io.StringIO(), width=60)
+    with screen.capture() as shown:
+        screen.print(_table([job], "", screen.width))
+    assert "Map -> Sink" in shown.get()
+    assert "OUT/S" not in shown.get()
+
+
 def test_a_job_that_waits_for_slots_says_so() -> None:
     reason = "2 slots are needed, and the cluster has 1"
     job = JobRows.of({**DETAILS, "firesteel-waiting-for": reason}, None, 0, [])

@@ -30,6 +30,9 @@ _NEEDS_RICH = (
     "and --json all figures of it"
 )
 
+NARROW, GIVES_WAY = 76, (HEADER.index("STATE"), HEADER.index("OUT/S"))
+"""On fewer columns these are left out: else nothing of the names can be read."""
+
 
 def top(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel top``."""
@@ -128,10 +131,13 @@ def _show(connection: Connection, looking: Looking, jobs: Sequence[JobRows], int
     from rich.live import Live
 
     screen = RichConsole()
-    with _single_keys() as key, Live(_table(jobs, ""), console=screen, screen=True, auto_refresh=False) as live:
+    with (
+        _single_keys() as key,
+        Live(_table(jobs, "", screen.width), console=screen, screen=True, auto_refresh=False) as live,
+    ):
         trouble = ""
         while True:
-            live.update(_table(jobs, trouble), refresh=True)
+            live.update(_table(jobs, trouble, screen.width), refresh=True)
             if key(interval) in ("q", "Q", "\x1b", "\x03", "\x04"):
                 return
             try:
@@ -142,7 +148,7 @@ def _show(connection: Connection, looking: Looking, jobs: Sequence[JobRows], int
                 trouble = str(error)
 
 
-def _table(jobs: Sequence[JobRows], trouble: str) -> Any:
+def _table(jobs: Sequence[JobRows], trouble: str, width: int = NARROW) -> Any:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -155,7 +161,9 @@ def _table(jobs: Sequence[JobRows], trouble: str) -> Any:
     for job in jobs:
         table = Table(title=Text(job.title()), title_justify="left", expand=True, box=None, header_style="bold")
         rows = [row.cells() for row in job.vertices]
-        for number, name in enumerate(HEADER):
+        columns = [number for number in range(len(HEADER)) if width >= NARROW or number not in GIVES_WAY]
+        for number in columns:
+            name = HEADER[number]
             # Names give way: figures that are cut say nothing.
             widest = None if number == 0 else max([len(name), *(len(cells[number]) for cells in rows)])
             table.add_column(
@@ -166,7 +174,7 @@ def _table(jobs: Sequence[JobRows], trouble: str) -> Any:
             cells = [Text(cell) for cell in row.cells()]
             for position, share in ((5, row.busy), (6, row.back_pressured)):
                 cells[position].stylize("red" if (share or 0) >= 0.8 else "yellow" if (share or 0) >= 0.5 else "")
-            table.add_row(*cells)
+            table.add_row(*(cells[number] for number in columns))
         found.append(table)
     return Group(*found)
 
