@@ -442,6 +442,10 @@ def test_a_checkpoint_by_hand(tmp_path: Path) -> None:
     refused = seen(found.core)["checkpoints"]["triggers"]["b" * 32]
     assert refused["status"] == "COMPLETED"
     assert refused["failure"].startswith("Not all required tasks are currently running.")
+    found.core.graph.waiting_reason = "2 slots are needed, and the cluster has 1."
+    found.do(found.core.trigger_checkpoint("c" * 32))
+    refused = seen(found.core)["checkpoints"]["triggers"]["c" * 32]
+    assert refused["failure"].endswith("The job waits for slots: 2 slots are needed, and the cluster has 1.")
 
 
 def test_the_metadata_name_the_job_and_its_operators(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics
 from firesteel_jobmaster.checkpoints.work import Complete, Discard, Dispose, Done, Prepare, Recover, Undo, Work
 
 logger = logging.getLogger(__name__)
+_NOT_ALL_RUN: Final = "Some tasks start, end, or wait to be started again."
 TIMER: Final = "checkpoint"
 """Of the next checkpoint; those of timeouts have the number of the attempt behind a colon."""
 UNDO_TIMER: Final = "checkpoint-undo"
@@ -289,7 +290,8 @@ class CheckpointCoordinator:
         if not self.requests.add(trigger_id):
             return
         if self._closed or not self._active or self._stopping is not None:
-            detail = "Some tasks start, end, or wait to be started again."
+            waiting = self._job.graph.waiting_reason
+            detail = f"The job waits for slots: {waiting}" if waiting else _NOT_ALL_RUN
             if self._closed or self._stopping is not None:
                 detail = "The job has ended." if self._closed else "The job is being stopped with a savepoint."
             self.requests.failed(trigger_id, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail))
