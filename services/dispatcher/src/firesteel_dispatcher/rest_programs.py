@@ -45,6 +45,8 @@ async def upload(service: DispatcherService, call: Call) -> Any:
                 service.programs.remove(path.name)
                 raise ConfigurationError("exactly one file is uploaded at a time")
             path = await service.programs.add(part.filename, _pieces(part, limit))
+    except ConfigurationError:  # a ValueError, too
+        raise
     except ValueError as error:
         raise ConfigurationError(f"the multipart body can't be read: {error}") from error
     if path is None:
