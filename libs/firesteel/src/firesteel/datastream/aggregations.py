@@ -110,7 +110,7 @@ class FieldReduce:
 
     def __call__(self, first: Any, second: Any) -> Any:
         """The combination."""
-        position = self.position
+        position: Any = self.position
         if first.__class__ is tuple:
             fields = list(first)
             fields[position] = self.combine(first[position], second[position])
