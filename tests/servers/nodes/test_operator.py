@@ -318,12 +318,15 @@ def test_the_operator_may_do_what_it_needs_and_no_more(
     job = {"program": f"s3://{BUCKET}/{program}", "args": [f"s3://{BUCKET}/rights"], "parallelism": 1}
     with operated(cluster, tmp_path, "rights") as one:
         one.apply(job={**job, "upgradeMode": "last-state"})
-        one.runs()
+        first = one.runs()
+        one.apply(restartNonce=1)
+        one.runs(without=first)
     account = f"{operator.full}-operator"
     seldom = {
         *(("update", f"{kind}/finalizers") for kind in ("deployments", "jobs")),
         *(("update", f"{kind}/finalizers") for kind in ("firesteeldeployments", "firesteelsessionjobs")),
         ("get", "events"), ("update", "events"),  # where the same event comes again
+        ("create", "configmaps"), ("create", "leases"),  # of a job that nobody has led yet
         *(("update", f"firesteelsessionjobs{part}") for part in ("", "/status")), ("get", "firesteelsessionjobs"),
         *((verb, "deployments") for verb in ("create", "delete")),  # of sessions
     }  # fmt: skip
