@@ -232,7 +232,11 @@ def pairs(
     twice = {"cpu": SMALL, "replicas": 2}
     available = {"highAvailability": {"type": "kubernetes", "storageDir": f"s3://{BUCKET}/ha"}}
     coordinators = {"dispatcher": twice, "resourceManager": twice, "jobMaster": twice}
-    made = Release(cluster, helm, tmp_path_factory.mktemp("pairs"), values(**available, **coordinators), name="pairs")
+    staying = [  # Kubernetes' default: a node that is late, since the API server was away, keeps its pods
+        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for taint in ("not-ready", "unreachable")
+    ]
+    made = Release(cluster, helm, tmp_path_factory.mktemp("pairs"), values(**available, **coordinators, pod={"tolerations": staying}), name="pairs")
     store.credentials(made.name)
     made.install()
     try:
