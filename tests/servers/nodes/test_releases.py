@@ -236,7 +236,13 @@ def pairs(
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         for taint in ("not-ready", "unreachable")
     ]
-    made = Release(cluster, helm, tmp_path_factory.mktemp("pairs"), values(**available, **coordinators, pod={"tolerations": staying}), name="pairs")
+    made = Release(
+        cluster,
+        helm,
+        tmp_path_factory.mktemp("pairs"),
+        values(**available, **coordinators, pod={"tolerations": staying}),
+        name="pairs",
+    )
     store.credentials(made.name)
     made.install()
     try:
