@@ -206,6 +206,16 @@ def test_a_jobmaster_that_is_silent_while_its_host_answers_is_lost(follows: bool
         assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
 
 
+def test_a_silent_jobmaster_is_followed_when_the_host_that_leads_by_now_knows_nothing_of_it() -> None:
+    """Its machine is gone: to ask it a second time would take as long as the first."""
+    core = DispatcherCore(Limits(silence=50))
+    led(core, takes_over=True)
+    assert core.jobmaster_silent("j", "no sign of life", at(50)) == [AdoptJob("j", *JM)]
+    assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
+    assert core.host_lists({}, at(60)) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.job("j").takeover_cause.endswith("no sign of life (no answer), and its host knows nothing of it")
+
+
 def test_a_frozen_jobmaster_of_before_the_restart_is_followed_after_the_heartbeat_timeout() -> None:
     core = DispatcherCore(Limits(silence=50))
     restored(core, jobmaster=JM, takes_over=True)

@@ -209,6 +209,11 @@ class DispatcherCore:
 
     def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:
         if job.jobmaster is not None:  # one whose host is another machine's by now may live
+            if now.monotonic >= job.silent_until:
+                cause = (
+                    f"the JobMaster of the job gives no sign of life ({job.reason}), and its host knows nothing of it"
+                )
+                return self._replace(job, cause, now)
             job.is_unlisted = True
             return [AdoptJob(job.id, *job.jobmaster)]
         if job.cancel_wanted:
