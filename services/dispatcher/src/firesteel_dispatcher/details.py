@@ -170,7 +170,8 @@ class JobDetails:
         }  # fmt: skip
 
     async def _ask(self, job: JobRecord, vertex_id: str) -> None:
-        assert job.jobmaster is not None
+        if job.jobmaster is None:  # it was lost before this began
+            return
         asked = address, token = job.jobmaster
         gateway = JobMasterGateway(self._client, address, token)
         try:
