@@ -48,7 +48,7 @@ class LastReduce(ReduceOperator, TimedTransform):
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """Nothing; all records are reduced when it is exhausted."""
-        return self.apply_slice(list(records), None, input_index)
+        yield from self.apply_slice(list(records), None, input_index)
 
     def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
         """Nothing. What is of the class of the records is fitted to the declared type only at the end."""

@@ -1,7 +1,7 @@
 """The garbage collector in processes that work on records.
 
 Records hardly ever make circles, but there are very many of them: looking through what is alive each time that 700 more
-have come cost a tenth of the time of jobs by functions.
+have come costs a tenth of the time of jobs by functions.
 """
 
 from __future__ import annotations
