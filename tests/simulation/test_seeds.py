@@ -61,7 +61,7 @@ def test_no_job_notices_that_coordinators_are_restarted_in_order() -> None:
 
 @pytest.mark.timeout(600)
 def test_coordinators_that_take_the_cluster_with_them_are_found_out() -> None:
-    with mock.patch.object(Service, "leaving", Leaving.END_CLUSTER):
+    with mock.patch.object(Service, "leaving", Leaving.END_ALL):
         _, found = first_that_fails(range(ROLLING_SEEDS), "rolling")
     assert "restarted in order" in found, found
 

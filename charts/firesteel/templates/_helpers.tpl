@@ -100,6 +100,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $found "firesteel.run.directory" "/run/firesteel/run" -}}
 {{- /* An archive of Java classes would go with the container that made it. */ -}}
 {{- $_ := set $found "firesteel.jvm.archive-in-background" false -}}
+{{- /* All processes of a container end with it. */ -}}
+{{- $_ := set $found "firesteel.jobmaster.end-with-host" true -}}
 {{- $_ := set $found "firesteel.security.secret-file" "/run/firesteel/secrets/cluster-secret" -}}
 {{- if $v.rest.authentication -}}
 {{- $_ := set $found "firesteel.rest.token-file" "/run/firesteel/secrets/rest-token" -}}

@@ -28,7 +28,7 @@ from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.signing import Signer
 from firesteel_dispatcher.job import Phase
-from tests.integration.services.cluster_peers import SECRET, Peer, client_of, serving
+from tests.integration.services.cluster_peers import SECRET, Peer, client_of, nothing_answers, serving
 from tests.integration.services.dispatcher_world import (
     BLOB,
     JOB,
@@ -430,6 +430,34 @@ def test_a_jobmaster_whose_port_is_closed_is_given_up_before_its_time_is_over(
     run(scenario())
     told = [record for record in caplog.records if record.getMessage().startswith(f"no details of job {JOB}")]
     assert len(told) == 1, "once for all questions"
+
+
+def test_a_jobmaster_that_went_with_its_host_is_followed_as_soon_as_another_host_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firesteel.rpc.client.CONNECT_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with world(options={"heartbeat.interval": "1 h", "heartbeat.timeout": "2 h"}) as w:
+            w.service.settings = dataclasses.replace(w.service.settings, takes_over=True)
+            w.service._takes_over = True
+            with nothing_answers() as address:
+                w.host.elsewhere = address
+                await w.submit()
+                w.host.elsewhere, w.host.running = "", {}
+                w.service._host_changed()
+                await w.jobmaster.wait_for("start_job", 2)
+            assert w.jobmaster.of("start_job")[-1]["given_up"] == ["jm"]
+            while (await w.get(f"/jobs/{JOB}"))[1]["state"] != "RUNNING":
+                pass
+            w.host.running = {}
+            w.service._host_changed()
+            await w.jobmaster.wait_for("list_jobs", 2)
+            while w.service._calls._running:
+                await asyncio.sleep(0.01)
+            assert len(w.jobmaster.of("start_job")) == 2, "somebody is reached there"
+
+    run(scenario())
 
 
 def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:

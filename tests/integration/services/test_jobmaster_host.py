@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,9 @@ async def start(host: HostService, others: Others, number: int = 1) -> m.JobStar
 until = eventually
 
 
-def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) -> None:
+def run(
+    folder: Path, test: Callable[[HostService, Others], Awaitable[None]], more: Mapping[str, str] | None = None
+) -> None:
     async def main(host: HostService) -> None:
         others = Others()
         others.slots = 0
@@ -48,14 +50,14 @@ def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) ->
             await host.start()
             await test(host, others)
         finally:
-            await host.stop(Leaving.END_CLUSTER)
+            await host.stop(Leaving.END_ALL)
             await others.stop()
         assert host.failure is None
 
     directory = RunDirectory.create(folder / "r")
     try:
         host = create_host(
-            settings=Settings(QUICK),
+            settings=Settings({**QUICK, **(more or {})}),
             secret=SECRET,
             clock=SystemClock(),
             run_directory=directory,
@@ -175,3 +177,21 @@ def test_few_processes_of_ended_jobs_stay(folder: Path, monkeypatch: pytest.Monk
         assert not others.calls("jobmaster_lost")
 
     run(folder, test)
+
+
+def test_jobmasters_that_would_not_outlive_their_host_say_that_they_stop(folder: Path) -> None:
+    """In a container; the Dispatcher need not wait for a heartbeat that does not come."""
+
+    async def test(host: HostService, others: Others) -> None:
+        started = await start(host, others)
+        await others.wait_for("register_jobmaster")
+        assert host.template.pid is not None
+        (forked,) = descendants(host.template.pid)
+        await host.stop(Leaving.HAND_OVER)
+        assert not is_running(forked)
+        said = [call for call in others.calls("job_state_changed") if call["state"] == "SUSPENDED"]
+        assert [call["jobmaster_token"] for call in said] == [started.jobmaster_token]
+        assert not list((folder / "cluster" / "jobmasters").iterdir()), "the next host must not take it for a loss"
+        assert not others.calls("jobmaster_lost")
+
+    run(folder, test, {"firesteel.jobmaster.end-with-host": "true"})

@@ -16,8 +16,9 @@ from aiohttp import web
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, NoResourceAvailableError, PeerUnreachableError, ProtocolError
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import Handler, RpcClient, RpcRequest, Signer, check_token, rpc_routes
+from firesteel.rpc import Handler, RpcClient, RpcRequest, Signer, check_reachable, check_token, rpc_routes
 from firesteel.service.base import Service
+from tests.integration.services.cluster_peers import nothing_answers
 
 SECRET = "test secret"
 
@@ -180,6 +181,24 @@ def test_silence_and_absence() -> None:
         with pytest.raises(PeerUnreachableError, match=r"127\.0\.0\.1:1"):
             await client.call("http://127.0.0.1:1", "echo", {})
         service.gate.set()
+
+    over_loopback(test)
+
+
+def test_where_nothing_answers_no_connection_is_waited_for_as_long_as_for_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firesteel.rpc.client.CONNECT_SECONDS", 0.2)
+
+    async def test(service: Echo, client: RpcClient) -> None:
+        await check_reachable(service.address)
+        with nothing_answers() as address:
+            with pytest.raises(PeerUnreachableError, match=r"no connection within 0\.2 s"):
+                await client.call(address, "echo", {}, timeout=3600.0)
+            with pytest.raises(PeerUnreachableError, match=r"no connection within 0\.2 s"):
+                await check_reachable(address)
+        with pytest.raises(PeerUnreachableError, match=r"127\.0\.0\.1:1: .*[Rr]efused"):
+            await check_reachable("http://127.0.0.1:1")
 
     over_loopback(test)
 

@@ -29,7 +29,7 @@ class Service:
         pass
 
     async def stop(self, leaving: Leaving) -> None:
-        assert leaving is Leaving.END_CLUSTER
+        assert leaving is Leaving.END_ALL
         if self.name == self.hangs:
             await asyncio.Event().wait()
         self.stopped.append(self.name)

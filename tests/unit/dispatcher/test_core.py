@@ -21,6 +21,7 @@ from firesteel_dispatcher.instructions import (
     CleanUp,
     ForgetJob,
     ForgetJobMaster,
+    ProbeJobMaster,
     RememberJobMaster,
     StartJob,
     StoreEnd,
@@ -214,6 +215,21 @@ def test_a_silent_jobmaster_is_followed_when_the_host_that_leads_by_now_knows_no
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
     assert core.host_lists({}, at(60)) == [ForgetJobMaster("j"), StartJob("j")]
     assert core.job("j").takeover_cause.endswith("no sign of life (no answer), and its host knows nothing of it")
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_jobmaster_whose_host_leads_no_more_is_looked_for_and_followed_if_nobody_is_reached(follows: bool) -> None:
+    core = DispatcherCore(Limits(silence=50))
+    led(core, takes_over=follows)
+    assert core.host_lists({"j": JM}, at(1)) == []
+    did = core.host_lists({}, at(1))
+    if follows:
+        assert did == [ProbeJobMaster("j", *JM)]
+        assert core.job("j").phase is Phase.LED, "it may live: only its host was followed"
+        assert core.jobmaster_lost("j", "no connection", at(4), JM[1]) == [ForgetJobMaster("j"), StartJob("j")]
+        assert core.jobmaster_lost("j", "no connection", at(4), JM[1]) == [], "of another one by now"
+    else:
+        assert did == [], "it would fail for a connection that may be back in a moment"
 
 
 def test_a_frozen_jobmaster_of_before_the_restart_is_followed_after_the_heartbeat_timeout() -> None:

@@ -245,8 +245,8 @@ def test_jobmasters_end_with_the_cluster() -> None:
     job_id = host.run()
     host.core.start_job(second, start(second))
     assert host.core.leave(Leaving.HAND_OVER) == []
-    assert host.core.leave(Leaving.END_CLUSTER) == [h.EndProcess(ProcessId(1, 7))]
-    assert host.core.leave(Leaving.END_CLUSTER) == [], "they are told once"
+    assert host.core.leave(Leaving.END_ALL) == [h.EndProcess(ProcessId(1, 7))]
+    assert host.core.leave(Leaving.END_ALL) == [], "they are told once"
     assert host.core.leave(Leaving.HAND_OVER) == []
     started = host.core.started(second.job_id, ProcessId(2, 7), "http://jm2", "t2")
     assert started == [h.EndProcess(ProcessId(2, 7))]

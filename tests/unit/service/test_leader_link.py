@@ -10,11 +10,11 @@ import pytest
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, PeerUnreachableError
-from firesteel.ha.retrieval import Leader, LeaderRetrieval, Listener
+from firesteel.ha.retrieval import RESOURCEMANAGER, Leader, LeaderRetrieval, Listener
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.service.leader_link import LeaderLink
+from firesteel.service.leader_link import LeaderChannel, LeaderLink
 from firesteel.service.registration import RegistrationSettings
 
 SETTINGS = RegistrationSettings(0.001, 0.002, 0.001, 0.001)
@@ -193,3 +193,66 @@ def test_a_bond_that_breaks_again_and_again_is_renewed_more_slowly() -> None:
         assert w.told.count("lost: unknown here") == 5
 
     run(test, ELECTED)
+
+
+def test_neither_the_answer_of_a_former_leader_nor_the_next_repeat_is_waited_for() -> None:
+    async def scenario() -> None:
+        w = World(ELECTED)
+        w.silent.add("http://rm1")
+        channel = LeaderChannel(w.leaders, RESOURCEMANAGER, ResourceManagerGateway, lambda: w)
+        failures: list[str] = []
+
+        def goes_on(error: Exception) -> bool:
+            failures.append(str(error))
+            return True
+
+        async def lists() -> asyncio.Task[Any]:
+            asked = len(w.calls) + 1
+            task = asyncio.get_running_loop().create_task(
+                channel.ask(lambda g: g.slot_available(FREED), goes_on, [3600.0] * 9)
+            )
+            await w.until(lambda: len(w.calls) == asked)
+            return task
+
+        channel.start()
+        asking = await lists()
+        w.leaders.change(Leader(4, "http://rm2", "of http://rm2"))
+        async with asyncio.timeout(30):
+            await asking
+        assert failures == ["another resourcemanager leads now"]
+        w.errors += [PeerUnreachableError("away"), PeerUnreachableError("here, too")]
+        asking = await lists()
+        await w.until(lambda: failures[-1] == "away")
+        w.leaders.change(Leader(5, "http://rm3", "of http://rm3"))
+        await w.until(lambda: failures[-1] == "here, too")
+        assert not asking.done(), "nobody else leads: the pause is kept"
+        asking.cancel()
+        channel.close()
+        assert [call[0] for call in w.calls] == [f"http://rm{number}" for number in (1, 2, 2, 3)]
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_is_given_up_ends() -> None:
+    async def scenario() -> None:
+        w = World(ELECTED)
+        ended: list[str] = []
+
+        async def never(gateway: ResourceManagerGateway) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(gateway.address)
+
+        channel = LeaderChannel(w.leaders, RESOURCEMANAGER, ResourceManagerGateway, lambda: w)
+        channel.start()
+        asking = asyncio.get_running_loop().create_task(channel.ask(never, lambda error: True, [0.0] * 9))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+        await w.until(lambda: ended == ["http://rm1"])
+        channel.close()
+
+    asyncio.run(scenario())

@@ -10,17 +10,17 @@ from firesteel.core.errors import FencedError
 from firesteel.service.base import Service
 from firesteel.service.leaving import Leaving, way_out
 
-HAND_OVER, END_CLUSTER = Leaving.HAND_OVER, Leaving.END_CLUSTER
+HAND_OVER, END_ALL = Leaving.HAND_OVER, Leaving.END_ALL
 
 
 @pytest.mark.parametrize(
     ("wanted", "failure", "leaves"),
     [
         (HAND_OVER, None, HAND_OVER),
-        (END_CLUSTER, None, END_CLUSTER),
+        (END_ALL, None, END_ALL),
         (HAND_OVER, RuntimeError("a mistake of ours"), HAND_OVER),
-        (END_CLUSTER, RuntimeError("a mistake of ours"), END_CLUSTER),
-        (END_CLUSTER, FencedError("another one leads"), HAND_OVER),
+        (END_ALL, RuntimeError("a mistake of ours"), END_ALL),
+        (END_ALL, FencedError("another one leads"), HAND_OVER),
     ],
 )
 def test_only_who_leads_and_is_told_to_ends_the_cluster(
@@ -54,7 +54,7 @@ def test_a_service_hands_over_unless_it_is_told_to_end_the_cluster() -> None:
 
     assert asyncio.run(scenario()) == [HAND_OVER] * 2
     assert asyncio.run(scenario(HAND_OVER)) == [HAND_OVER] * 2
-    assert asyncio.run(scenario(END_CLUSTER, HAND_OVER)) == [END_CLUSTER] * 2
+    assert asyncio.run(scenario(END_ALL, HAND_OVER)) == [END_ALL] * 2
 
 
 def test_the_end_of_the_cluster_is_still_heard_while_a_service_hands_over() -> None:
@@ -63,8 +63,8 @@ def test_the_end_of_the_cluster_is_still_heard_while_a_service_hands_over() -> N
         stopping = asyncio.create_task(service.stop())
         await asyncio.sleep(0)
         assert service.seen == [HAND_OVER]
-        service.request_stop(END_CLUSTER)
+        service.request_stop(END_ALL)
         await stopping
         return service.seen
 
-    assert asyncio.run(scenario()) == [HAND_OVER, END_CLUSTER]
+    assert asyncio.run(scenario()) == [HAND_OVER, END_ALL]

@@ -12,8 +12,9 @@ A job's way::
                    +--------------+ silent +------+
 
 No trouble of the infrastructure ends a job: it waits. A JobMaster counts as lost when somebody who knows says so (its
-host, or whoever has its address now), or when it is silent while its host answers. While its host is silent, too, this
-Dispatcher may be the one that is cut off, and the JobMaster well: it is left alone.
+host, or whoever has its address now), when it is silent while its host answers, or when another host leads than its own
+and no connection can be made to it. While its host is silent, too, this Dispatcher may be the one that is cut off, and the
+JobMaster well: it is left alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from firesteel_dispatcher.instructions import (
     ForgetJob,
     ForgetJobMaster,
     Instruction,
+    ProbeJobMaster,
     RememberJobMaster,
     StartJob,
     StoreEnd,
@@ -203,8 +205,12 @@ class DispatcherCore:
                     continue
                 job.jobmaster = (address, token)
                 found.append(AdoptJob(job_id, address, token))
-        for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING and j.id not in running]:
-            found += self._without_jobmaster(job, now)
+        for job in [j for j in self.jobs.values() if j.id not in running]:
+            if job.phase is Phase.RECOVERING:
+                found += self._without_jobmaster(job, now)
+            elif job.phase is Phase.LED and job.jobmaster is not None and job.takes_over:
+                # its host leads no more: it may be gone with it
+                found.append(ProbeJobMaster(job.id, *job.jobmaster))
         return found
 
     def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:

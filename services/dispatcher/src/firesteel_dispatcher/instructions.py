@@ -42,6 +42,15 @@ class AdoptJob:
 
 
 @dataclass(frozen=True)
+class ProbeJobMaster:
+    """Look whether anybody can be reached where a JobMaster is: ``jobmaster_lost`` follows if not, else nothing."""
+
+    job_id: str
+    address: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class RememberJobMaster:
     """Store where the JobMaster of a job is."""
 
@@ -92,6 +101,7 @@ Instruction = (
     | AskHost
     | TakeOver
     | AdoptJob
+    | ProbeJobMaster
     | RememberJobMaster
     | ForgetJobMaster
     | CancelJob

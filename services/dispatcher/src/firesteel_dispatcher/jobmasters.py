@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.backoff import pauses
-from firesteel.core.errors import GraphError, RpcError, class_name
+from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, check_reachable
 from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
+from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction, ProbeJobMaster
 from firesteel_dispatcher.job import Moment, Phase
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,10 @@ class JobMasterCalls:
     def adopt(self, order: AdoptJob) -> None:
         """Tell a JobMaster that this Dispatcher leads."""
         self._once(f"adoption of job {order.job_id} from {order.address}", self._adopt(order))
+
+    def probe(self, order: ProbeJobMaster) -> None:
+        """Look whether anybody can be reached where a JobMaster is."""
+        self._once(f"probe of {order.address}, of job {order.job_id}", self._probe(order))
 
     def cancel(self, order: CancelJob) -> None:
         """Cancel a job."""
@@ -175,6 +179,13 @@ class JobMasterCalls:
             logger.info("job %s is not adopted from %s: %s", order.job_id, order.address, error)
         else:
             self._perform(self._core.adopted(order.job_id, order.address, order.token))
+
+    async def _probe(self, order: ProbeJobMaster) -> None:
+        try:
+            await check_reachable(order.address)
+        except PeerUnreachableError as error:
+            text = f"another JobMaster host leads than that of the job's JobMaster, which can't be reached: {error}"
+            self._perform(self._core.jobmaster_lost(order.job_id, text, self._now(), order.token))
 
     async def _cancel(self, order: CancelJob) -> None:
         """An error that is no matter of time says that it knows of the end of the job, or another one leads it."""

@@ -410,6 +410,8 @@ class DispatcherService(Service):
                     self._take_over(instruction)
                 case do.AdoptJob():
                     self._calls.adopt(instruction)
+                case do.ProbeJobMaster():
+                    self._calls.probe(instruction)
                 case do.CancelJob():
                     self._calls.cancel(instruction)
                 case do.RememberJobMaster():
@@ -704,7 +706,7 @@ class DispatcherService(Service):
         await self._tell_to_end("JobMaster host", lambda: self._host.gateway(_SHUTDOWN_CALL).shut_down(), deadline)
         end_resourcemanager = lambda: self._resourcemanager.gateway(_SHUTDOWN_CALL).shut_down()  # noqa: E731
         await self._tell_to_end("ResourceManager", end_resourcemanager, deadline)
-        self.request_stop(Leaving.END_CLUSTER)
+        self.request_stop(Leaving.END_ALL)
 
     async def _tell_to_end(self, name: str, shut_down: Callable[[], Awaitable[None]], deadline: float) -> None:
         """Have a service end with all that it looks after; one that is away may be on its way back."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from firesteel.config import Settings
+from firesteel.config.options import JOBMASTERS_END_WITH_HOST
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, GraphError
 from firesteel.core.log_files import keep_newest, last_lines
@@ -87,6 +88,7 @@ class HostService(Service):
     ) -> None:
         super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
         self._settings, self._secret, self._clock = settings, secret, clock
+        self._ends_all = settings.get(JOBMASTERS_END_WITH_HOST)
         self._candidate = Candidate(ha, JOBMASTER_HOST) if ha is not None else None
         leaders = ha or FixedLeaders({})
         self._dispatcher = LeaderChannel(leaders, DISPATCHER, DispatcherGateway, lambda: self._client)
@@ -361,10 +363,12 @@ class HostService(Service):
     async def on_drain(self) -> None:
         """Wait for JobMasters that are being started; the next host finds them all by their files.
 
-        If the cluster ends: have all give their slots back, and wait until they have ended; kill those that do not.
+        If the cluster ends, or they would not outlive the host: have all give their slots back, and wait until they have
+        ended; kill those that do not.
         """
-        instructions = self._core.leave(self.leaving)
-        if not self._looks_after or isinstance(self.failure, FencedError):  # they are another one's, if there are any
+        instructions = self._core.leave(Leaving.END_ALL if self._ends_all else self.leaving)
+        is_deposed = isinstance(self.failure, FencedError) and not self._ends_all
+        if not self._looks_after or is_deposed:  # they are another one's, if there are any
             return
         self._perform(instructions)
         deadline = self._clock.monotonic() + END_SECONDS

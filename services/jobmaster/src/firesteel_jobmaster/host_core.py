@@ -215,7 +215,7 @@ class HostCore:
         job = self._jobs[job_id]
         job.process, job.address, job.token = process, address, token
         job.machine.move(HostedState.RUNNING, f"process {process.pid}")
-        return [EndProcess(process)] if self._leaving is Leaving.END_CLUSTER else []
+        return [EndProcess(process)] if self._leaving is Leaving.END_ALL else []
 
     def start_failed(self, job_id: str, cause: str) -> list[Instruction]:
         """There is no JobMaster for the job, and there will be none."""
@@ -265,7 +265,7 @@ class HostCore:
         job = self._jobs.get(job_id)
         if job is None or job.process != process or job.state is HostedState.LOST:
             return []
-        ends_with_cluster = self._leaving is Leaving.END_CLUSTER
+        ends_with_cluster = self._leaving is Leaving.END_ALL
         if in_order or ends_with_cluster or job.state is HostedState.ENDED:
             del self._jobs[job_id]
             job.machine.move(HostedState.GONE, what)
@@ -286,21 +286,21 @@ class HostCore:
         Args:
             leaving: which of both.
         """
-        if self._leaving is not Leaving.END_CLUSTER:
+        if self._leaving is not Leaving.END_ALL:
             self._leaving = leaving
-            if leaving is Leaving.END_CLUSTER:
+            if leaving is Leaving.END_ALL:
                 return [EndProcess(job.process) for job in self.with_processes() if job.process is not None]
         return []
 
     def is_waited_for(self) -> bool:
         """Whether a host that leaves has to wait: for JobMasters that are being started, or for all that are to end."""
-        if self._leaving is Leaving.END_CLUSTER:
+        if self._leaving is Leaving.END_ALL:
             return any(job.state is not HostedState.LOST for job in self._jobs.values())
         return any(job.state is HostedState.STARTING for job in self._jobs.values())
 
     def overdue(self) -> list[Instruction]:
         """The host has waited long enough."""
-        if self._leaving is not Leaving.END_CLUSTER:
+        if self._leaving is not Leaving.END_ALL:
             return []
         late = self.with_processes()
         for job in late:

@@ -50,7 +50,7 @@ class _HostCalls:
 
     @answers(JobMasterHostGateway.shut_down)
     def shut_down(self, _: m.Empty) -> None:
-        self._host.request_stop(Leaving.END_CLUSTER)
+        self._host.request_stop(Leaving.END_ALL)
 
 
 def host_routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:

@@ -129,7 +129,7 @@ class _Calls:
 
     @answers(ResourceManagerGateway.shut_down)
     def shut_down(self, _: m.Empty) -> None:
-        self._service.request_stop(Leaving.END_CLUSTER)
+        self._service.request_stop(Leaving.END_ALL)
 
 
 def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[web.RouteDef]:

@@ -146,7 +146,7 @@ class ResourceManagerService(Service):
 
     async def on_stop(self) -> None:
         """Leave workers, driver, executors and slots to the next ResourceManager; or end them, with the cluster."""
-        if self.leaving is Leaving.END_CLUSTER:
+        if self.leaving is Leaving.END_ALL:
             logger.info("the cluster ends: workers and the fleet are stopped")
             await self._workers.terminate()
             await self._fleet.stop()

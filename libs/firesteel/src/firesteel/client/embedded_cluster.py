@@ -150,7 +150,7 @@ class EmbeddedCluster:
         if self.rest is not None:
             await self.rest.close()
         while self._services:
-            await self._services[-1].stop(Leaving.END_CLUSTER)
+            await self._services[-1].stop(Leaving.END_ALL)
             self._services.pop()
         if self._ha is not None:
             self._ha.close()

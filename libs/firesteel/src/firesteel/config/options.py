@@ -276,6 +276,13 @@ JOBMASTER_ORPHAN_TIMEOUT = ConfigOption(
     "A job that runs goes on without them; the end of one is kept for an hour. At least heartbeat.timeout.",
     at_least=_MILLISECOND,
 )
+JOBMASTERS_END_WITH_HOST = ConfigOption(
+    "firesteel.jobmaster.end-with-host",
+    BOOL,
+    False,
+    "A JobMaster host that is told to stop ends its JobMasters in order, so that others follow them at once. For hosts "
+    "in containers, with which all processes end; elsewhere JobMasters go on, and the next host finds them.",
+)
 RUN_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "firesteel.run.directory",
     STRING,

@@ -219,6 +219,7 @@ class KubernetesCluster:
             "firesteel.cluster.directory": "/var/lib/firesteel/cluster",
             "firesteel.run.directory": "/run/firesteel/run",
             "firesteel.jvm.archive-in-background": "false",
+            "firesteel.jobmaster.end-with-host": "true",
         }
         if not self._is_available:
             own["jobmanager.rpc.address"] = f"{self.name}.{self.namespace}"

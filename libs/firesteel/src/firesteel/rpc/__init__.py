@@ -1,7 +1,7 @@
 """Calls between services: JSON over HTTP, with ids that make repeats harmless and tokens that fence off old leaders."""
 
 from firesteel.rpc.answering import answers, by_token, check_token, handlers_of
-from firesteel.rpc.client import RpcClient
+from firesteel.rpc.client import RpcClient, check_reachable
 from firesteel.rpc.guard import Guard
 from firesteel.rpc.server import Handler, RpcRequest, rpc_routes
 from firesteel.rpc.signing import Signer
@@ -14,6 +14,7 @@ __all__ = [
     "Signer",
     "answers",
     "by_token",
+    "check_reachable",
     "check_token",
     "handlers_of",
     "rpc_routes",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
+import os
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -20,6 +23,9 @@ from firesteel.rpc.signing import Signer
 logger = logging.getLogger(__name__)
 STALL_SECONDS = 1.0
 """A timeout that comes so much too late was made by a stall of this process, not by the peer."""
+CONNECT_SECONDS: Final = 3.5
+"""So long a connection may take. A first packet that is lost is sent again after one second and after three; an address
+where nothing answers any more, such as that of a pod that was deleted, need not take the time of a whole call."""
 _IN_PIECES = 1 << 20
 """Larger requests are written in pieces: in one they would hold the loop up, and aiohttp warns of it."""
 
@@ -68,7 +74,7 @@ class RpcClient:
         envelope = {"v": RPC_VERSION, "id": uuid.uuid4().hex, "token": token, "payload": payload}
         body = json.dumps(envelope, separators=(",", ":"), default=_mapping).encode()
         url = f"{base_url}/rpc/{method}"
-        limit = aiohttp.ClientTimeout(total=timeout)
+        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_SECONDS))
         for last_try in (False, False, True):
             started = self._clock.monotonic()
             nonce, headers = self._signer.sign("POST", url, body)
@@ -82,9 +88,12 @@ class RpcClient:
                     genuine = self._signer.check_answer(nonce, status, text, response.headers)
                 break
             except TimeoutError as error:
-                if not last_try and self._clock.monotonic() - started > timeout + STALL_SECONDS:
+                connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+                patience = min(timeout, CONNECT_SECONDS) if connecting else timeout
+                if not last_try and self._clock.monotonic() - started > patience + STALL_SECONDS:
                     continue
-                raise PeerUnreachableError(f"{url}: no answer within {timeout:g} s") from error
+                what = "no connection" if connecting else "no answer"
+                raise PeerUnreachableError(f"{url}: {what} within {patience:g} s") from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if last_try or isinstance(error, aiohttp.ClientConnectorError):
                     raise PeerUnreachableError(f"{url}: {error}") from error
@@ -96,6 +105,27 @@ class RpcClient:
         if not genuine:
             raise _not_signed(url, status, text)
         return _answer(url, status, text)
+
+
+async def check_reachable(base_url: str) -> None:
+    """Look whether a new connection to a service can be made; nothing is said there.
+
+    Args:
+        base_url: as in ``RpcClient.call``.
+
+    Raises:
+        PeerUnreachableError: nobody listens there, or nothing answers within ``CONNECT_SECONDS``.
+    """
+    address = urlsplit(base_url)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+    except TimeoutError as error:
+        raise PeerUnreachableError(f"{base_url}: no connection within {CONNECT_SECONDS:g} s") from error
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise PeerUnreachableError(f"{base_url}: {why}") from error
+    writer.close()
 
 
 def _mapping(value: Any) -> Any:

@@ -221,7 +221,7 @@ class Service:
         self._end_wanted.set()
 
     def _leave(self, leaving: Leaving) -> None:
-        if leaving is Leaving.END_CLUSTER:
+        if leaving is Leaving.END_ALL:
             self._leaving = leaving
 
     async def end_wanted(self) -> None:

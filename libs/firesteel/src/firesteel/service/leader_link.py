@@ -52,8 +52,11 @@ class LeaderChannel(Generic[G]):
         changed: Callable[[], None] = lambda: None,
         address: str = "",
     ) -> None:
-        self._leader = PeerLeader(leaders, component, changed)
+        self._leader = PeerLeader(leaders, component, self._follow)
         self._component, self._make, self._channel, self._address = component, gateway, channel, address
+        self._on_changed = changed
+        self._change = asyncio.Event()
+        """Set when another leader is known than at the time at which this was made."""
 
     def start(self) -> None:
         """Follow who leads.
@@ -62,6 +65,11 @@ class LeaderChannel(Generic[G]):
             ConfigurationError: it can't be known.
         """
         self._leader.start()
+
+    def _follow(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+        self._on_changed()
 
     def close(self) -> None:
         """Follow nobody any longer. Idempotent."""
@@ -86,8 +94,43 @@ class LeaderChannel(Generic[G]):
         otherwise: str = "",
         timeout: float = DEFAULT_TIMEOUT,
     ) -> T:
-        """Make a call, again and again, each time to the leader of then; see ``repeated``."""
-        return await repeated(lambda: call(self.gateway(timeout, otherwise)), goes_on, waits)
+        """Make a call, again and again, each time to the leader of then; see ``repeated``.
+
+        When another one leads, neither the former one's answer is waited for, nor the next repeat.
+        """
+        change = self._change
+
+        async def ask() -> T:
+            nonlocal change
+            change = self._change
+            return await self._unless_changed(call(self.gateway(timeout, otherwise)))
+
+        async def pause(seconds: float) -> None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await change.wait()
+            except TimeoutError:
+                pass
+
+        return await repeated(ask, goes_on, waits, pause)
+
+    async def _unless_changed(self, call: Awaitable[T]) -> T:
+        """The answer to a call to the leader of now.
+
+        Raises:
+            PeerUnreachableError: another one leads; the call may have happened.
+        """
+        calling, changed = asyncio.ensure_future(call), asyncio.ensure_future(self._change.wait())
+        try:
+            await asyncio.wait({calling, changed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            calling.cancel()  # which does nothing where it is done
+        if not calling.done():
+            await asyncio.wait({calling})
+        if calling.cancelled():
+            raise PeerUnreachableError(f"another {self._component} leads now")
+        return calling.result()
 
 
 class LeaderLink(LeaderChannel[ResourceManagerGateway]):
@@ -126,7 +169,6 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         self._bond = Registration(settings, clock)
         self._alarm, self._registered, self._answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answered.set()  # no registration is on its way
-        self._calling: asyncio.Task[tuple[str, float]] | None = None
         self.is_closed = False
 
     def close(self) -> None:
@@ -229,8 +271,6 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
             return
         was_registered, cause = self._bond.is_registered, f"the ResourceManager at {address} leads"
         self._bond.leads_elsewhere(cause)
-        if self._calling is not None:  # who led before is not waited for
-            self._calling.cancel()
         self._alarm.set()
         if was_registered:
             self._on_lost(cause)
@@ -239,7 +279,7 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         gateway = super().gateway()
         self._answered.clear()
         try:
-            token, interval = await self._ask(gateway)
+            token, interval = await self._unless_changed(self._register(gateway))
         except (RpcError, ProtocolError) as error:
             if isinstance(error, RpcFault) and error.code is RpcCode.GONE:
                 self.close()
@@ -258,17 +298,3 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
             self._on_registered()
         finally:
             self._answered.set()
-
-    async def _ask(self, gateway: ResourceManagerGateway) -> tuple[str, float]:
-        async def ask() -> tuple[str, float]:
-            return await self._register(gateway)
-
-        self._calling = calling = asyncio.get_running_loop().create_task(ask(), name="registration")
-        try:
-            await asyncio.wait([calling])
-        finally:
-            self._calling = None
-            calling.cancel()
-        if calling.cancelled():
-            raise PeerUnreachableError("another ResourceManager leads")
-        return calling.result()

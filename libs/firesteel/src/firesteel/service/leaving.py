@@ -13,8 +13,9 @@ class Leaving(Enum):
     HAND_OVER = "HAND_OVER"
     """It goes on, and a successor finds it: the default, whether the service was told to stop (SIGTERM, a roll-out),
     failed, or leads no more."""
-    END_CLUSTER = "END_CLUSTER"
-    """It ends with the service: nobody will come back for it."""
+    END_ALL = "END_ALL"
+    """It ends with the service, in order: nobody will come back for it, since the cluster ends, or since all processes
+    of the service's container end with it."""
 
 
 def way_out(wanted: Leaving, failure: BaseException | None) -> Leaving:
