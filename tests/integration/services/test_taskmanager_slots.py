@@ -165,6 +165,43 @@ def test_stopping_ends_processes_also_those_that_do_not_listen() -> None:
     run(scenario())
 
 
+def test_a_taskmanager_that_stops_says_so_before_it_is_gone() -> None:
+    """Else the JobMaster would send tasks to an address where nothing answers any more."""
+
+    async def slow(_: Any) -> dict[str, Any]:
+        await asyncio.sleep(0.5)
+        return {}
+
+    async def scenario() -> None:
+        async with world(jobmaster={"update_task_states": slow}) as w:
+            await w.active()
+            await w.submit("x")
+            await w.states(1)
+            await w.service.stop()
+            assert ("x", "FAILED") in w._states()
+            assert [call["allocation_id"] for call in w.jobmaster.of("fail_slot")] == ["a"]
+
+    run(scenario())
+
+
+def test_a_taskmanager_that_stops_does_not_wait_for_jobmasters_without_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel_taskmanager.jobmasters.LAST_REPORTS_SECONDS", 0.1)
+
+    async def never(_: Any) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def scenario() -> None:
+        async with world(jobmaster={"update_task_states": never}) as w:
+            await w.active()
+            await w.submit("x")
+            await w.states(1)
+            async with asyncio.timeout(60):
+                await w.service.stop()
+
+    run(scenario())
+
+
 def test_a_jobmaster_that_is_silent_loses_its_slots() -> None:
     async def scenario() -> None:
         async with world({"heartbeat.timeout": "400 ms"}) as w:

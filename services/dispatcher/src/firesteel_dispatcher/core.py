@@ -13,8 +13,8 @@ A job's way::
 
 No trouble of the infrastructure ends a job: it waits. A JobMaster counts as lost when somebody who knows says so (its
 host, or whoever has its address now), when it is silent while its host answers, or when another host leads than its own
-and no connection can be made to it. While its host is silent, too, this Dispatcher may be the one that is cut off, and the
-JobMaster well: it is left alone.
+and no connection can be made to it. While its host is silent, too, this Dispatcher may be the one that is cut off, and
+the JobMaster well: it is left alone.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from firesteel_dispatcher.job import Moment, Phase
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
+LONGEST_PAUSE: Final = 2.0
 """Seconds; short enough that jobs start soon when the host comes."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
 

@@ -363,8 +363,8 @@ class HostService(Service):
     async def on_drain(self) -> None:
         """Wait for JobMasters that are being started; the next host finds them all by their files.
 
-        If the cluster ends, or they would not outlive the host: have all give their slots back, and wait until they have
-        ended; kill those that do not.
+        If the cluster ends, or they would not outlive the host: have all give their slots back, and wait until they
+        have ended; kill those that do not.
         """
         instructions = self._core.leave(Leaving.END_ALL if self._ends_all else self.leaving)
         is_deposed = isinstance(self.failure, FencedError) and not self._ends_all

@@ -28,6 +28,7 @@ from firesteel_taskmanager.outbox import Outbox, Report
 from firesteel_taskmanager.settings import TaskManagerSettings
 
 logger = logging.getLogger(__name__)
+LAST_REPORTS_SECONDS = 2.0
 _RETRY_PAUSES = (0.02, 0.1, 0.5, 1.0)
 _Slots = dict[str, m.SlotOffer]
 """By allocation id."""
@@ -75,6 +76,8 @@ class JobMasterLinks:
         self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, failure_threshold=0)
         self.tick_seconds = self._monitor.tick_seconds
         self._outboxes: dict[str, Outbox] = {}
+        self._left: list[Outbox] = []
+        """Of jobs that have no slot here any more, and have not heard all yet."""
         self._offers: dict[str, tuple[i.JobMasterRef, Lane[_Slots]]] = {}
         self._alignments: dict[str, tuple[i.JobMasterRef, Lane[_Alignments]]] = {}
 
@@ -115,10 +118,21 @@ class JobMasterLinks:
 
     def forget(self, job_id: str) -> None:
         """The job has no slot here any more."""
-        self._outboxes.pop(job_id, None)
+        self._leave(self._outboxes.pop(job_id, None))
         self._offers.pop(job_id, None)
         self._alignments.pop(job_id, None)
         self._monitor.forget(job_id)
+
+    def _leave(self, outbox: Outbox | None) -> None:
+        self._left = [one for one in self._left if not one.is_empty]
+        if outbox is not None and not outbox.is_empty:
+            self._left.append(outbox)
+
+    async def drain(self) -> None:
+        """Wait until all JobMasters have heard what they were to be told, but not long for one that does not answer."""
+        deadline = self._owner.now + LAST_REPORTS_SECONDS
+        while self._owner.now < deadline and not all(one.is_empty for one in [*self._outboxes.values(), *self._left]):
+            await asyncio.sleep(0.01)
 
     def lost(self, ref: i.JobMasterRef, cause: str) -> None:
         """A JobMaster is given up, or does not want to hear of us."""
@@ -128,6 +142,7 @@ class JobMasterLinks:
     def _outbox(self, ref: i.JobMasterRef) -> Outbox:
         outbox = self._outboxes.get(ref.job_id)
         if outbox is None or outbox.ref != ref:
+            self._leave(outbox)
             outbox = self._outboxes[ref.job_id] = Outbox(
                 ref, self._owner.client, self._clock, self._owner.taskmanager_id, self._settings.heartbeat_timeout,
                 lambda cause: self.lost(ref, cause), self._owner.spawn,

@@ -149,11 +149,12 @@ class TaskManagerService(Service):
         self.spawn(self._ping(), "pings")
 
     async def on_drain(self) -> None:
-        """Release all slots; what does not return is killed by its deadline."""
+        """Release all slots, and let JobMasters hear of it; what does not return is killed by its deadline."""
         self.perform(self.core.stop(self.now, self.now_ms))
         while not self.core.is_idle:
             self._idle.clear()
             await self._idle.wait()
+        await self._jobmasters.drain()
 
     async def on_stop(self) -> None:
         """Whatever happened before: no process, socket or file is left."""

@@ -22,6 +22,8 @@ from firesteel.service.middlewares import BODY_LIMIT, AcceptedNames, middlewares
 
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 5.0
+_NAME_SECONDS = 1
+"""For which the address of a name is remembered: a pod that is made anew has another one."""
 
 
 class Service:
@@ -131,7 +133,8 @@ class Service:
             ConfigurationError: an advertised host is missing.
         """
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0), trust_env=False
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0, ttl_dns_cache=_NAME_SECONDS),
+            trust_env=False,
         )
         try:
             self._address = await self.listen(self.app, host, port, advertised_host)

@@ -120,7 +120,9 @@ class LeaderChannel(Generic[G]):
         Raises:
             PeerUnreachableError: another one leads; the call may have happened.
         """
-        calling, changed = asyncio.ensure_future(call), asyncio.ensure_future(self._change.wait())
+        loop = asyncio.get_running_loop()
+        calling = loop.create_task(_made(call), name=f"call to the {self._component}")
+        changed = loop.create_task(self._change.wait())
         try:
             await asyncio.wait({calling, changed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -131,6 +133,10 @@ class LeaderChannel(Generic[G]):
         if calling.cancelled():
             raise PeerUnreachableError(f"another {self._component} leads now")
         return calling.result()
+
+
+async def _made(call: Awaitable[T]) -> T:
+    return await call
 
 
 class LeaderLink(LeaderChannel[ResourceManagerGateway]):

@@ -19,7 +19,7 @@ from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS
 
 logger = logging.getLogger(__name__)
-BUCKET_BYTES: Final = 8 << 20
+BUCKET_BYTES: Final = 1 << 20
 """Of records with keys that a task holds at once, as they are in the shuffle; a key group is never divided."""
 START_SECONDS: Final = 60.0
 T = TypeVar("T")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+import pyarrow as pa
 
 from firesteel.protocol.stages import COLLECTED, REPORT
 from firesteel.runtime.batch import Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
-from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter, mergeable
 from firesteel.runtime.exchange.sizes import values_bytes
 
 __all__ = [
@@ -25,6 +27,10 @@ __all__ = [
 
 MARKER: Final = 0
 """First byte of what Spark puts in front of each piece (``StageInput.java``)."""
+_PARTED: Final = 255
+"""First byte of a blob of several messages; else it is that of a message (``serialization``)."""
+_PARTS: Final = struct.Struct("<BxxxI")
+"""That, and how many messages there are; then come their sizes, as uint32, and they, each at a multiple of 8 bytes."""
 BLOB_BYTES: Final = 256 * 1024
 """About so many bytes of records become one blob."""
 BUFFERED_BYTES: Final = 32 << 20
@@ -46,7 +52,31 @@ def read_tasks(element: bytes) -> int:
 
 def read_batch(element: bytes, peer: str) -> Batch:
     """The batch of a blob."""
-    return MessageReader(peer).loads(bytearray(element))
+    if element[0] != _PARTED:
+        return MessageReader(peer).loads(bytearray(element))  # arrays in it stay writable
+    view, reader, parts = memoryview(bytearray(element)), MessageReader(peer), []
+    _, count = _PARTS.unpack_from(view)
+    position = _padded(_PARTS.size + 4 * count)
+    for size in struct.unpack_from(f"<{count}I", view, _PARTS.size):
+        parts.append(reader.loads(view[position : position + size]))
+        position += _padded(size)
+    return merge(parts)
+
+
+def _message(batch: Batch) -> bytes:
+    segments, _ = MessageWriter().dumps(batch)
+    return b"".join(segments)
+
+
+def _parted(messages: Sequence[bytes]) -> bytes:
+    if len(messages) == 1:
+        return messages[0]
+    head = _PARTS.pack(_PARTED, len(messages)) + struct.pack(f"<{len(messages)}I", *map(len, messages))
+    return b"".join(piece + bytes(-len(piece) % 8) for piece in (head, *messages))
+
+
+def _padded(size: int) -> int:
+    return size + -size % 8
 
 
 class Shuffled:
@@ -91,21 +121,33 @@ class Shuffled:
 
 
 class ShuffleChannel(OutputChannel):
-    """Records on their way to a partition of Spark's shuffle. It has always room: Spark spills."""
+    """Records on their way to a partition of Spark's shuffle. It has always room: Spark spills.
+
+    Rows are written as soon as they come, while the processor's cache has them: that takes a fifth of the time.
+    """
 
     def __init__(self, shuffled: Shuffled, edge: int, up: int, partition: int) -> None:
         super().__init__(ChannelId(edge, up, partition))
         self._shuffled, self._partition = shuffled, partition
-        self._parts: list[Batch] = []
+        self._columns: list[Batch] = []
+        self._rows: list[bytes] = []
+        """Messages. Of both lists one is empty."""
         self._bytes = 0
 
     def write(self, batch: Batch) -> None:
         """See ``OutputChannel``."""
-        if self._parts and not alike(self._parts[-1], batch):
-            self.flush()
-        self._parts.append(batch)
         self.records_out += len(batch)
-        size = max(1, values_bytes(batch.values))
+        if isinstance(batch.values, pa.RecordBatch):
+            if self._rows or (self._columns and not alike(self._columns[-1], batch)):
+                self.flush()
+            self._columns.append(batch)
+            size = max(1, values_bytes(batch.values))
+        else:
+            message = _message(batch)
+            if self._columns or (self._rows and not mergeable(self._rows[-1], message)):
+                self.flush()
+            self._rows.append(message)
+            size = len(message)
         self._bytes += size
         self._shuffled.buffered(size)
         if self._bytes >= BLOB_BYTES:
@@ -116,13 +158,13 @@ class ShuffleChannel(OutputChannel):
 
     def flush(self) -> None:
         """See ``OutputChannel``."""
-        parts, self._parts = self._parts, []
-        if not parts:
+        rows, self._rows = self._rows, []
+        columns, self._columns = self._columns, []
+        if not rows and not columns:
             return
         self._shuffled.buffered(-self._bytes)
         self._bytes = 0
-        segments, _ = MessageWriter().dumps(merge(parts))
-        blob = b"".join(segments)
+        blob = _parted(rows) if rows else _message(merge(columns))
         self.bytes_out += len(blob)
         self._shuffled.bytes_out += len(blob)
         self._shuffled.emit(self._partition, blob)
@@ -133,7 +175,7 @@ class ShuffleChannel(OutputChannel):
 
     def close(self) -> None:
         """See ``OutputChannel``."""
-        self._parts = []
+        self._columns, self._rows = [], []
 
 
 def totals(records_in: int, bytes_in: int, records_out: int, bytes_out: int, spilled: int) -> Iterator[bytes]:

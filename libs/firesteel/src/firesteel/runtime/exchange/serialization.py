@@ -40,7 +40,7 @@ Segment = bytes | memoryview
 Received = bytearray | memoryview
 
 
-def mergeable(one: Received, other: Received) -> bool:
+def mergeable(one: Received | bytes, other: Received | bytes) -> bool:
     """Whether the batches of two messages are lists and agree in having timestamps and kinds."""
     return one[0] == _LIST and one[:2] == other[:2]
 

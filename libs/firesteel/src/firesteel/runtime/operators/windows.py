@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from types import GeneratorType
 from typing import Any, ClassVar, Final
 
 from firesteel.common.own_copies import own_copies, own_copy
@@ -26,6 +27,8 @@ from firesteel.windowing.windows import TimeWindow
 
 CONTENTS: Final = "window-contents"
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
+_ITERABLE: Final = frozenset({list, tuple, GeneratorType})
+"""What window functions return, mostly."""
 _MISSING: Final = object()
 _NO_PANE: Final = PaneTables(0, 0, (), (), ())
 
@@ -68,8 +71,13 @@ class WindowTransform(TimedTransform):
     def make(self, runtime_context: TaskRuntimeContext) -> None:
         """Make the core."""
 
-    def results(self, method: str, returned: Any) -> Iterator[Any]:
+    def results(self, method: str, returned: Any) -> Iterable[Any]:
         """What a window function returned, fitted to the declared type."""
+        if self.coerce is None and returned.__class__ in _ITERABLE:
+            return returned  # type: ignore[no-any-return] # pairs of tag and value are found later, too
+        return self._fitted(method, returned)
+
+    def _fitted(self, method: str, returned: Any) -> Iterator[Any]:
         if returned is None:
             return
         if not is_iterable(returned):
@@ -258,19 +266,21 @@ class AlignedWindowOperator(WindowTransform):
         """Event time has come so far: results of the windows that end, window by window."""
         self.heap_timers.watermark = watermark
         keyed, stamp, clear, size = self.keyed, self.stamp, self._clear, self._aligned.size
+        evaluate, elements = self._evaluate, self._contents.elements
         for due in self._aligned.advance(watermark):
-            window, table = TimeWindow(due.start, due.start + size), due.table
+            window, table, kept = TimeWindow(due.start, due.start + size), due.table, due.kept
+            last, fires, ends = window.max_timestamp(), due.fires, due.ends
             for key in list(table):
                 keyed.key = key
-                if due.fires:
-                    stamp.value = window.max_timestamp()
-                    yield from self._evaluate(key, window, self._contents.elements(table[key], goes_on=not due.ends))
-                if due.ends:
+                if fires:
+                    stamp.value = last
+                    yield from evaluate(key, window, elements(table[key], goes_on=not ends))
+                if ends:
                     if clear is not None:
                         clear(window)
                     del table[key]
-                elif due.kept is not None:
-                    due.kept[key] = table.pop(key)
+                elif kept is not None:
+                    kept[key] = table.pop(key)
                 yield TIMER_DONE
 
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
