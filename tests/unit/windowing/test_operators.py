@@ -453,6 +453,26 @@ def test_records_of_a_window_come_in_the_order_in_which_they_came(kind: Operator
 
 
 @KINDS
+@pytest.mark.parametrize("step", [3, 1])
+def test_many_records_in_the_order_of_time_go_to_their_windows(kind: OperatorKind, step: int) -> None:
+    """Also where some of these have ended, and are kept for late records or are not any more."""
+
+    class Held(ProcessWindowFunction[Any, Any, Any, Any]):
+        def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Any:
+            yield context.window().start, [number for _, number in elements]
+
+    times = range(0, 400, step)
+    rig = Rig(spec_of(TumblingEventTimeWindows(10), None, "all", allowed_lateness=20, window_function=Held()), kind)
+    rig.records([(("a", -1), 45)])
+    rig.watermark(59)
+    early = [out.value for out in rig.records([(("a", time), time) for time in times])]
+    assert [start for start, _ in early] == [time // 10 * 10 for time in times if 40 <= time < 60]
+    assert early[-1] == (50, [time for time in times if 50 <= time < 60])
+    found = [out.value for out in rig.watermark(1000)]
+    assert found == [(start, [time for time in times if start <= time < start + 10]) for start in range(60, 400, 10)]
+
+
+@KINDS
 def test_a_key_selector_or_function_that_raises_names_the_record(kind: OperatorKind) -> None:
     def key_of(value: Any) -> Any:
         return value[0] / value[1] and "a"

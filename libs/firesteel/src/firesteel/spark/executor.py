@@ -29,7 +29,8 @@ _MAIN = "firesteel.spark.SlotsExecutor"
 _LEAST_HEAP_MB = 128
 _EXIT_SECONDS = 5.0
 _MAKER_SECONDS = 3.0
-_MAINS = (SLOT_MAIN.__module__, STAGE_MAIN.__module__)
+_PRELOADED = (SLOT_MAIN.__module__, STAGE_MAIN.__module__, "firesteel.datastream")
+"""What processes of slots and of stages begin with, and the API, which the modules of most programs import."""
 
 _KEPT_LOGS = 50
 """Logs of executors that have ended which stay in a log directory."""
@@ -85,7 +86,7 @@ class ExecutorProcess:
         memory_mb: int = jvm.DEFAULT_HEAP_MB,
         archive: bool = True,
         environment: Mapping[str, str] | None = None,
-        preload: Sequence[str] = _MAINS,
+        preload: Sequence[str] = _PRELOADED,
         make_archive: bool = False,
         recording: tuple[str, ...] = (),
         log_directory: Path | None = None,

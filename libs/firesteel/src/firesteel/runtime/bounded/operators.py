@@ -8,18 +8,23 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from firesteel.expressions.keys import ManyKeys
 from firesteel.expressions.schema import schema_of
+from firesteel.functions.functions import KeySelector
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import MAX_WATERMARK, Batch
-from firesteel.runtime.bounded.window_parts import reader_of, takes_parts
+from firesteel.runtime.bounded.window_parts import WindowPart, reader_of, takes_parts
+from firesteel.runtime.chain.context import TaskRuntimeContext
 from firesteel.runtime.columns.columns import columns_of
 from firesteel.runtime.columns.windows.fixed import Pane
 from firesteel.runtime.columns.windows.keys import index_maker
 from firesteel.runtime.columns.windows.results import pieces
 from firesteel.runtime.operators import Operator, create_operator
+from firesteel.runtime.operators.base import method_of
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
 from firesteel.runtime.operators.keyed import REDUCE_STATE, ReduceOperator
 from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
+from firesteel.runtime.operators.windows import AlignedWindowOperator
 from firesteel.state.backend import KeyedStateParameters, Timer
 from firesteel.state.columnar.aggregate_kernels import Accumulators, Inputs, NotLongError
 from firesteel.state.heap import HeapKeyedState
@@ -187,6 +192,32 @@ class PartedWindows(ColumnWindowOperator):
         self.state.add_parts(rows)
 
 
+class GatheredWindows(AlignedWindowOperator):
+    """Windows with accumulators, of which ``WindowPart`` may come beside records; where none do, nothing looks for
+    them."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(reader_of(spec))
+        self._of_records = spec
+
+    def make(self, runtime_context: TaskRuntimeContext) -> None:
+        """The core, with what takes records only beside what takes parts, too."""
+        super().make(runtime_context)
+        function, selectors = self._of_records.function.gather_function, self._of_records.key_selectors
+        keys = [
+            of_both if isinstance(selector, ManyKeys) else method_of(selector, KeySelector, "get_key")
+            for of_both, selector in zip(self.key_selectors, selectors, strict=True)
+        ]
+        self._for_parts = self.key_selectors, self._function, self._create
+        self._for_records = keys, function.add, function.create_accumulator
+
+    def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
+        """See ``AlignedWindowOperator``."""
+        chosen = self._for_parts if WindowPart in set(map(type, values)) else self._for_records
+        self.key_selectors, self._function, self._create = chosen
+        return super().apply_slice(values, stamps, input_index)
+
+
 def create_bounded_operator(spec: OperatorSpec) -> Operator:
     """A new operator for a specification, where the input is bounded."""
     if spec.kind is OperatorKind.REDUCE:
@@ -196,5 +227,5 @@ def create_bounded_operator(spec: OperatorSpec) -> Operator:
     if spec.kind is OperatorKind.COLUMNS_WINDOW and isinstance(spec.function.assigner, FixedTimeWindows):
         return PartedWindows(spec)
     if takes_parts(spec):
-        return create_operator(reader_of(spec))
+        return GatheredWindows(spec)
     return create_operator(spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from types import GeneratorType
@@ -29,6 +30,8 @@ CONTENTS: Final = "window-contents"
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
 _ITERABLE: Final = frozenset({list, tuple, GeneratorType})
 """What window functions return, mostly."""
+_MANY: Final = 64
+"""Records; of fewer, the look whether they are in order costs too much."""
 _MISSING: Final = object()
 _NO_PANE: Final = PaneTables(0, 0, (), (), ())
 
@@ -181,7 +184,22 @@ class AlignedWindowOperator(WindowTransform):
             if max(stamps) < pane.high and pane.tables and not pane.past:
                 self._gather(pane, keys, values)
                 return
+            if len(stamps) >= _MANY and stamps == sorted(stamps):
+                yield from self._in_runs(keys, values, stamps)
+                return
         yield from self._divide(keys, values, stamps or repeat(None, len(values)))
+
+    def _in_runs(self, keys: Sequence[Any], values: Sequence[Any], stamps: Sequence[Any]) -> Iterator[Any]:
+        """The same for records in the order of time, as they are where input is bounded: pane by pane."""
+        start, count = 0, len(values)
+        while start < count:
+            pane = self._aligned.pane(stamps[start])
+            end = bisect_left(stamps, pane.high, start)
+            if pane.tables and not pane.past:
+                self._gather(pane, keys[start:end], values[start:end])
+            else:
+                yield from self._divide(keys[start:end], values[start:end], stamps[start:end])
+            start = end
 
     def _divide(self, keys: Sequence[Any], values: Sequence[Any], stamps: Iterable[Any]) -> Iterator[Any]:
         """The same for records of several panes. Those of a window are gathered in the order in which they came."""
