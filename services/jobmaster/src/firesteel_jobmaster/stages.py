@@ -50,6 +50,13 @@ _KEYED: Final = frozenset(
     )
 )  # fmt: skip
 
+_COLUMNS: Final = frozenset(
+    kind.value for kind in (OperatorKind.COLUMNS_AGGREGATE, OperatorKind.COLUMNS_WINDOW, OperatorKind.COLUMNS_PROCESS)
+)
+BUCKET_BYTES: Final = 1 << 20
+"""About 40,000 small records as Python objects, which the processor's cache almost holds."""
+COLUMN_BUCKET_BYTES: Final = 8 << 20
+"""Of columns, so that each pane of time has many of the rows."""
 _AGGREGATING: Final = frozenset(
     kind.value
     for kind in (
@@ -188,7 +195,8 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
         "outputs": outputs,
         "partition": partitions,
     }
-    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task, sizing)
+    bucket_bytes = COLUMN_BUCKET_BYTES if vertex.operators[0].kind in _COLUMNS else BUCKET_BYTES
+    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task, sizing, bucket_bytes)
 
 
 def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], int]:

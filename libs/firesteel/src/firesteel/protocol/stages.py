@@ -53,6 +53,8 @@ class Stage:
         partitions: of its output; what it reports goes into the last one.
         task: what its tasks do, for ``firesteel.runtime.bounded``.
         sizing: how its tasks are made of ``tasks``; None: they are its tasks.
+        bucket_bytes: of input with keys that a task gets at once, as it is in the shuffle, but for a key group that has
+            more.
     """
 
     id: str
@@ -62,13 +64,14 @@ class Stage:
     partitions: int
     task: Mapping[str, Any] = field(default_factory=dict)
     sizing: Sizing | None = None
+    bucket_bytes: int = 1 << 20
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
         tasks = [{"own": t.own, "plain": t.plain, "keyed": t.keyed} for t in self.tasks]
         return {
             "id": self.id, "name": self.name, "reads": self.reads, "tasks": tasks, "partitions": self.partitions,
-            "task": dict(self.task), "sizing": self.sizing,
+            "task": dict(self.task), "sizing": self.sizing, "bucket_bytes": self.bucket_bytes,
         }  # fmt: skip
 
     @classmethod
@@ -79,8 +82,8 @@ class Stage:
             for t in plain["tasks"]
         )
         sizing = None if plain["sizing"] is None else Sizing(*plain["sizing"])
-        reads = tuple(plain["reads"])
-        return cls(plain["id"], plain["name"], reads, tasks, plain["partitions"], plain["task"], sizing)
+        reads, partitions = tuple(plain["reads"]), plain["partitions"]
+        return cls(plain["id"], plain["name"], reads, tasks, partitions, plain["task"], sizing, plain["bucket_bytes"])
 
 
 @dataclass(frozen=True)

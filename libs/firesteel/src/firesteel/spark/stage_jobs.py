@@ -19,8 +19,6 @@ from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS
 
 logger = logging.getLogger(__name__)
-BUCKET_BYTES: Final = 1 << 20
-"""Of records with keys that a task holds at once, as they are in the shuffle; a key group is never divided."""
 START_SECONDS: Final = 60.0
 T = TypeVar("T")
 StageMain = Callable[[Mapping[str, Any], Mapping[str, bytes], int, int, Iterator[bytes]], Iterator[bytes]]
@@ -156,7 +154,8 @@ class StageJobs:
         if run.places is not None:
             stages.place(run.id, _lines(run.places))
         for stage in run.stages:
-            read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(_spec(stage.tasks, stage.sizing)))
+            spec = _spec(stage.tasks, stage.sizing, stage.bucket_bytes)
+            read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(spec))
             function: Any = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
             pairs: Any = RDD(read, spark, NoOpSerializer()).mapPartitionsWithIndex(function, True)
             pairs._bypass_serializer = True
@@ -193,13 +192,13 @@ class StagesFleet:
         self._stages.drop_all(owner)
 
 
-def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None) -> bytes:
+def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None, bucket_bytes: int = 0) -> bytes:
     """As ``Stages.input`` reads it."""
     parts = [b"\0" if sizing is None else struct.pack(">biiq", 1, *sizing), struct.pack(">i", len(tasks))]
     for task in tasks:
         own = None if task.own is None else task.own.encode()
         parts.append(struct.pack(">i", -1) if own is None else struct.pack(">i", len(own)) + own)
-        parts.append(struct.pack(">q", BUCKET_BYTES))
+        parts.append(struct.pack(">q", bucket_bytes))
         for pieces in (task.plain, task.keyed):
             parts.append(struct.pack(">i", len(pieces)))
             parts += [struct.pack(">4i", *piece) for piece in pieces]

@@ -30,10 +30,10 @@ from firesteel.runtime.bounded.blobs import (
     totals,
 )
 from firesteel.runtime.bounded.buckets import Bucket
-from firesteel.runtime.bounded.combining import CombiningOutput, combiner_of, is_parts
+from firesteel.runtime.bounded.combining import CombiningOutput, combiner_of
 from firesteel.runtime.bounded.commit import CHECKPOINT, plain_committable
 from firesteel.runtime.bounded.gathering import GatheringOutput
-from firesteel.runtime.bounded.operators import LastReduce, create_bounded_operator
+from firesteel.runtime.bounded.operators import LastReduce, create_bounded_operator, is_parts
 from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.bounded.window_parts import key_of_parts, takes_parts
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan

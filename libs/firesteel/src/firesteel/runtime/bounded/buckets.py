@@ -18,6 +18,7 @@ import pyarrow as pa
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, alike, merge
+from firesteel.runtime.bounded.operators import is_parts
 from firesteel.runtime.columns.columns import take
 from firesteel.runtime.columns.rows import to_list, to_rows
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
@@ -123,7 +124,9 @@ class Bucket:
         indexes = {one.input_index for one in batches}
         if self._selectors is None and len(indexes) == 1:
             (index,) = indexes
-            for batch in _runs([one.batch for one in batches]):
+            found = [one.batch for one in batches]
+            found.sort(key=lambda batch: not is_parts(batch.values))  # they come between the rows of each task
+            for batch in _runs(found):
                 yield InputBatch(_by_time(batch), index)
         else:
             yield from self._by_key(batches)

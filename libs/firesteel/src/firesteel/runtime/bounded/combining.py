@@ -13,14 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Final
 
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from firesteel.runtime.bounded.gathering import GatheringOutput
-from firesteel.runtime.bounded.operators import PARTS, LastAggregates, PartedWindows, create_bounded_operator
+from firesteel.runtime.bounded.operators import LastAggregates, PartedWindows, create_bounded_operator
 from firesteel.runtime.bounded.window_parts import gathers_in_parts, sender_of
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext
@@ -289,8 +287,3 @@ def combiner_of(
     operator = create_bounded_operator(spec)
     assert isinstance(operator, LastAggregates | PartedWindows)
     return _Accumulating(operator, context)
-
-
-def is_parts(values: Any) -> bool:
-    """Whether these are rows of accumulators, for ``add_parts`` of the operator."""
-    return isinstance(values, pa.RecordBatch) and PARTS in (values.schema.metadata or {})

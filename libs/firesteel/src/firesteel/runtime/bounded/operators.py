@@ -108,6 +108,11 @@ class LastReduce(ReduceOperator, TimedTransform):
         return iter(())
 
 
+def is_parts(values: Any) -> bool:
+    """Whether these are rows of accumulators, for ``add_parts`` of the operator."""
+    return isinstance(values, pa.RecordBatch) and PARTS in (values.schema.metadata or {})
+
+
 def _parts(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.replace_schema_metadata({PARTS: b""})
 

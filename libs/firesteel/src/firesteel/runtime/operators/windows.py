@@ -77,7 +77,7 @@ class WindowTransform(TimedTransform):
     def results(self, method: str, returned: Any) -> Iterable[Any]:
         """What a window function returned, fitted to the declared type."""
         if self.coerce is None and returned.__class__ in _ITERABLE:
-            return returned  # type: ignore[no-any-return] # pairs of tag and value are found later, too
+            return returned  # pairs of tag and value are found later, too
         return self._fitted(method, returned)
 
     def _fitted(self, method: str, returned: Any) -> Iterator[Any]:
