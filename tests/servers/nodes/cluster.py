@@ -244,6 +244,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
         for root in left:
             for path in sorted((one for one in root.rglob("*") if one.is_dir()), reverse=True):
                 with suppress(OSError):
+                    if (frozen := path / "freezer.state").exists():  # runc was killed while it ended a container
+                        frozen.write_text("THAWED")
                     path.rmdir()
             with suppress(OSError):
                 root.rmdir()
