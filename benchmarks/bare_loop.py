@@ -216,10 +216,12 @@ class _Reduced:
         parts: list[list[Any]] = [[], []]
         for key, pair in counts.items():
             parts[hash(key) >> 2 & 1].append(pair)
-        threading.Thread(target=lambda: there.send_bytes(pickle.dumps(parts[1 - number], 5)), daemon=True).start()
+        sending = threading.Thread(target=lambda: there.send_bytes(pickle.dumps(parts[1 - number], 5)))
+        sending.start()
         own: dict[Any, Any] = {}
         self._reduce(own, parts[number])
         self._reduce(own, pickle.loads(here.recv_bytes()))
+        sending.join()
         return made, sum([pair[1] for pair in own.values()])
 
     def _reduce(self, counts: dict[Any, Any], pairs: list[Any]) -> None:
