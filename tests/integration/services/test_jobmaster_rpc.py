@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -199,6 +201,11 @@ def test_where_nothing_answers_no_connection_is_waited_for_as_long_as_for_an_ans
                 await check_reachable(address)
         with pytest.raises(PeerUnreachableError, match=r"127\.0\.0\.1:1: .*[Rr]efused"):
             await check_reachable("http://127.0.0.1:1")
+        with monkeypatch.context() as without_names:
+            refuse = Mock(side_effect=socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+            without_names.setattr("socket.getaddrinfo", refuse)
+            await check_reachable("http://jobmaster.example:6124")
+            refuse.assert_called_once()
 
     over_loopback(test)
 

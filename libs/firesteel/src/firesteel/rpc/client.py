@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
@@ -110,6 +111,8 @@ class RpcClient:
 async def check_reachable(base_url: str) -> None:
     """Look whether a new connection to a service can be made; nothing is said there.
 
+    A name that can't be looked up says nothing: who knows names may be away.
+
     Args:
         base_url: as in ``RpcClient.call``.
 
@@ -122,6 +125,9 @@ async def check_reachable(base_url: str) -> None:
             _, writer = await asyncio.open_connection(address.hostname, address.port)
     except TimeoutError as error:
         raise PeerUnreachableError(f"{base_url}: no connection within {CONNECT_SECONDS:g} s") from error
+    except socket.gaierror as error:
+        logger.warning("%s can't be looked up: %s", base_url, error)
+        return
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         raise PeerUnreachableError(f"{base_url}: {why}") from error
