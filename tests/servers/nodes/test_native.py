@@ -117,8 +117,13 @@ def test_a_taskmanagers_pod_takes_too_much_memory(session: Native, job: Counting
     job.goes_on()
     (jobmanager,) = session.names("jobmanager")
     worker = name.removeprefix(f"{session.id}-taskmanager-")
-    said = [line for line in session.kubectl("logs", jobmanager).stdout.splitlines() if f"{worker} has ended" in line]
-    assert "OOMKilled (exit code 137)" in said[0]
+
+    def said() -> list[str]:
+        lines = session.kubectl("logs", jobmanager).stdout.splitlines()
+        return [line for line in lines if f"{worker} has ended" in line]
+
+    until(said, lambda: session.kubectl("logs", jobmanager).stdout[-6000:])  # the job may go on before it is known
+    assert "OOMKilled (exit code 137)" in said()[0]
 
 
 def test_the_resourcemanager_is_killed(session: Native, job: Counting) -> None:
