@@ -21,7 +21,7 @@ from firesteel.protocol.message import RpcFault
 from firesteel.protocol.slot_channel import encode
 from tests.integration.services.cluster_peers import SECRET, eventually
 from tests.integration.services.cluster_peers import start_slot_process as start_process
-from tests.integration.services.taskmanager_world import run, world
+from tests.integration.services.taskmanager_world import World, run, world
 
 
 def test_a_job_runs_from_its_slots_to_its_end(tmp_path: Path) -> None:
@@ -165,6 +165,17 @@ def test_stopping_ends_processes_also_those_that_do_not_listen() -> None:
     run(scenario())
 
 
+async def stopped_with_a_task(update_task_states: Any) -> World:
+    """A TaskManager that stops while its JobMaster answers so."""
+    async with world(jobmaster={"update_task_states": update_task_states}) as w:
+        await w.active()
+        await w.submit("x")
+        await w.states(1)
+        async with asyncio.timeout(60):
+            await w.service.stop()
+    return w
+
+
 def test_a_taskmanager_that_stops_says_so_before_it_is_gone() -> None:
     """Else the JobMaster would send tasks to an address where nothing answers any more."""
 
@@ -173,13 +184,9 @@ def test_a_taskmanager_that_stops_says_so_before_it_is_gone() -> None:
         return {}
 
     async def scenario() -> None:
-        async with world(jobmaster={"update_task_states": slow}) as w:
-            await w.active()
-            await w.submit("x")
-            await w.states(1)
-            await w.service.stop()
-            assert ("x", "FAILED") in w._states()
-            assert [call["allocation_id"] for call in w.jobmaster.of("fail_slot")] == ["a"]
+        w = await stopped_with_a_task(slow)
+        assert ("x", "FAILED") in w._states()
+        assert [call["allocation_id"] for call in w.jobmaster.of("fail_slot")] == ["a"]
 
     run(scenario())
 
@@ -192,12 +199,8 @@ def test_a_taskmanager_that_stops_does_not_wait_for_jobmasters_without_answer(mo
         return {}
 
     async def scenario() -> None:
-        async with world(jobmaster={"update_task_states": never}) as w:
-            await w.active()
-            await w.submit("x")
-            await w.states(1)
-            async with asyncio.timeout(60):
-                await w.service.stop()
+        w = await stopped_with_a_task(never)
+        assert w.jobmaster.of("fail_slot") == []
 
     run(scenario())
 

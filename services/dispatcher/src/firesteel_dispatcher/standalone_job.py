@@ -265,9 +265,9 @@ def _run(
     if reason == OVER:
         for entry in status["exceptions"]:
             print(f"firesteel-{NAME}: {entry['exceptionName']}: {entry['stacktrace']}", file=sys.stderr)
-        # Kubernetes shows the last line, and which of both streams is last there is chance.
-        why = [entry["stacktrace"].strip().splitlines()[-1:] for entry in status["exceptions"]]
-        state = ": ".join([str(status["state"]), *(line for lines in why[-1:] for line in lines)])
+        state = str(status["state"])
+        if status["exceptions"]:  # Kubernetes shows the last line, and which of both streams is last there is chance
+            state += ": " + status["exceptions"][-1]["stacktrace"].strip().rpartition("\n")[2]
         print(f"application {status['id']} ({status['name']}) is {state}", flush=True)
         return int(status["exit-code"] or 0)
     if reason == STOPPED:

@@ -64,7 +64,7 @@ class Stage:
     partitions: int
     task: Mapping[str, Any] = field(default_factory=dict)
     sizing: Sizing | None = None
-    bucket_bytes: int = 1 << 20
+    bucket_bytes: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

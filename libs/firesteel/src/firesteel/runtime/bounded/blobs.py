@@ -30,7 +30,7 @@ MARKER: Final = 0
 _PARTED: Final = 255
 """First byte of a blob of several messages; else it is that of a message (``serialization``)."""
 _PARTS: Final = struct.Struct("<BxxxI")
-"""That, and how many messages there are; then come their sizes, as uint32, and they, each at a multiple of 8 bytes."""
+"""That, and how many messages there are; then come their sizes, as uint64, and they, each at a multiple of 8 bytes."""
 BLOB_BYTES: Final = 256 * 1024
 """About so many bytes of records become one blob."""
 BUFFERED_BYTES: Final = 32 << 20
@@ -56,10 +56,10 @@ def read_batch(element: bytes, peer: str) -> Batch:
         return MessageReader(peer).loads(bytearray(element))  # arrays in it stay writable
     view, reader, parts = memoryview(bytearray(element)), MessageReader(peer), []
     _, count = _PARTS.unpack_from(view)
-    position = _padded(_PARTS.size + 4 * count)
-    for size in struct.unpack_from(f"<{count}I", view, _PARTS.size):
+    position = _PARTS.size + 8 * count
+    for size in struct.unpack_from(f"<{count}Q", view, _PARTS.size):
         parts.append(reader.loads(view[position : position + size]))
-        position += _padded(size)
+        position += size + -size % 8
     return merge(parts)
 
 
@@ -71,12 +71,8 @@ def _message(batch: Batch) -> bytes:
 def _parted(messages: Sequence[bytes]) -> bytes:
     if len(messages) == 1:
         return messages[0]
-    head = _PARTS.pack(_PARTED, len(messages)) + struct.pack(f"<{len(messages)}I", *map(len, messages))
+    head = _PARTS.pack(_PARTED, len(messages)) + struct.pack(f"<{len(messages)}Q", *map(len, messages))
     return b"".join(piece + bytes(-len(piece) % 8) for piece in (head, *messages))
-
-
-def _padded(size: int) -> int:
-    return size + -size % 8
 
 
 class Shuffled:

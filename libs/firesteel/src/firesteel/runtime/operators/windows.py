@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
+from operator import le
 from types import GeneratorType
 from typing import Any, ClassVar, Final
 
@@ -184,7 +185,7 @@ class AlignedWindowOperator(WindowTransform):
             if max(stamps) < pane.high and pane.tables and not pane.past:
                 self._gather(pane, keys, values)
                 return
-            if len(stamps) >= _MANY and stamps == sorted(stamps):
+            if len(stamps) >= _MANY and all(map(le, stamps, islice(stamps, 1, None))):
                 yield from self._in_runs(keys, values, stamps)
                 return
         yield from self._divide(keys, values, stamps or repeat(None, len(values)))
