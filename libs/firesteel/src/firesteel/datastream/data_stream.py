@@ -1335,7 +1335,10 @@ class AllWindowedStream(_WindowedBase):
         return one_key, self._all_to_one(one_key)
 
     def _all_to_one(self, one_key: aggregations.OneKey | ColumnKey) -> tuple[StreamInput, ...]:
-        return tuple(StreamInput(i.source, PartitionerKind.HASH, one_key) for i in self._stream._values()._inputs)
+        return tuple(
+            StreamInput(i.source, PartitionerKind.HASH, one_key, output_tag=i.output_tag)
+            for i in self._stream._values()._inputs
+        )
 
     def _with_parallelism(self, stream: DataStream) -> DataStream:
         made = stream._inputs[0].source
