@@ -62,6 +62,7 @@ class Attempt:
         self.writer: TwoPhaseWriter[Any] = sink.create_writer(context)
         self.committer = sink.create_committer(context)
         try:
+            self.committer.restore_committables(_all(committables))
             self.recommitted = self._results(self.committer.recommit(_all(committables)))
             if states:
                 self.writer.restore_state([WriterState(state) for state in states])

@@ -7,7 +7,7 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from firesteel.connectors.split_reader import Chunk
 from firesteel.core.errors import ProgramError
 from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.functions.source import Source
-from firesteel.functions.two_phase import CommitOutcome, Committable
+from firesteel.functions.two_phase import ALREADY_COMMITTED, CommitOutcome, CommitResult, Committable, Committer
 from firesteel.testing import check_sink, check_source, check_two_phase_sink
 from firesteel.testing.clock import ManualClock
 from tests.unit.connectors.reading import read_file
@@ -324,6 +324,64 @@ def test_the_sink_kit_finds_early_visibility_and_loss(tmp_path: Path, kind: type
     records = [f"record {i}" for i in range(6)]
     with pytest.raises(AssertionError, match=problem):
         check_two_phase_sink(make, records, lambda: _visible(tmp_path))
+
+
+class _HighestCheckpoint(FileSink):
+    """Takes the highest checkpoint it has committed as proof that all up to it are, as sinks of table formats do."""
+
+    folder: Path
+
+    def create_committer(self, context: Any) -> Committer:
+        return _UpToHighest(super().create_committer(context), self.folder)
+
+
+class _UpToHighest(Committer):
+    def __init__(self, committer: Committer, folder: Path) -> None:
+        self._committer, self._note = committer, folder / ".highest"
+
+    def commit(self, committables: Sequence[Committable]) -> list[CommitResult]:
+        highest = int(self._note.read_text()) if self._note.exists() else 0
+        results: list[CommitResult] = []
+        for committable in committables:
+            if committable.checkpoint_id > highest:
+                results += self._committer.recommit([committable])
+                self._note.write_text(str(committable.checkpoint_id))
+            else:
+                results.append(ALREADY_COMMITTED)
+        return results
+
+
+class _OnceAfterRestart(FileSink):
+    """Takes the first checkpoint after a restart for all that it holds."""
+
+    def create_committer(self, context: Any) -> Committer:
+        committer = super().create_committer(context)
+        recommit, calls = committer.recommit, []
+
+        def only_once(committables: Sequence[Committable]) -> Sequence[CommitResult]:
+            calls.append(committables)
+            return recommit(committables) if len(calls) == 1 else [ALREADY_COMMITTED] * len(committables)
+
+        committer.recommit = only_once  # type: ignore[method-assign]
+        return committer
+
+
+def test_the_sink_kit_commits_by_checkpoint(tmp_path: Path) -> None:
+    def make(kind: type[FileSink]) -> FileSink:
+        builder = FileSink.for_row_format(tmp_path / kind.__name__, Encoder.simple_string_encoder())
+        sink = builder.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
+        sink.__class__ = kind
+        vars(sink)["folder"] = tmp_path / kind.__name__
+        return sink
+
+    records = [f"record {i}" for i in range(6)]
+    check_two_phase_sink(
+        lambda: make(_HighestCheckpoint), records, lambda: _visible(tmp_path / _HighestCheckpoint.__name__)
+    )
+    with pytest.raises(AssertionError, match="5 records are visible instead of 6 over three attempts"):
+        check_two_phase_sink(
+            lambda: make(_OnceAfterRestart), records, lambda: _visible(tmp_path / _OnceAfterRestart.__name__)
+        )
 
 
 class _Plain(Sink[Any]):

@@ -10,6 +10,7 @@ import pytest
 from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
 from firesteel.checkpoint.handles import InlineState
 from firesteel.checkpoint.subtask_state import Committables
+from firesteel.functions.global_commit import GlobalCommitSink
 from firesteel.functions.two_phase import (
     ALREADY_COMMITTED,
     COMMITTED,
@@ -121,7 +122,7 @@ def test_a_checkpoint_commits_everything_up_to_it_and_nothing_else() -> None:
     bench.task.checkpoint_complete(2)
     bench.task.checkpoint_complete(2)
     bench.run()
-    assert STORY == [[b"1", b"1", b"2", b"2"]]
+    assert STORY == [[b"1", b"1"], [b"2", b"2"]]
 
 
 def test_what_is_in_the_checkpoint_is_committed_again_before_the_first_record() -> None:
@@ -179,8 +180,89 @@ def test_what_joins_while_others_are_tried_again_has_attempts_of_its_own() -> No
         bench.run()
         bench.later(0.1 if number > 1 else 0.0)
         assert bench.states[-1] is E.RUNNING, bench.reports.failure
-    assert STORY[1:3] == [[b"1", b"1", b"2", b"2"], [b"2", b"2", b"3", b"3"]]
-    assert len(STORY) == 3 * MOST_ATTEMPTS - 1
+    assert STORY[:4] == [[b"1", b"1"], [b"1", b"1"], [b"2", b"2"], [b"2", b"2"]]
+
+
+class UpToHighest(Answers):
+    """Its committer commits nothing up to the highest checkpoint that it has committed: the rule of table formats."""
+
+    def create_committer(self, context: Any) -> Committer:
+        return _UpToHighest(self.answers)
+
+
+class _UpToHighest(_Committer):
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        (number,) = {committable.checkpoint_id for committable in committables}
+        (answer, *_) = super().commit(committables)
+        if answer is COMMITTED and number > max(SHOWN, default=0):
+            SHOWN[number] = [committable.data for committable in committables]
+        return [answer] * len(committables)
+
+
+SHOWN: dict[int, list[bytes]] = {}
+
+
+@pytest.mark.parametrize("answer", [RETRY, UNKNOWN])
+def test_no_checkpoint_is_committed_before_those_before_it(answer: CommitResult) -> None:
+    SHOWN.clear()
+    bench = bench_of(spec(K.SINK, UpToHighest(*[answer] * 3)))
+    for number in range(10, 16):
+        bench.give(Batch([number]), Barrier(number, 0))
+        bench.task.checkpoint_complete(number)
+        bench.run()
+    assert STORY == [[b"10", b"10"]]
+    (kept,) = bench.reports.acknowledged[15].operators.values()
+    assert [committables.checkpoint_id for committables in kept.committables] == [*range(10, 16)]
+    for seconds in (0.1, 0.2, 0.4):
+        assert SHOWN == {}
+        bench.later(seconds)
+    assert {number: [b"%d" % number] * 2 for number in range(10, 16)} == SHOWN
+
+
+def test_the_input_ends_while_an_older_checkpoint_is_open() -> None:
+    SHOWN.clear()
+    bench = bench_of(spec(K.SINK, UpToHighest(RETRY)))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    bench.give(Batch([2]), END_OF_INPUT)
+    bench.task.trigger_checkpoint(Barrier(2, 0))
+    bench.run()
+    bench.task.checkpoint_complete(2)
+    bench.run()
+    assert (SHOWN, bench.states[-1]) == ({}, E.RUNNING)
+    bench.later(0.1)
+    assert (SHOWN, bench.states[-1]) == ({1: [b"1", b"1"], 2: [b"2", b"2"]}, E.FINISHED)
+
+
+class Restoring(UpToHighest):
+    """Notes what its committer learns at first."""
+
+    def create_committer(self, context: Any) -> Committer:
+        committer = super().create_committer(context)
+        vars(committer)["restore_committables"] = STORY.append
+        return committer
+
+
+@pytest.mark.parametrize("globally", [False, True])
+def test_restored_checkpoints_are_committed_in_order_whatever_subtask_prepared_them(globally: bool) -> None:
+    SHOWN.clear()
+    wrapped = (1).to_bytes(4, "little") if globally else b""
+    committables = tuple(
+        Committables(number, 1, (InlineState(wrapped + b"%d" % number),)) for number in (11, 13, 10, 12)
+    )  # after a change of the parallelism those of two former subtasks
+    restore = TaskRestore(13, False, {"0" * 32: OperatorRestore(committables=committables)})
+    sink: TwoPhaseCommitSink[Any] = Restoring(COMMITTED, RETRY)
+    bench = bench_of(spec(K.SINK, GlobalCommitSink(sink) if globally else sink), restore=restore)
+    assert [
+        [Committable(b"%d" % number, 1, number) for number in range(10, 14)], [b"10"], [b"11"],
+    ] == STORY  # fmt: skip
+    record = wrapped + b"14" if globally else 14
+    bench.give(Batch([record]), Barrier(14, 0))
+    bench.task.checkpoint_complete(14)
+    bench.run()
+    assert list(SHOWN) == [10]
+    bench.later(0.1)
+    assert list(SHOWN) == [10, 11, 12, 13, 14]
 
 
 def test_a_known_failure_fails_the_task_at_once() -> None:

@@ -121,13 +121,21 @@ class _Unwrapping(Committer):
         self._committer = committer
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        return self._committer.commit([Committable(*_unwrapped(one.data)) for one in committables])
+        return self._committer.commit(list(map(_users, committables)))
+
+    def restore_committables(self, committables: Sequence[Committable]) -> None:
+        self._committer.restore_committables(list(map(_users, committables)))
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        return self._committer.recommit([Committable(*_unwrapped(one.data)) for one in committables])
+        return self._committer.recommit(list(map(_users, committables)))
 
     def close(self) -> None:
         self._committer.close()
+
+
+def _users(wrapped: Committable) -> Committable:
+    """The committable that the user's writer gave."""
+    return Committable(*_unwrapped(wrapped.data), wrapped.checkpoint_id)
 
 
 def _wrapped(version: int, data: bytes) -> bytes:

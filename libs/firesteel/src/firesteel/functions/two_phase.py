@@ -3,9 +3,10 @@
 In each subtask of the sink a **writer** takes the records. When a barrier comes, ``prepare_commit`` makes durable what
 was written since the last one, without showing it, and returns *committables*: bytes that say what has to be done to
 show it. They are kept in the checkpoint. When it is complete, the subtask's **committer** gets the committables of it
-and of all checkpoints before it. After a failure the job goes on from its last checkpoint, and the committables in it
-are committed again before the first record (``recommit``): so a committer gets the same ones several times, and from
-several subtasks of different attempts, and must know those that were committed before.
+and of all checkpoints before it: those of one checkpoint in each call, the oldest first, and none of a newer one while
+something of an older one is open. After a failure the job goes on from its last checkpoint, and the committables in it
+are committed again in the same order, beginning before the first record (``recommit``): so a committer gets the same
+ones several times, and from several subtasks of different attempts, and must know those that were committed before.
 
 At the end of a bounded input ``prepare_commit`` is called once more, and the task ends when that is committed: after a
 last checkpoint. In a job without checkpoints that one is taken when all tasks have come to their end, and holds nothing
@@ -48,10 +49,14 @@ class Committable:
     Attributes:
         data: the sink's own.
         version: ``TwoPhaseCommitSink.version`` of the sink that wrote it, perhaps an older one.
+        checkpoint_id: of the checkpoint at whose barrier it was prepared, the same after a restart. They rise within a
+            job. In batch mode there is one, 1. Behind the writers of a sink that commits globally: of the barrier at
+            which it reached the committer's subtask.
     """
 
     data: bytes
     version: int = 1
+    checkpoint_id: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,11 +114,20 @@ class Committer(ABC):
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
         """Show the results of these, in their order; one answer for each.
 
-        Idempotent. What it raises stands for ``UNKNOWN`` of all of them.
+        All are of one checkpoint, and everything of the checkpoints before it is committed. Idempotent. What it raises
+        stands for ``UNKNOWN`` of all of them.
+        """
+
+    def restore_committables(self, committables: Sequence[Committable]) -> None:  # noqa: B027 - most need it not
+        """Learn what the checkpoint holds which the task goes on from; called once, before the first ``recommit``.
+
+        Those of later checkpoints may wait for earlier ones until records have been written.
         """
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """The same for those that are in the checkpoint which the task goes on from; called before the first record.
+        """The same for those that are in the checkpoint which the task goes on from.
+
+        Called before the first record; for what is still open then, and for later checkpoints, again after a pause.
 
         They may have been committed before the restart, and what they showed may be gone by now, because whoever reads
         it has taken it away: that is ``ALREADY_COMMITTED``. By default it calls ``commit``.
@@ -152,7 +166,7 @@ class TwoPhaseWriter(SinkWriter[T]):
     def restore_state(self, states: Sequence[WriterState]) -> None:
         """Go on from these, perhaps those of several former subtasks. Called before ``open``, if there are some.
 
-        ``recommit`` has been called by then with what the checkpoint has for this subtask.
+        ``recommit`` has been called by then with the first of what the checkpoint has for this subtask.
 
         Raises:
             ProgramError: their version is not known.

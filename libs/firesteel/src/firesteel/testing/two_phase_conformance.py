@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from firesteel.functions.two_phase import (
@@ -28,13 +28,17 @@ class _Subtask:
         sink: TwoPhaseCommitSink[Any],
         context: Context,
         states: Sequence[bytes] = (),
-        committables: Sequence[bytes] = (),
+        committables: Mapping[int, Sequence[bytes]] | None = None,
     ) -> None:
+        """Go on from a checkpoint that holds these states, and committables by the checkpoint they were prepared at."""
         self.sink, self.context, self.closed = sink, context, False
         _OPEN.append(self)
         self.writer: TwoPhaseWriter[Any] = sink.create_writer(context)
         self.committer = sink.create_committer(context)
-        self._answers(self.committer.recommit, committables, *_SHOWN)
+        restored = committables or {}
+        self.committer.restore_committables([one for number in sorted(restored) for one in self._of(number, restored)])
+        for number in sorted(restored):
+            self._answers(self.committer.recommit, self._of(number, restored), *_SHOWN)
         if states:
             self.writer.restore_state([WriterState(state, sink.version) for state in states])
         self.writer.open()
@@ -48,11 +52,14 @@ class _Subtask:
         require(all(type(one) is bytes for one in made), f"committables are not bytes: {made!r}")
         return made
 
-    def commit(self, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
-        self._answers(self.committer.commit, committables, *expected)
+    def commit(self, checkpoint_id: int, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
+        self._answers(self.committer.commit, self._of(checkpoint_id, {checkpoint_id: committables}), *expected)
 
-    def _answers(self, commit: _Commit, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
-        results = commit([Committable(data, self.sink.version) for data in committables])
+    def _of(self, checkpoint_id: int, committables: Mapping[int, Sequence[bytes]]) -> list[Committable]:
+        return [Committable(data, self.sink.version, checkpoint_id) for data in committables[checkpoint_id]]
+
+    def _answers(self, commit: _Commit, committables: Sequence[Committable], *expected: CommitOutcome) -> None:
+        results = commit(committables)
         count = len(committables)
         require(len(results) == count, f"commit() got {count} committables and answered for {len(results)}")
         for result in results:
@@ -77,6 +84,9 @@ def check_two_phase_sink(
     leftovers: Callable[[], Iterable[Any]] = tuple,
 ) -> None:
     """Write, prepare, fail, go on from a checkpoint, commit, and look at what is visible after each.
+
+    Committables come as in a job: checkpoint by checkpoint, the oldest first, with their ``checkpoint_id``, and after a
+    restart those of two checkpoints.
 
     Args:
         make_sink: makes a sink to a place that is empty at first; each time the same place.
@@ -123,31 +133,35 @@ def _check(
     first.close()
     require(list(visible()) == [], "records are visible after abort()")
 
-    second = _Subtask(make_sink(), Context(0, 1, 1, 1, checkpointing=True), states, committables)
-    second.commit(committables, CommitOutcome.ALREADY_COMMITTED)
-    second.write(lost)
-    made, states = second.prepare(), list(second.writer.snapshot_state())
-    second.context.reached(3)
-    second.writer.abort()  # the checkpoint is complete, and the process dies before it hears of it
+    second = _Subtask(make_sink(), Context(0, 1, 1, 1, checkpointing=True), states, {1: committables})
+    second.commit(1, committables, CommitOutcome.ALREADY_COMMITTED)
+    half = len(lost) // 2
+    uncommitted: dict[int, list[bytes]] = {}
+    for number, some in ((3, lost[:half]), (4, lost[half:])):
+        second.write(some)
+        uncommitted[number], states = second.prepare(), list(second.writer.snapshot_state())
+        second.context.reached(number)
+    second.writer.abort()  # the checkpoints are complete, and the process dies before it hears of them
     second.close()
 
-    neighbour = _Subtask(make_sink(), Context(1, 2, 2, 3, checkpointing=True))  # a new one: it is there sooner
-    third_attempt = _Subtask(make_sink(), Context(0, 2, 2, 3, checkpointing=True), states, made)
+    neighbour = _Subtask(make_sink(), Context(1, 2, 2, 4, checkpointing=True))  # a new one: it is there sooner
+    third_attempt = _Subtask(make_sink(), Context(0, 2, 2, 4, checkpointing=True), states, uncommitted)
     third_attempt.write(after)
     last = third_attempt.prepare(end_of_input=True)
-    third_attempt.context.reached(4)
+    third_attempt.context.reached(5)
     states = list(third_attempt.writer.snapshot_state())
     seen = list(visible())
     require(len(seen) < len(records), "records are visible before the commit of the end")
-    neighbour.commit(neighbour.prepare(end_of_input=True), CommitOutcome.COMMITTED)
+    neighbour.commit(5, neighbour.prepare(end_of_input=True), CommitOutcome.COMMITTED)
     neighbour.close()
-    third_attempt.commit(last, CommitOutcome.COMMITTED)
-    third_attempt.commit(last, CommitOutcome.ALREADY_COMMITTED)
+    third_attempt.commit(5, last, CommitOutcome.COMMITTED)
+    third_attempt.commit(5, last, CommitOutcome.ALREADY_COMMITTED)
     require_equal(visible(), records, "over three attempts")
     third_attempt.close()
 
-    after_end = _Subtask(make_sink(), Context(0, 2, 3, 4, checkpointing=True), states, last)
-    after_end.commit(after_end.prepare(end_of_input=True), *_SHOWN)  # another task has failed: all is ended once more
+    # Another task has failed: the input ends once more.
+    after_end = _Subtask(make_sink(), Context(0, 2, 3, 5, checkpointing=True), states, {5: last})
+    after_end.commit(6, after_end.prepare(end_of_input=True), *_SHOWN)
     after_end.close()
     require_equal(visible(), records, "when the last checkpoint was gone on from")
     require(list(leftovers()) == [], f"something is left over: {list(leftovers())}")

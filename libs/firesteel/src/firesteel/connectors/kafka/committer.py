@@ -39,9 +39,12 @@ class KafkaCommitter(Committer):
         """Commit them in their order."""
         return self._commit(committables, again=False)
 
-    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """The same with those of the checkpoint, before anything is begun."""
+    def restore_committables(self, committables: Sequence[Committable]) -> None:
+        """Keep their transactional ids in each checkpoint until they are committed."""
         self._pool.held.update(Transaction.of(one.data).name for one in committables if one.version == 1)
+
+    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        """The same with those of the checkpoint."""
         return self._commit(committables, again=True)
 
     def close(self) -> None:

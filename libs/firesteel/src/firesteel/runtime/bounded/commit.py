@@ -27,7 +27,7 @@ def plain_committable(one: Committable) -> list[Any]:
 
 
 def _committable(plain: Sequence[Any]) -> Committable:
-    return Committable(base64.b64decode(plain[1]), plain[0])
+    return Committable(base64.b64decode(plain[1]), plain[0], CHECKPOINT)
 
 
 def commit(

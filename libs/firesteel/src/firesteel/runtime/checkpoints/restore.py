@@ -70,7 +70,7 @@ def restore_operators(
             [_operator(part, opened) for part in written.operator],
             written.splits,
             [
-                Committable(_bytes(item, opened), prepared.version)
+                Committable(_bytes(item, opened), prepared.version, prepared.checkpoint_id)
                 for prepared in written.committables
                 for item in prepared.items
             ],

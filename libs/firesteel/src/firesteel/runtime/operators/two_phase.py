@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
@@ -34,19 +36,19 @@ _END: Final = 1 << 62
 
 
 @dataclass
-class _Asked:
-    """What the committer is asked for.
+class _CommitSet:
+    """The committables that were prepared at one barrier.
 
     Attributes:
-        checkpoint_id: at whose barrier it was prepared.
-        committable: the sink's.
-        again: it is out of the checkpoint that the task goes on from, and may be committed already.
-        attempts: how often the committer was asked for it.
+        checkpoint_id: of that barrier.
+        committables: those that are not committed yet.
+        restored: the task goes on from a checkpoint that holds them, so they may be committed already.
+        attempts: how often the committer was asked for them.
     """
 
     checkpoint_id: int
-    committable: Committable
-    again: bool
+    committables: list[Committable]
+    restored: bool = False
     attempts: int = 0
 
 
@@ -61,8 +63,9 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._committer: Committer | None = None
         self._prepared: dict[int, tuple[Committable, ...]] = {}
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
-        self._committing: list[_Asked] = []
-        """The committer has to be asked, or asked once more."""
+        self._committing: deque[_CommitSet] = deque()
+        """In the hands of the committer, by checkpoint. It is asked for the first set only: a committer may take the
+        highest checkpoint it has committed as proof that all before it are committed too."""
         self._closed = False
 
     @property
@@ -115,8 +118,10 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._committer = committer
         if self.restored is not None:
             self._writer_context.reached(self.restored.checkpoint_id)
-            self._metrics.received(len(self.restored.committables))
-            self._commit([_Asked(self.restored.checkpoint_id, one, True) for one in self.restored.committables])
+            committables = sorted(self.restored.committables, key=_checkpoint_of)
+            self._metrics.received(len(committables))
+            committer.restore_committables(committables)
+            self._commit([_CommitSet(number, [*some], True) for number, some in groupby(committables, _checkpoint_of)])
 
     # -- checkpoints
 
@@ -135,13 +140,12 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
-        found: dict[tuple[int, int], list[Committable]] = {}
-        for one in self._committing:
-            found.setdefault((one.checkpoint_id, one.committable.version), []).append(one.committable)
-        for number, prepared in self._prepared.items():
-            for committable in prepared:
-                found.setdefault((number, committable.version), []).append(committable)
-        return tuple((number, tuple(committables)) for (number, _), committables in found.items())
+        uncommitted: dict[tuple[int, int], list[Committable]] = {}
+        sets = [(pending.checkpoint_id, pending.committables) for pending in self._committing]
+        for number, committables in [*sets, *self._prepared.items()]:
+            for committable in committables:
+                uncommitted.setdefault((number, committable.version), []).append(committable)
+        return tuple((number, tuple(committables)) for (number, _), committables in uncommitted.items())
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
         """Commit everything up to this checkpoint: notifications of earlier ones may have been lost."""
@@ -190,26 +194,30 @@ class TwoPhaseSinkOperator(SinkOperator):
         return made
 
     def _pending_count(self) -> int:
-        return len(self._committing) + sum(map(len, list(self._prepared.values())))
+        return sum(len(pending.committables) for pending in list(self._committing)) + sum(
+            map(len, list(self._prepared.values()))
+        )
 
     def _commit_up_to(self, checkpoint_id: int) -> None:
-        found = [
-            _Asked(number, committable, False)
-            for number in sorted(self._prepared)
-            if number <= checkpoint_id
-            for committable in self._prepared.pop(number)
-        ]
-        self._commit(found)
+        sets = []
+        for number in sorted(number for number in self._prepared if number <= checkpoint_id):
+            prepared = self._prepared.pop(number)
+            if prepared:
+                sets.append(_CommitSet(number, [replace(one, checkpoint_id=number) for one in prepared]))
+        self._commit(sets)
 
-    def _commit(self, found: list[_Asked]) -> None:
+    def _commit(self, sets: Sequence[_CommitSet]) -> None:
         """Hand these to the committer, behind those that it has to be asked for again."""
         waits = bool(self._committing)
-        self._committing += found
+        self._committing += sets
         if self._committing and not waits:
             self._try()
 
     def _try(self) -> None:
-        """Ask the committer; what is not done yet is tried again later.
+        """Ask the committer for one checkpoint after the other.
+
+        Stops at the first one of which something is not committed yet, and goes on with that one later: Flink's order,
+        too.
 
         Raises:
             CommitError: something can't be committed, or it was tried too often.
@@ -217,50 +225,51 @@ class TwoPhaseSinkOperator(SinkOperator):
         committer = self._committer
         if self._closed or committer is None:
             return
-        restored = [one for one in self._committing if one.again]
-        others = [one for one in self._committing if not one.again]
-        again: list[_Asked] = []
-        reason, cause = "", None
-        for commit, asked in ((committer.recommit, restored), (committer.commit, others)):
-            results, error = self._ask(commit, asked)
-            cause = cause or error
-            for one, result in zip(asked, results, strict=True):
-                one.attempts += 1
+        while self._committing:
+            pending = self._committing[0]
+            pending.attempts += 1
+            commit = committer.recommit if pending.restored else committer.commit
+            results, cause = self._ask(commit, pending.committables)
+            still_open, reason = [], ""
+            for committable, result in zip(pending.committables, results, strict=True):
                 self._metrics.answered(result.outcome)
                 if result.outcome is CommitOutcome.FAILED:
-                    what = f"of checkpoint {_name(one.checkpoint_id)} can't be committed: {result.reason}"
+                    what = f"of checkpoint {_name(pending.checkpoint_id)} can't be committed: {result.reason}"
                     raise CommitError(self.name, what)
                 if result.outcome in (CommitOutcome.RETRY, CommitOutcome.UNKNOWN):
-                    again.append(one)
+                    still_open.append(committable)
                     reason = reason or result.reason
-        self._committing = again
-        if not again:
-            if self.on_drained is not None:
-                self.on_drained()
-            return
-        oldest = max(again, key=lambda one: one.attempts)  # each has its own: others may join while it is tried again
-        if oldest.attempts >= MOST_ATTEMPTS:
-            number = _name(oldest.checkpoint_id)
-            what = f"of checkpoint {number} could not be committed in {MOST_ATTEMPTS} attempts: {reason}"
-            raise CommitError(self.name, what) from cause
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (oldest.attempts - 1), LONGEST_PAUSE_SECONDS)
-        self._context.call_later(pause, self._try)
+            pending.committables = still_open
+            if still_open:
+                if pending.attempts >= MOST_ATTEMPTS:
+                    number = _name(pending.checkpoint_id)
+                    what = f"of checkpoint {number} could not be committed in {MOST_ATTEMPTS} attempts: {reason}"
+                    raise CommitError(self.name, what) from cause
+                pause = min(FIRST_PAUSE_SECONDS * 2 ** (pending.attempts - 1), LONGEST_PAUSE_SECONDS)
+                self._context.call_later(pause, self._try)
+                return
+            self._committing.popleft()
+        if self.on_drained is not None:
+            self.on_drained()
 
     def _ask(
-        self, commit: Callable[[Sequence[Committable]], Sequence[CommitResult]], asked: list[_Asked]
+        self, commit: Callable[[Sequence[Committable]], Sequence[CommitResult]], committables: Sequence[Committable]
     ) -> tuple[list[CommitResult], Exception | None]:
         """One call of the committer: an answer for each, and what it raised."""
-        if not asked:
-            return [], None
         try:
-            results = list(commit([one.committable for one in asked]))
+            results = list(commit(list(committables)))
         except Exception as error:  # the committer is the user's: nobody knows what it has done
-            return [CommitResult(CommitOutcome.UNKNOWN, f"{type(error).__name__}: {error}")] * len(asked), error
-        if len(results) != len(asked):
+            reason = f"{type(error).__name__}: {error}"
+            return [CommitResult(CommitOutcome.UNKNOWN, reason)] * len(committables), error
+        if len(results) != len(committables):
             raise ProgramError(
-                f"sink {self.name!r}: commit() got {len(asked)} committables and answered for {len(results)}"
+                f"sink {self.name!r}: commit() got {len(committables)} committables and answered for {len(results)}"
             )
         return results, None
+
+
+def _checkpoint_of(committable: Committable) -> int:
+    return committable.checkpoint_id
 
 
 def _name(checkpoint_id: int) -> str:
