@@ -288,7 +288,7 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
     programs = Programs(tmp_path, "token")
     found = asyncio.run(programs.fetched("s3://bucket/dir/p.py", Settings()))
     assert (found.name, found.read_bytes()) == ("p.py", b"print(1)")
-    assert programs.listed() == []  # nobody has uploaded it
+    assert asyncio.run(programs.listed()) == []  # nobody has uploaded it
     with pytest.raises(ConfigurationError, match="is not there"):
         asyncio.run(programs.fetched("s3://bucket/q.py", Settings()))
     assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")

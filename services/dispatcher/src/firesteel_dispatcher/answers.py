@@ -69,6 +69,9 @@ def with_errors(handler: Handler) -> Handler:
             return error_response(500, f"What is stored of the job is damaged: {error}")
         except BusyError as error:
             return error_response(503, str(error))
+        except TimeoutError as error:  # of a call that may hang: the directory of uploads, say
+            logger.error("%s: %s", request.path, error)
+            return error_response(503, str(error) or "The cluster did not do this in time.")
         except ClosingError:
             return error_response(503, "The cluster is being shut down: it takes no more jobs.")
         except RpcFault as error:

@@ -84,7 +84,7 @@ class Applications:
 
     # -- applications
 
-    def begin(self, order: ProgramOrder, rest_address: str, *, own: bool = False) -> Application:
+    async def begin(self, order: ProgramOrder, rest_address: str, *, own: bool = False) -> Application:
         """Run a program, and do not wait.
 
         Args:
@@ -97,7 +97,7 @@ class Applications:
         """
         named = replace(order, job_id=order.job_id or str(new_job_id()))
         assert named.job_id is not None
-        self._programs.check(named)
+        await self._programs.check(named)
         name = named.path.name if named.path is not None else named.program.partition("_")[2]
         terminate = (named.settings or {}).get(options.TERMINATE_APPLICATION_ON_ANY_JOB.key)
         application = Application(

@@ -19,6 +19,7 @@ from typing import Final
 from firesteel.config import Settings, options
 from firesteel.config.load import CONFIG_FILE, load_settings
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
+from firesteel.core.text_output import escape_missing_characters
 from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
 from firesteel.service.logs import setup_logging
 from firesteel.service.process import cluster_directory
@@ -35,6 +36,7 @@ _STATUS: Final = "jobmanager.json"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it; returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    escape_missing_characters()
     parser = argparse.ArgumentParser(prog="firesteel-jobmanager", description=__doc__, allow_abbrev=False)
     parser.add_argument("-c", "--config-dir", type=Path, metavar="DIR", required=True, help="directory of config.yaml")
     parser.add_argument(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import hashlib
 import json
 import logging
@@ -15,6 +17,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +27,9 @@ from firesteel.config import Settings, options
 from firesteel.connectors.filesystems.file_system import FileSystems, remote_path
 from firesteel.core.environment import without_secrets
 from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
+from firesteel.core.files import sync_directory
+from firesteel.core.text_output import ESCAPED
+from firesteel.service.call_pool import CallPool
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
@@ -40,6 +46,11 @@ _GRACE: Final = 10.0
 _ID: Final = re.compile(r"([0-9a-f-]{36})_([^/]+)")
 _NAME: Final = re.compile(r"[^/\\\0]{1,200}")
 _LONGEST_ERROR: Final = 8000
+_DRAFT: Final = ".upload-"
+_KEY: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UPLOADS: Final = CallPool("uploaded programs")
+_FETCHES: Final = CallPool("fetched programs", deadline=300.0)
+"""Copies of programs and of their dependencies from file systems and through pip's index may take minutes."""
 
 
 class UnknownProgramError(FiresteelError):
@@ -118,24 +129,37 @@ class Programs:
             raise ConfigurationError(
                 f"{name[:80]!r} is no program: its name has to end in one of {', '.join(SUFFIXES)}"
             )
-        key = str(uuid.uuid4())
-        folder = self.directory / key
-        folder.mkdir(mode=0o700)
+        upload = await _UPLOADS.call(lambda: _Upload(self.directory))
         try:
-            with (folder / name).open("xb") as file:
-                async for piece in pieces:
-                    file.write(piece)
-            await asyncio.to_thread(_check, folder / name)
+            async for piece in pieces:
+                await _UPLOADS.call(upload.write, piece)
+            return await _UPLOADS.call(upload.finish, name)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            # Not waited for: the directory may be what hangs. A draft that stays goes at the next start.
+            _UPLOADS.submit(upload.discard)
             raise
-        return self.directory / f"{key}_{name}"
 
-    def listed(self) -> list[dict[str, Any]]:
-        """In the shape of /jars, the newest first."""
+    async def remove_drafts(self) -> None:
+        """Remove what uploads that were cut off by the end of a Dispatcher have left.
+
+        Raises:
+            OSError: the directory can't be read.
+        """
+        if self._given is not None:
+            await _UPLOADS.call(_remove_drafts, self._given)
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """In the shape of /jars, the newest first.
+
+        Raises:
+            OSError: the directory can't be read.
+        """
+        return await _UPLOADS.call(self._look)
+
+    def _look(self) -> list[dict[str, Any]]:
         found = []
         for folder in self.directory.iterdir() if self._own or self._given else ():
-            for path in folder.iterdir() if folder.is_dir() and len(folder.name) == 36 else ():
+            for path in folder.iterdir() if folder.is_dir() and _KEY.fullmatch(folder.name) else ():
                 entries = [] if path.suffix == ".py" else _entries(path)
                 found.append(
                     {
@@ -147,7 +171,7 @@ class Programs:
                 )
         return sorted(found, key=lambda one: -int(str(one["uploaded"])))
 
-    def find(self, program_id: str) -> Path:
+    async def find(self, program_id: str) -> Path:
         """The file of an upload.
 
         Raises:
@@ -156,17 +180,17 @@ class Programs:
         match = _ID.fullmatch(program_id)
         if match is not None and (self._own or self._given):
             path = self.directory / match[1] / match[2]
-            if path.is_file():
+            if await _UPLOADS.call(path.is_file):
                 return path
         raise UnknownProgramError(f"File {program_id[:120]!r} does not exist: GET /jars lists what was uploaded.")
 
-    def remove(self, program_id: str) -> None:
+    async def remove(self, program_id: str) -> None:
         """Remove an upload; jobs that came of it go on.
 
         Raises:
             UnknownProgramError: there is none.
         """
-        shutil.rmtree(self.find(program_id).parent, ignore_errors=True)
+        await _UPLOADS.call(shutil.rmtree, (await self.find(program_id)).parent, ignore_errors=True)
 
     # -- runs
 
@@ -210,13 +234,17 @@ class Programs:
 
         def bring() -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
+            draft = folder / f".{uuid.uuid4().hex}"  # another application may be reading the file of before
             try:
-                with FileSystems(settings).of(path).open(path) as source, target.open("wb") as file:
+                with FileSystems(settings).of(path).open(path) as source, draft.open("xb") as file:
                     shutil.copyfileobj(source, file)
+                draft.replace(target)
             except FileNotFoundError as error:
                 raise ConfigurationError(f"the program {path} is not there") from error
+            finally:
+                draft.unlink(missing_ok=True)
 
-        await asyncio.to_thread(bring)
+        await _FETCHES.call(bring)
         return target
 
     async def dependencies_fetched(self, given: Mapping[str, str], settings: Settings) -> dict[str, str]:
@@ -252,19 +280,20 @@ class Programs:
         """
         return Main(self, order, rest_address, own=own)
 
-    def check(self, order: Order) -> None:
-        """Raise what is wrong with an order.
+    async def check(self, order: Order) -> Path:
+        """The path of the program of an order that can be run.
 
         Raises:
             UnknownProgramError, BusyError, ConfigurationError: as they say.
         """
-        path = self.path_of(order)
+        path = await self.path_of(order)
         if path.suffix == ".py" and order.entry not in (None, MAIN, path.stem):
             raise ConfigurationError(f"entryClass = {order.entry!r:.80}: {path.name} is one module, run as it is")
         if len(self._applications) >= MOST_APPLICATIONS:
             raise BusyError(f"{MOST_APPLICATIONS} applications run already: try again when one has ended")
+        return path
 
-    def path_of(self, order: Order) -> Path:
+    async def path_of(self, order: Order) -> Path:
         """Where the program of an order is.
 
         Raises:
@@ -272,8 +301,8 @@ class Programs:
             ConfigurationError: it is not there, or is no program of Python.
         """
         if order.path is None:
-            return self.find(order.program)
-        check_program(order.path, order.entry)
+            return await self.find(order.program)
+        await _UPLOADS.call(check_program, order.path, order.entry)
         return order.path
 
     def keep(self, task: asyncio.Task[None]) -> None:
@@ -357,10 +386,9 @@ class _Run:
         is_application: bool = False,
         own: bool = False,
     ) -> None:
-        programs.check(order)
         self._programs, self._order, self._plan_only = programs, order, plan_only
         self._is_application, self._own = is_application, own
-        self._path = programs.path_of(order)
+        self._path = Path(order.program)
         self._folder = Path(tempfile.mkdtemp(prefix="firesteel-run-"))
         self._rest = rest_address
         self._process: asyncio.subprocess.Process | None = None
@@ -376,6 +404,7 @@ class _Run:
     async def start(self) -> None:
         order, token = self._order, self._folder / "token"
         try:
+            path = self._path = await self._programs.check(order)
             token.touch(mode=0o600)
             token.write_text(self._programs.token, encoding="utf-8")
             host, _, port = self._rest.removeprefix("http://").rpartition(":")
@@ -387,12 +416,13 @@ class _Run:
                 "rest.port": port,
                 "firesteel.rest.token-file": str(token),
             }
-            if self._path.suffix != ".py" and (self._path.is_file() or order.entry is not None):
+            is_archive = path.suffix != ".py" and await _UPLOADS.call(path.is_file)
+            if is_archive or (path.suffix != ".py" and order.entry is not None):
                 files = [str(self._path), settings.get("python.files", "")]
                 settings["python.files"] = ",".join(filter(None, files))
             entry = None if order.entry == MAIN else order.entry
-            if entry is None and self._path.suffix != ".py" and self._path.is_file():
-                entry = default_entry(self._path)
+            if entry is None and is_archive:
+                entry = await _UPLOADS.call(default_entry, path)
             plain = {
                 "program": str(self._path),
                 "entry": entry,
@@ -420,11 +450,11 @@ class _Run:
         client = chosen.get(options.PYTHON_CLIENT_EXECUTABLE)
         if client is not None:
             chosen = Settings({**settings, options.PYTHON_EXECUTABLE.key: client})
-        environment, blobs = await asyncio.to_thread(python_environment, chosen)
+        environment, blobs = await _FETCHES.call(python_environment, chosen)
         if not environment:
             return None
         for name, content in blobs.items():
-            await asyncio.to_thread((self._folder / name).write_bytes, content)
+            await _FETCHES.call((self._folder / name).write_bytes, content)
 
         async def fetch(_: str, __: str, names: list[str]) -> Mapping[str, str]:
             return {name: str(self._folder / name) for name in names}
@@ -477,7 +507,7 @@ class _Run:
     def _said(self) -> str:
         """Its last words; nothing where somebody else reads them."""
         try:
-            return (self._folder / "output").read_text(encoding="utf-8", errors="replace")[-_LONGEST_ERROR:].strip()
+            return (self._folder / "output").read_text(encoding="utf-8", errors=ESCAPED)[-_LONGEST_ERROR:].strip()
         except OSError:
             return ""
 
@@ -556,6 +586,74 @@ class Main(_Run):
             await self._programs.stop_process(process)
 
 
+class _Upload:
+    """A file on its way into a directory of uploads. Its methods block.
+
+    It is a draft until it is whole, checked and on the disk; whoever lists the directory sees it from then on. A lock
+    on the draft says that it is being written: other Dispatchers may use the same directory.
+
+    Raises:
+        OSError: it can't be stored; so do all methods.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._key = directory, str(uuid.uuid4())
+        self._draft = directory / f"{_DRAFT}{self._key}"
+        self._file = self._draft.open("xb")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+                raise
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+
+    def finish(self, name: str) -> Path:
+        """Have it listed under this name; returns the path whose last part is its id.
+
+        Raises:
+            ConfigurationError: it is no program of Python.
+        """
+        self._file.flush()
+        _check(self._draft, name)
+        os.fsync(self._file.fileno())
+        folder = self._directory / self._key
+        folder.mkdir(mode=0o700)
+        try:
+            self._draft.rename(folder / name)
+            sync_directory(folder)
+            sync_directory(self._directory)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self._file.close()
+        return self._directory / f"{self._key}_{name}"
+
+    def discard(self) -> None:
+        self._draft.unlink(missing_ok=True)
+        with suppress(OSError):  # of what was not written yet
+            self._file.close()
+
+
+def _remove_drafts(directory: Path) -> None:
+    for draft in directory.glob(f"{_DRAFT}*") if directory.is_dir() else ():
+        try:
+            with draft.open("rb+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+        except FileNotFoundError:  # another Dispatcher was faster
+            continue
+        except BlockingIOError:
+            logger.debug("%s is being uploaded to another Dispatcher", draft)
+            continue
+        logger.info("%s, an upload that was cut off, was removed", draft)
+    for folder in directory.iterdir() if directory.is_dir() else ():
+        if _KEY.fullmatch(folder.name):
+            with suppress(OSError):  # only an empty one goes: its upload was cut off at the very end
+                folder.rmdir()
+
+
 def _environment(path: Sequence[str]) -> dict[str, str]:
     """Nothing of the cluster's secrets, and none of its configuration: what a program needs of it, its order says."""
     kept = {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
@@ -609,31 +707,31 @@ def check_program(path: Path, entry: str | None = None) -> None:
         raise ConfigurationError(f"the program {path} is not there")
     if not path.name.lower().endswith(SUFFIXES):
         raise ConfigurationError(f"{path} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
-    _check(path)
+    _check(path, path.name)
     if entry is None and path.suffix != ".py" and default_entry(path) is None and not entries_of(path):
         raise ConfigurationError(
             f"{path.name} has neither a __main__.py nor a console script: say which module of it is to be run"
         )
 
 
-def _check(path: Path) -> None:
-    """Raises ConfigurationError where it is no program of Python."""
-    if path.suffix == ".py":
+def _check(path: Path, name: str) -> None:
+    """Raises ConfigurationError where the file is no program of Python; its name may be another one than it has yet."""
+    if name.lower().endswith(".py"):
         try:
-            compile(path.read_bytes(), path.name, "exec", dont_inherit=True)
+            compile(path.read_bytes(), name, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
-            raise ConfigurationError(f"{path.name} is no program of Python: {error}") from error
+            raise ConfigurationError(f"{name} is no program of Python: {error}") from error
         return
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError) as error:
-        raise ConfigurationError(f"{path.name} is no archive: {error}") from error
+        raise ConfigurationError(f"{name} is no archive: {error}") from error
     if not any(name.endswith(".py") for name in names):
         what = (
             "holds Java classes, which nobody here can run" if any(n.endswith(".class") for n in names) else "is empty"
         )
-        raise ConfigurationError(f"{path.name} {what}: upload a .py, .zip or .whl with a program of Python")
+        raise ConfigurationError(f"{name} {what}: upload a .py, .zip or .whl with a program of Python")
 
 
 def default_entry(program: Path) -> str | None:

@@ -25,7 +25,7 @@ _PIECE: Final = 1 << 18
 
 async def uploaded(service: DispatcherService, _: Call) -> Any:
     """All uploads."""
-    return {"address": service.rest_address, "files": service.programs.listed()}
+    return {"address": service.rest_address, "files": await service.programs.listed()}
 
 
 async def upload(service: DispatcherService, call: Call) -> Any:
@@ -42,7 +42,7 @@ async def upload(service: DispatcherService, call: Call) -> Any:
             if not isinstance(part, BodyPartReader) or not part.filename:
                 continue
             if path is not None:
-                service.programs.remove(path.name)
+                await service.programs.remove(path.name)
                 raise ConfigurationError("exactly one file is uploaded at a time")
             path = await service.programs.add(part.filename, _pieces(part, limit))
     except ConfigurationError:  # a ValueError, too
@@ -65,7 +65,7 @@ async def _pieces(part: BodyPartReader, limit: int) -> AsyncIterator[bytes]:
 
 async def delete(service: DispatcherService, call: Call) -> Any:
     """Remove an upload."""
-    service.programs.remove(call.path["jar_id"])
+    await service.programs.remove(call.path["jar_id"])
     return {}
 
 
@@ -87,7 +87,7 @@ async def run_application(service: DispatcherService, call: Call) -> Any:
         return error_response(409, f"There is a job {order.job_id} already.")
     if order.job_id in service.applications.known:
         return error_response(409, f"There is an application {order.job_id} already.")
-    return {"applicationid": service.applications.begin(order, service.own_rest_address).id}
+    return {"applicationid": (await service.applications.begin(order, service.own_rest_address)).id}
 
 
 def _order(call: Call) -> Order:

@@ -364,9 +364,16 @@ class DispatcherService(Service):
             self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
+        self.spawn(self._remove_drafts(), "drafts of uploads")
         self._say_where()
         if self.settings.application is not None:
             self._own_task = self.spawn(self._run_own(self.settings.application), "application of the cluster")
+
+    async def _remove_drafts(self) -> None:
+        try:
+            await self.programs.remove_drafts()
+        except OSError as error:
+            logger.warning("uploads that were cut off can't be removed: %s", error)
 
     def _host_changed(self) -> None:
         if self._takes_over:
@@ -482,7 +489,7 @@ class DispatcherService(Service):
             order = Order("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
             try:
                 order = await self._fetched(order, settings.program)
-                application = self.applications.begin(order, self.own_rest_address, own=True)
+                application = await self.applications.begin(order, self.own_rest_address, own=True)
             except (ConfigurationError, ProgramError) as error:
                 logger.error("the program of this cluster can't be run: %s", error)
                 application = Application(found.id, Path(settings.program).name)

@@ -31,6 +31,7 @@ from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError
 from firesteel.core.ids import parse_job_id
 from firesteel.core.run_directory import hold
+from firesteel.core.text_output import escape_missing_characters
 from firesteel.service.logs import setup_logging
 from firesteel.service.pid_file import STANDBY, AlreadyRunningError, PidFile
 from firesteel.service.process import cluster_directory
@@ -164,6 +165,7 @@ def _holder_of(entry: str, files: Sequence[str]) -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it; returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    escape_missing_characters()
     parsed = parser().parse_args(argv)
     folder: Path | None = parsed.config_dir
     if folder is None and os.environ.get(CONF_DIR_VARIABLE):

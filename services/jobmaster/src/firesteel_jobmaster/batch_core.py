@@ -28,6 +28,7 @@ from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskStat
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import FleetError, PeerUnreachableError
 from firesteel.core.ids import VertexId
+from firesteel.core.text_output import ESCAPED
 from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
@@ -408,7 +409,7 @@ class BatchCore(JobMasterCore):
             return
         self._has_succeeded = True
         self._collected, self._held = self._held, {}
-        self._show((stream, text.decode(errors="replace")) for stream, text in self._printed)
+        self._show((stream, text.decode(errors=ESCAPED)) for stream, text in self._printed)
         self._printed = []
         self._finish()
 

@@ -17,6 +17,7 @@ from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
+from firesteel.core.text_output import write_text
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
@@ -533,7 +534,7 @@ class JobMaster:
                 self._stages.drop(run_id)
             case do.WriteOutput(text, is_error):
                 stream = sys.stderr if is_error else sys.stdout
-                stream.write(text)
+                write_text(stream, text)
                 stream.flush()
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:

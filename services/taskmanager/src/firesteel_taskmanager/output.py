@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from firesteel.core.text_output import ESCAPED, write_text
 from firesteel.service.logs import FIELDS
 from firesteel.service.otlp_logs import TRACE_FIELD
 
@@ -35,7 +36,7 @@ class SlotOutput:
         key = (channel, stream)
         decoder = self._decoders.get(key)
         if decoder is None:
-            decoder = self._decoders[key] = codecs.getincrementaldecoder("utf-8")("replace")
+            decoder = self._decoders[key] = codecs.getincrementaldecoder("utf-8")(ESCAPED)
         text = decoder.decode(data)
         self._keep(channel, "out", text)
         self._put(stream, text)
@@ -55,7 +56,7 @@ class SlotOutput:
         logging.getLogger(name).log(number, "%s", message.get("message", ""), extra=extra)
 
     def forget(self, channel: int) -> None:
-        """The channel closed: what is left of a cut character comes out as a replacement character."""
+        """The channel closed: the bytes that are left of a cut character come out as escapes."""
         for key in [k for k in self._decoders if k[0] == channel]:
             rest = self._decoders.pop(key).decode(b"", final=True)
             self._put(key[1], rest)
@@ -68,7 +69,7 @@ class SlotOutput:
             return
         target = sys.stdout if stream == "stdout" else sys.stderr
         try:
-            target.write(text)
+            write_text(target, text)
             target.flush()
         except (OSError, ValueError, AttributeError):  # closed, a broken pipe, or none at all
             logging.getLogger(__name__).debug("output of a slot has nowhere to go")

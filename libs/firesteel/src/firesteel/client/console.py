@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
+from firesteel.core.text_output import write_text
+
 _CLEAR_LINE: Final = "\r\x1b[2K"
 
 
@@ -54,7 +56,8 @@ class Console:
     def say(self, text: str) -> None:
         """A line of standard output."""
         self.clear()
-        print(text, file=self._out, flush=True)
+        write_text(self._out, text + "\n")
+        self._out.flush()
 
     def say_json(self, value: Any) -> None:
         """A JSON document on standard output."""
@@ -70,12 +73,13 @@ class Console:
     def note(self, text: str) -> None:
         """A line of standard error."""
         self.clear()
-        print(text, file=self._err, flush=True)
+        write_text(self._err, text + "\n")
+        self._err.flush()
 
     def live(self, text: str) -> None:
         """Show this in place of the last live line; only where ``has_live_line``."""
         width = shutil.get_terminal_size().columns
-        self._err.write(_CLEAR_LINE + text[: max(1, width - 1)])
+        write_text(self._err, _CLEAR_LINE + text[: max(1, width - 1)])
         self._err.flush()
         self._live = True
 
@@ -93,7 +97,7 @@ class Console:
             KeyboardInterrupt: Ctrl-C instead of an answer.
         """
         self.clear()
-        self._err.write(f"{question} [y/N] ")
+        write_text(self._err, f"{question} [y/N] ")
         self._err.flush()
         answer = self._into.readline()
         return answer.strip().lower() in ("y", "yes") if answer else None

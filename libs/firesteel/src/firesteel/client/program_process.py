@@ -26,6 +26,7 @@ from firesteel.config.load import load_settings
 from firesteel.core.errors import FiresteelError, class_name
 from firesteel.core.ids import derived_job_ids
 from firesteel.core.process import die_with_parent
+from firesteel.core.text_output import escape_missing_characters
 from firesteel.graph.plan import job_plan
 
 
@@ -53,6 +54,7 @@ def tell(path: Path, line: dict[str, Any]) -> None:
 
 def main() -> int:
     """Carry out the order on standard input; returns the exit code."""
+    escape_missing_characters()
     order = json.loads(sys.stdin.readline())
     die_with_parent(order["parent"])
     signal.signal(signal.SIGTERM, _leave)

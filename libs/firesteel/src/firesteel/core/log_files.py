@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from firesteel.core.text_output import ESCAPED
+
 logger = logging.getLogger(__name__)
 MOST_BYTES: Final = 100_000_000
 TAIL_BYTES: Final = 10_000_000
@@ -47,7 +49,7 @@ def last_lines(path: Path, most_bytes: int = 16_384) -> list[str]:
     with path.open("rb") as log:
         start = max(0, log.seek(0, os.SEEK_END) - most_bytes)
         log.seek(start)
-        lines = log.read(most_bytes).decode("utf-8", "replace").rstrip().splitlines()
+        lines = log.read(most_bytes).decode("utf-8", ESCAPED).rstrip().splitlines()
     return lines[1:] if start and len(lines) > 1 else lines
 
 

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from firesteel.config import Settings, options
 from firesteel.core.log_levels import ROOT, set_level
+from firesteel.core.text_output import ESCAPED
 
 FIELDS = ("job", "vertex", "subtask", "attempt")
 FORMAT = "%(asctime)s %(levelname)-5s %(name)s%(where)s: %(message)s"
@@ -104,7 +105,7 @@ def setup_logging(level: str = "INFO", stream: TextIO | None = None, file: Path 
     handler: logging.Handler
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8")
+        handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8", errors=ESCAPED)
     else:
         handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(FORMAT))

@@ -27,6 +27,7 @@ from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.core.running_clusters import name_of_installation
 from firesteel.core.secret import rest_token
+from firesteel.core.text_output import escape_missing_characters
 from firesteel.ha.services import HighAvailabilityServices, LeaderRetrieval, load_high_availability, load_retrieval
 from firesteel.service.background import first_of
 from firesteel.service.base import Service
@@ -177,6 +178,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
         0: stopped in order. 1: failed, or could not start. 2: the configuration is wrong.
     """
     parsed = _parser(name).parse_args(argv)
+    escape_missing_characters()
     with contextlib.ExitStack() as stack:
         try:
             setup_logging(file=parsed.log_file)

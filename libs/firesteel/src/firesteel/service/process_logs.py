@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from firesteel.core.text_output import ESCAPED
 from firesteel.service.logs import FORMAT, FieldsFilter
 
 __all__ = ["LogFile", "Part", "ProcessLogs", "RecentLog", "TextRing", "UnknownLogError", "own_log_file"]
@@ -68,7 +69,7 @@ class TextRing:
 
     def write(self, text: str) -> None:
         """Append; what is too old goes."""
-        data = text.encode("utf-8", "replace")
+        data = text.encode("utf-8", ESCAPED)
         with self._lock:
             self.size += len(data)
             self.mtime = time.time_ns() // 1_000_000

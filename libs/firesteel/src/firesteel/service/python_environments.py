@@ -19,6 +19,7 @@ from typing import Any, Final
 from firesteel import __version__
 from firesteel.core.environment import scrub
 from firesteel.core.errors import FiresteelError, RpcError
+from firesteel.core.text_output import ESCAPED
 from firesteel.protocol.python_environment import PythonEnvironment
 
 logger = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ class PythonEnvironments:
                 pass
             await process.wait()
             raise
-        text = output.decode(errors="replace")
+        text = output.decode(errors=ESCAPED)
         if process.returncode != 0:
             last = "\n".join(text.strip().splitlines()[-_LAST_LINES:])
             raise self._error(f"{failure} (exit code {process.returncode}):\n{last}")

@@ -25,6 +25,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.errors import FiresteelError
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
+from firesteel.core.text_output import ESCAPED
 from firesteel.service.logs import setup_logging
 from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
 from firesteel.yarn.gateway import HadoopJvm, attach, hang_up, yarn_errors
@@ -196,7 +197,7 @@ class ApplicationMaster:
     def _last_words(self) -> str:
         """What services have printed last: in one sentence, why they refuse."""
         files = [self._logs / f"{name}.out" for name in SERVICES]
-        return "\n".join(file.read_text(errors="replace")[-2000:] for file in files if file.exists())
+        return "\n".join(file.read_text(encoding="utf-8", errors=ESCAPED)[-2000:] for file in files if file.exists())
 
     def _unregister(self, status: str, diagnostics: str) -> None:
         try:

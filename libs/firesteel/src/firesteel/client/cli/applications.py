@@ -27,6 +27,7 @@ from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.run_directory import is_held, private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
+from firesteel.core.text_output import ESCAPED
 from firesteel.service.remains import has_remains
 
 _SUPERVISOR: Final = "firesteel_dispatcher.standalone_job"
@@ -193,7 +194,7 @@ class _Started:
                 break
             position += len(line)
             if not line.startswith((b"firesteel-dispatcher ", b"firesteel.cluster.directory is ")):
-                self._console.say(line.decode(errors="replace").rstrip("\n"))
+                self._console.say(line.decode(errors=ESCAPED).rstrip("\n"))
         return position
 
     def _ended(self) -> int:
@@ -223,4 +224,4 @@ class _Started:
         return exit_codes.INTERRUPTED
 
     def _said(self) -> str:
-        return self._out.read_text(encoding="utf-8", errors="replace")
+        return self._out.read_text(encoding="utf-8", errors=ESCAPED)

@@ -16,6 +16,7 @@ from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import Connection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.core.errors import ConfigurationError, JobNotFoundError, PeerUnreachableError, RpcError
+from firesteel.core.text_output import ESCAPED
 
 JOBMANAGER: Final = "jobmanager"
 _JOB: Final = re.compile(r"[0-9a-fA-F]{32}")
@@ -164,7 +165,7 @@ def _tail(connection: Connection, file: LogFile, count: int) -> tuple[list[str],
     data, end = connection.loop.run(connection.rest.part(file.path, start))
     if start:
         data = data.partition(b"\n")[2]
-    return last_lines(data.decode(errors="replace"), count, file.only), end
+    return last_lines(data.decode(errors=ESCAPED), count, file.only), end
 
 
 def _show(console: Console, connection: Connection, files: list[LogFile], count: int, follow: bool) -> None:
@@ -181,7 +182,7 @@ def _show(console: Console, connection: Connection, files: list[LogFile], count:
         time.sleep(_STEP_SECONDS)
         for file in shown:
             data, ends[file] = _more(connection, file, ends[file])
-            lines = data.decode(errors="replace").splitlines()
+            lines = data.decode(errors=ESCAPED).splitlines()
             if file.only:
                 lines = list(with_continuations(lines, file.only))
             if lines and file is not last:

@@ -19,6 +19,7 @@ from firesteel.client.console import Console
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.plugins import import_target
+from firesteel.core.text_output import escape_missing_characters
 
 VERBS: Final = {
     "run": "programs:run",
@@ -48,6 +49,7 @@ VERBS: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (``exit_codes``)."""
+    escape_missing_characters()
     words = list(sys.argv[1:] if arguments is None else arguments)
     console = Console()
     if words and words[0] in REFUSED_VERBS:

@@ -24,6 +24,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.ids import parse_job_id
 from firesteel.core.secret import read_secret_file
+from firesteel.core.text_output import ESCAPED
 from firesteel.yarn.client import Report, Submission, Yarn, connected
 from firesteel.yarn.gateway import YarnError
 
@@ -198,7 +199,7 @@ def yarn_logs(parsed: argparse.Namespace, console: Console) -> int:
                 f"YARN has no logs of {application}: they are collected a few seconds after its end, where "
                 "yarn.log-aggregation-enable is true"
             )
-        with path.open(errors="replace") as lines:
+        with path.open(encoding="utf-8", errors=ESCAPED) as lines:
             for line in lines:
                 console.say(line.rstrip("\n"))
     return exit_codes.DONE

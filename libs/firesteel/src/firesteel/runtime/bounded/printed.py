@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from firesteel.core.text_output import ESCAPED
 from firesteel.protocol.stages import STDERR, STDOUT
 from firesteel.runtime.slot.stdio import OutputForwarder
 
@@ -42,7 +43,7 @@ class Printed:
         """All of it in order, each piece behind the byte of its stream."""
         parts, self._parts = self._parts, []
         return [
-            bytes((stream,)) + "".join(part.text for part in some).encode(errors="replace")
+            bytes((stream,)) + "".join(part.text for part in some).encode(errors=ESCAPED)
             for stream, some in groupby(parts, key=itemgetter(0))
         ]
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FleetError, ProtocolError
+from firesteel.core.text_output import ESCAPED
 from firesteel.protocol.slot_channel import TO_SLOT, FrameDecoder, encode
 
 logger = logging.getLogger(__name__)
@@ -275,7 +276,7 @@ class ControlChannel:
             return item
         if made_room and self.on_output_room is not None:
             self.on_output_room()
-        return encode({"type": "stdout", "stream": item.stream}, "".join(item.parts).encode("utf-8", "replace"))
+        return encode({"type": "stdout", "stream": item.stream}, "".join(item.parts).encode("utf-8", ESCAPED))
 
     def _shut(self, reason: str) -> None:
         with self._lock:

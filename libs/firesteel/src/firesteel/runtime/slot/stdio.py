@@ -5,10 +5,13 @@ The file descriptors 1 and 2 are left alone: they belong to Spark.
 
 from __future__ import annotations
 
+import codecs
 import io
 import threading
 from collections.abc import Callable
 from typing import Any, Final
+
+from firesteel.core.text_output import ESCAPED
 
 LARGEST_CHUNK: Final = 64 * 1024
 
@@ -42,8 +45,8 @@ class OutputForwarder(io.TextIOBase):
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """What UTF-8 can't hold is replaced."""
-        return "replace"
+        """What UTF-8 can't hold is escaped."""
+        return ESCAPED
 
     @property
     def name(self) -> str:
@@ -88,13 +91,15 @@ class _Bytes(io.RawIOBase):
     def __init__(self, text: OutputForwarder) -> None:
         super().__init__()
         self._text = text
+        self._decoder = codecs.getincrementaldecoder("utf-8")(ESCAPED)
+        """A character may be cut between two writes."""
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any, /) -> int:
         raw = bytes(data)
-        self._text.write(raw.decode("utf-8", "replace"))
+        self._text.write(self._decoder.decode(raw))
         return len(raw)
 
     def flush(self) -> None:
