@@ -143,6 +143,34 @@ def test_an_older_checkpoint_holds_what_was_committed_since(
     wait_until(lambda: len(seen(kafka, topic)) == 7, "nothing has changed")
 
 
+def test_an_older_checkpoint_ends_what_is_open_with_its_ids(
+    kafka: KafkaCluster, attempts: Callable[..., Attempt]
+) -> None:
+    topic = kafka.create_topic(partitions=1)
+    sink = texts(kafka, topic).set_property("transaction.timeout.ms", "600000").build()
+    died = attempts(sink)
+    died.write("first")
+    prepared, states = died.barrier()
+    died.commit(prepared)
+    reserved = Transaction.of(prepared[0]).name
+    for number in range(9):  # until the id that the checkpoint holds is started again
+        died.write(f"later {number}")
+        if died.writer._name == reserved:  # type: ignore[attr-defined]
+            break
+        died.commit(died.barrier()[0])
+    assert died.writer._name == reserved  # type: ignore[attr-defined]
+    died.writer.flush()
+    died.die()
+    assert not nothing_is_open(kafka, topic)
+    after = attempts(sink, 1, states=states, committables=prepared)
+    assert after.recommitted == [CommitOutcome.ALREADY_COMMITTED]
+    after.write("new")
+    assert after.commit(after.barrier()[0]) == DONE
+    wait_until(lambda: "new" in seen(kafka, topic), "committed readers get what is written since")
+    wait_until(lambda: nothing_is_open(kafka, topic), "and nothing is open")
+    assert seen(kafka, topic) == ["first", *(f"later {n}" for n in range(number)), "new"]
+
+
 def test_another_parallelism_aborts_what_all_have_left(kafka: KafkaCluster, attempts: Callable[..., Attempt]) -> None:
     topic = kafka.create_topic(partitions=2)
     sink = texts(kafka, topic).build()

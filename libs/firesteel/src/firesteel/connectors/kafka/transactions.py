@@ -207,7 +207,9 @@ class TransactionClient:
         Args:
             transaction: all of it has been flushed.
             seconds: for which brokers that are away are waited for; then the answer is ``RETRY`` or ``UNKNOWN``.
-            again: it may have been committed before, and its id have been started since.
+            again: it may have been committed before, and its id have been started since. What is open with the id then
+                is in no checkpoint that the job goes on from, and is aborted: nobody else would end it, since ids of
+                the restored checkpoint are left alone, and committed readers would wait for its time-out.
         """
         request = EndTxnRequest(transaction.name, transaction.producer, transaction.epoch, True)
         deadline = time.monotonic() + seconds
@@ -215,22 +217,48 @@ class TransactionClient:
             try:
                 response = await self._ask_coordinator(transaction.name, request)
                 result = verdict(transaction, response.error_code, self._now_ms())
-                if again and response.error_code in _GONE and await self._was_committed(transaction):
-                    return ALREADY_COMMITTED
+                restarted = again and response.error_code in _GONE
             except KafkaError as error:
                 if isinstance(error, IncompatibleBrokerVersion):
                     raise
-                code = getattr(error, "errno", -1)
+                code, restarted = getattr(error, "errno", -1), False
                 result = verdict(transaction, code, self._now_ms())
                 if result.outcome is not CommitOutcome.FAILED:
-                    words = f"its coordinator can't be reached: {type(error).__name__}: {error}"
-                    result = CommitResult(CommitOutcome.RETRY, f"transaction {transaction.name!r}: {words}")
+                    result = _not_reached(transaction, "its coordinator can't be reached", error)
+            if restarted:
+                result = await self._fate(transaction, deadline) or result
             if result.outcome is not CommitOutcome.RETRY or time.monotonic() + _PAUSE_SECONDS > deadline:
                 return result
             await asyncio.sleep(_PAUSE_SECONDS)
 
+    async def _fate(self, transaction: Transaction, deadline: float) -> CommitResult | None:
+        """What became of a transaction whose id was started since, by its log; None = it says nothing good.
+
+        If it was committed, what is open with its id now is aborted.
+        """
+        try:
+            committed = await self._was_committed(transaction)
+        except _Undecided:
+            words = "an older transaction is open in its partition, so the log can't tell yet whether it was committed"
+            return CommitResult(CommitOutcome.RETRY, f"transaction {transaction.name!r}: {words}")
+        except KafkaError as error:
+            if isinstance(error, IncompatibleBrokerVersion):
+                raise
+            return _not_reached(transaction, "its log can't be read", error)
+        if not committed:
+            return None
+        try:
+            await self.abort(transaction.name, max(0.0, deadline - time.monotonic()))
+        except KafkaError as error:
+            return _not_reached(transaction, "what is open with its id since can't be aborted", error)
+        return ALREADY_COMMITTED
+
     async def _was_committed(self, transaction: Transaction) -> bool:
-        """Whether the log says so."""
+        """Whether the log says so.
+
+        Raises:
+            _Undecided: it will say so later.
+        """
         if transaction.offset < 0:
             return False
         client = await self._connected()
@@ -238,6 +266,8 @@ class TransactionClient:
         place = TopicPartition(transaction.topic, transaction.partition)
         response = await client.send(client.cluster.leader_for_partition(place), _Fetch(transaction))
         ((_, ((_, code, _, last_stable, aborted, messages),)),) = response.topics
+        if not code and last_stable <= transaction.offset:
+            raise _Undecided
         return evidence(transaction, code, last_stable, aborted or (), messages or b"") is True
 
     async def abort(self, name: str, seconds: float) -> None:
@@ -341,6 +371,15 @@ class TransactionClient:
                 raise
             self._client = client
         return self._client
+
+
+class _Undecided(Exception):
+    """An older transaction is open in a partition: the log tells of none behind it what became of it."""
+
+
+def _not_reached(transaction: Transaction, what: str, error: KafkaError) -> CommitResult:
+    reason = f"transaction {transaction.name!r}: {what}: {type(error).__name__}: {error}"
+    return CommitResult(CommitOutcome.RETRY, reason)
 
 
 def timeout_refused(asked_ms: int) -> ProgramError:
