@@ -544,7 +544,7 @@ def test_how_many_tasks_there_may_be_is_planned_and_what_they_are_made_of() -> N
         (adapting(config={f"{AUTO}.min-parallelism": "3", f"{AUTO}.max-parallelism": "2"}), [None, (2, 2), (2, 2)]),
         (adapting(config={f"{AUTO}.max-parallelism": "100"}), [None, (1, 4), (1, 4)]),
         (adapting(fixed=3), [None, (1, 4), None]),
-        (adapting("FORWARD"), [None, None, None]),  # subtasks are connected one to one
+        (adapting("FORWARD"), [None, (1, 4), (1, 4)]),  # what one subtask sends stays together
         (adapting("GLOBAL"), [None, (1, 4), None]),
     ],
 )

@@ -53,8 +53,8 @@ def missing_in_batch(graph: JobGraph) -> str | None:
 def sizing_of(graph: JobGraph, vertex: JobVertex) -> Sizing | None:
     """How many tasks a vertex may have; None: as many as its parallelism, or as have splits to read.
 
-    It has that many where the program says so for an operator, where subtasks are connected one to one (FORWARD), and
-    where its inputs are not partitioned alike, so that there is nothing that could be put together.
+    It has that many where the program says so for an operator, and where its inputs are not partitioned alike, so that
+    there is nothing that could be put together.
     """
     if vertex.source is not None or not adapts(graph, vertex) or partitions_read(graph, vertex) < 2:
         return None
@@ -64,13 +64,14 @@ def sizing_of(graph: JobGraph, vertex: JobVertex) -> Sizing | None:
 
 
 def adapts(graph: JobGraph, vertex: JobVertex) -> bool:
-    """Whether it may have fewer subtasks than its parallelism, if it is not needed for what there is to read."""
-    forward = PartitionerKind.FORWARD.value
+    """Whether it may have fewer subtasks than its parallelism, if it is not needed for what there is to read.
+
+    Over a FORWARD edge, too: what one subtask sends stays together and in order, whoever else's records are read with it.
+    """
     return (
         vertex.adapts
         and vertex.parallelism > 1
         and Settings(dict(graph.config), "job").get(BATCH_AUTO_PARALLELISM)
-        and all(edge.partitioner != forward for edge in graph.edges if vertex.id in (edge.source, edge.target))
     )
 
 

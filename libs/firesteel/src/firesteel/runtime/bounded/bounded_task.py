@@ -41,6 +41,8 @@ from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRunti
 from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.exchange.partitioners import NarrowedOutput, Output, create_output
 from firesteel.runtime.operators import CollectOperator, KeyedColumns, KeyedTransform, SinkOperator
+from firesteel.runtime.operators.column_windows import ColumnWindowOperator
+from firesteel.runtime.operators.session_windows import SessionWindowOperator
 from firesteel.runtime.operators.windows import WindowTransform
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
@@ -175,6 +177,9 @@ class BoundedTask:
                 yield from self._given()
                 if self._clock.monotonic() >= self._tells_at:
                     yield from self._totals()
+            if isinstance(plan.operators[0], ColumnWindowOperator):
+                # It holds all buckets: those of its windows that follow the clock end with the input, as rows' do.
+                self._executor.fire(MAX_WATERMARK)
             self._executor.advance(Watermark(MAX_WATERMARK))
             for _ in self._work_off(wait=True):
                 yield from self._given()
@@ -335,16 +340,15 @@ class BoundedTask:
     def _end_of_keys(self, head: Any) -> Iterator[None]:
         """Event time has ended for these keys, timers of the clock fire; then it begins anew for the next ones."""
         executor, timers = self._executor, getattr(head, "heap_timers", None)
+        if timers is not None:
+            # sessions have one timer for each key, which they set for their next one: that ends by itself
+            timers.quiesced = not isinstance(head, SessionWindowOperator)
         executor.advance(Watermark(MAX_WATERMARK))
         yield from self._work_off()
-        while timers is not None and (timers.processing.earliest is not None or timers.event.earliest is not None):
+        if timers is not None:
             executor.fire(MAX_WATERMARK)
             yield from self._work_off()
-            timers.watermark = MIN_WATERMARK  # timers that those of the clock have set
-            executor.advance(Watermark(MAX_WATERMARK))
-            yield from self._work_off()
-        if timers is not None:
-            timers.watermark = MIN_WATERMARK
+            timers.watermark, timers.quiesced = MIN_WATERMARK, False
         for stage in self._plan.stages:
             stage.stamp.watermark = MIN_WATERMARK
         if isinstance(head, WindowTransform):

@@ -61,12 +61,13 @@ class LastReduce(ReduceOperator, TimedTransform):
         if getattr(self.function, "combines_one_field", False):
             self._combine_fields(self.function, table, keys, values)
             return
-        function, coerce, get = self.function_of_two, self.coerce, table.get
+        function, coerce, get, keyed = self.function_of_two, self.coerce, table.get, self.keyed
         for key, value in zip(keys, values, strict=True):
             before = get(key, MISSING)
             if before is MISSING:
                 table[key] = value
                 continue
+            keyed.key = key  # the function may have state of its own
             result = function(before, value)
             if coerce is not None and result.__class__ is not value.__class__:
                 result = coerce(result)

@@ -5,6 +5,7 @@ They stand in two queues of the state backend (``state/backend.py``).
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,6 +15,8 @@ from firesteel.core.errors import ProgramError
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.keys import NO_KEY
+
+logger = logging.getLogger(__name__)
 
 EVENT: Final = "event-time"
 PROCESSING: Final = "processing-time"
@@ -63,6 +66,9 @@ class KeyedTimerService(TimerService):
     Attributes:
         event, processing: the timers.
         watermark: the current one; set by whoever fires.
+        quiesced: timers that are registered now are ignored; set while the timers at the end of a key fire in batch
+            mode, where a timer that registers the next one would never end (Flink's ``BatchExecutionInternalTimeService``
+            ignores them likewise).
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class KeyedTimerService(TimerService):
     ) -> None:
         self.event, self.processing = keyed.timers(EVENT), keyed.timers(PROCESSING)
         self.watermark = MIN_WATERMARK
+        self.quiesced = self._has_warned = False
         self._keyed, self._clock, self._on_register = keyed, clock, on_register
 
     def current_watermark(self) -> int:
@@ -85,6 +92,9 @@ class KeyedTimerService(TimerService):
 
     def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
         """See ``TimerService``."""
+        if self.quiesced:
+            self._ignore(timestamp)
+            return
         self.event.add(_checked(timestamp), self._key(), namespace)
 
     def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
@@ -93,12 +103,23 @@ class KeyedTimerService(TimerService):
 
     def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
         """See ``TimerService``."""
+        if self.quiesced:
+            self._ignore(timestamp)
+            return
         if self.processing.add(_checked(timestamp), self._key(), namespace):
             self._on_register(timestamp)
 
     def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
         """See ``TimerService``."""
         self.processing.discard(_checked(timestamp), self._key(), namespace)
+
+    def _ignore(self, timestamp: int) -> None:
+        _checked(timestamp)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "The input of a key has ended: timers that are set by timers are ignored in batch mode, as in Flink"
+            )
 
     def _key(self) -> Any:
         key = self._keyed.key
