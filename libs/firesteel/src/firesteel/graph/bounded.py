@@ -66,13 +66,9 @@ def sizing_of(graph: JobGraph, vertex: JobVertex) -> Sizing | None:
 def adapts(graph: JobGraph, vertex: JobVertex) -> bool:
     """Whether it may have fewer subtasks than its parallelism, if it is not needed for what there is to read.
 
-    Over a FORWARD edge, too: what one subtask sends stays together and in order, whoever else's records are read with it.
+    Over a FORWARD edge, too: what one subtask sends stays together and in order.
     """
-    return (
-        vertex.adapts
-        and vertex.parallelism > 1
-        and Settings(dict(graph.config), "job").get(BATCH_AUTO_PARALLELISM)
-    )
+    return vertex.adapts and vertex.parallelism > 1 and Settings(dict(graph.config), "job").get(BATCH_AUTO_PARALLELISM)
 
 
 def partitions_read(graph: JobGraph, vertex: JobVertex) -> int:

@@ -66,9 +66,9 @@ class KeyedTimerService(TimerService):
     Attributes:
         event, processing: the timers.
         watermark: the current one; set by whoever fires.
-        quiesced: timers that are registered now are ignored; set while the timers at the end of a key fire in batch
-            mode, where a timer that registers the next one would never end (Flink's ``BatchExecutionInternalTimeService``
-            ignores them likewise).
+        quiesced: timers that are registered now are ignored. Set in batch mode while the timers at the end of a key
+            fire, where a timer that registers the next one would never end; Flink's
+            ``BatchExecutionInternalTimeService`` ignores them likewise.
     """
 
     def __init__(
