@@ -17,10 +17,10 @@ from firesteel.connectors.kafka import properties as properties_of_kafka
 from firesteel.connectors.kafka.kerberos import told
 from firesteel.connectors.kafka.oauth import OAuthSettings, Token, TokenRefusedError, fetch_token
 from firesteel.connectors.kafka.properties import (
-    check_consumer_properties,
-    check_producer_properties,
     client_arguments,
     consumer_arguments,
+    effective_consumer_properties,
+    effective_producer_properties,
     producer_arguments,
     shown,
 )
@@ -45,9 +45,13 @@ def test_names_of_java_and_librdkafka_mean_the_same() -> None:
 @pytest.mark.parametrize(
     ("properties", "told"),
     [
-        ({"max.in.flight.requests.per.connection": "1"}, r"'max\.in\.flight.*' is not supported; leave it out"),
+        ({"isolaton.level": "read_committed"}, r"'isolaton\.level' is not supported; leave it out"),
+        ({"partitioner": "consistent_random"}, r"set_partitioner\(\)"),
+        ({"partitioner.ignore.keys": "true"}, r"set_partitioner\(\)"),
+        ({"transaction.two.phase.commit.enable": "true"}, "set_delivery_guarantee"),
+        ({"value.serializer": "io.confluent.kafka.serializers.KafkaAvroSerializer"}, "record serializer makes"),
+        ({"interceptor.classes": "com.example.Masking"}, "Java classes are not loaded"),
         ({"transactional.id": "x"}, "set_transactional_id_prefix"),
-        ({"fetch.min.bytes": "1"}, "one of consumers"),
         ({"acks": "2"}, "all, 1 or 0"),
         ({"compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
         ({"batch.size": "16k"}, "whole number"),
@@ -62,7 +66,66 @@ def test_names_of_java_and_librdkafka_mean_the_same() -> None:
 )
 def test_what_has_no_effect_is_refused_by_name(properties: dict[str, str], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
-        check_producer_properties(properties)
+        effective_producer_properties(properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"isolation.level": "serializable"}, "read_committed, read_uncommitted"),
+        ({"value.deserializer": "com.example.MyDeserializer"}, "deserializer reads the bytes"),
+        ({"interceptor.classes": "com.example.Masking"}, "Java classes are not loaded"),
+        ({"fetch.min.byte": "1"}, "is not supported"),
+    ],
+)
+def test_what_could_change_what_is_read_is_refused(properties: dict[str, str], told: str) -> None:
+    with pytest.raises(ProgramError, match=told):
+        effective_consumer_properties(properties)
+
+
+SERIALIZATION = "org.apache.kafka.common.serialization"
+OF_A_CONSUMER = {
+    "group.id": "g", "auto.offset.reset": "earliest", "isolation.level": "read_committed", "fetch.min.bytes": "1",
+    "max.poll.records": "9", "enable.auto.commit": "true", "session.timeout.ms": "10", "client.rack": "a",
+    "key.deserializer": "com.example.MyDeserializer", "partition.discovery.interval.ms": "5",
+}  # fmt: skip
+OF_A_PRODUCER = {
+    "acks": "1", "batch.size": "7", "retries": "3", "max.in.flight.requests.per.connection": "1", "linger.ms": "5",
+    "transactional.id": "x", "enable.idempotence": "false", "transaction.timeout.ms": "5", "buffer.memory": "9",
+    "value.serializer": "com.example.MySerializer",
+}  # fmt: skip
+OF_BOTH = {
+    "client.dns.lookup": "use_all_dns_ips", "reconnect.backoff.ms": "50", "metrics.num.samples": "2",
+    "receive.buffer.bytes": "-1", "statistics.interval.ms": "1000", "sasl.login.refresh.window.factor": "0.8",
+}  # fmt: skip
+
+
+def test_what_changes_no_result_of_a_sink_is_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    known = {"bootstrap.servers": "a:1", "acks": "all", "compression.type": "lz4", "request.timeout.ms": "500"}
+    unused = {
+        **OF_A_CONSUMER, **OF_BOTH, "retries": "3", "max.in.flight.requests.per.connection": "1",
+        "value.serializer": f"{SERIALIZATION}.ByteArraySerializer", "key.serializer": "StringSerializer",
+    }  # fmt: skip
+    assert effective_producer_properties({**known, **unused}) == known
+    (record,) = caplog.records
+    expected = f"Kafka sink: properties without effect are left out: {', '.join(sorted(unused))}"
+    assert (record.levelname, record.getMessage()) == ("WARNING", expected)
+
+
+def test_what_changes_no_result_of_a_source_is_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    known = {"bootstrap.servers": "a:1", "group.id": "g", "isolation.level": "read_uncommitted", "client.rack": "a"}
+    unused = {
+        **OF_A_PRODUCER, **OF_BOTH, "session.timeout.ms": "10", "register.consumer.metrics": "true",
+        "value.deserializer": f"{SERIALIZATION}.StringDeserializer",
+    }  # fmt: skip
+    assert effective_consumer_properties({**known, **unused}) == known
+    (record,) = caplog.records
+    expected = f"Kafka source: properties without effect are left out: {', '.join(sorted(unused))}"
+    assert (record.levelname, record.getMessage()) == ("WARNING", expected)
+    caplog.clear()
+    effective_consumer_properties(known)
+    assert not caplog.records
+    assert consumer_arguments(known)["client_rack"] == "a"
 
 
 def test_a_jaas_configuration_is_read() -> None:
@@ -77,14 +140,14 @@ def test_a_jaas_configuration_is_read() -> None:
     assert "acks" not in found
     assert "alice" not in str(shown(properties))
     with pytest.raises(ProgramError, match=r"of sasl\.jaas\.config PlainLoginModule"):
-        check_consumer_properties({**properties, "sasl.jaas.config": "com.example.MyLoginModule required x=y;"})
+        effective_consumer_properties({**properties, "sasl.jaas.config": "com.example.MyLoginModule required x=y;"})
 
 
 def test_kerberos_takes_the_tickets_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "com.sun.security.auth.module.Krb5LoginModule required"
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
     jaas = {"sasl.jaas.config": f'{module} useTicketCache=true serviceName="brokers";'}
-    check_producer_properties({**properties, **jaas})
+    effective_producer_properties({**properties, **jaas})
     monkeypatch.setattr(f"{properties_of_kafka.__name__}.prepare_kerberos", lambda: None)
     assert client_arguments({**properties, **jaas})["sasl_kerberos_service_name"] == "brokers"
     for odd in (
@@ -92,7 +155,7 @@ def test_kerberos_takes_the_tickets_of_the_host(monkeypatch: pytest.MonkeyPatch)
         {"sasl.kerberos.keytab": "/etc/k.keytab"},
     ):
         with pytest.raises(ProgramError, match="tickets are those of the host"):
-            check_consumer_properties({**properties, **odd})
+            effective_consumer_properties({**properties, **odd})
 
 
 def test_kerberos_without_its_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +234,7 @@ def test_where_tokens_come_from_is_said_in_two_ways() -> None:
 )
 def test_tokens_that_can_not_be_had(more: dict[str, str], told: str) -> None:
     with pytest.raises(ProgramError, match=told) as caught:
-        check_producer_properties(OAUTH | more)
+        effective_producer_properties(OAUTH | more)
     assert "hidden" not in str(caught.value)
 
 
@@ -216,7 +279,7 @@ def test_a_function_of_the_user_gives_tokens() -> None:
     properties = {
         **OAUTH, "oauth_cb": HERE, "sasl.oauthbearer.config": "user=me hidden", "sasl.oauthbearer.extensions": "a=b",
     }  # fmt: skip
-    check_consumer_properties(properties)
+    effective_consumer_properties(properties)
     assert "hidden" not in str(shown(properties))
     settings = OAuthSettings("", callback=HERE, config="user=me hidden", extensions=(("a", "b"),))
     token = fetch_token(settings, lambda: 1_000_000)
@@ -253,7 +316,7 @@ def test_functions_that_give_no_token(config: str, error: type[Exception], told:
 )
 def test_functions_that_are_not_there_are_told_where_the_client_is(name: str, told: str) -> None:
     properties = {**OAUTH, "sasl.login.callback.handler.class": name}
-    check_consumer_properties(properties)
+    effective_consumer_properties(properties)
     with pytest.raises(ProgramError, match=told):
         client_arguments(properties)
 
@@ -271,13 +334,13 @@ def test_functions_that_are_not_there_are_told_where_the_client_is(name: str, to
 )
 def test_tls_that_does_not_fit(more: dict[str, str], told: str) -> None:
     with pytest.raises(ProgramError, match=told) as caught:
-        check_producer_properties({"security.protocol": "SSL"} | more)
+        effective_producer_properties({"security.protocol": "SSL"} | more)
     assert "hidden" not in str(caught.value)
 
 
 def test_certificates_are_read_where_the_client_is(tmp_path: Path) -> None:
     properties = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "missing.pem")}
-    check_producer_properties(properties)
+    effective_producer_properties(properties)
     with pytest.raises(ProgramError, match="can't be read"):
         producer_arguments(properties)
     lax = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}

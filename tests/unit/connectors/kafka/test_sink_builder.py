@@ -41,16 +41,27 @@ def exactly() -> KafkaSinkBuilder:
         (lambda: exactly().set_property("acks", "1"), "EXACTLY_ONCE needs acks=all"),
         (lambda: exactly().set_property("enable.idempotence", "false"), "enable.idempotence=true"),
         (lambda: exactly().set_property("transaction.timeout.ms", "0"), "at least 1"),
-        (lambda: builder().set_property("transaction.timeout.ms", "1000"), "is for EXACTLY_ONCE"),
         (lambda: builder().set_property("delivery.timeout.ms", "0"), r"delivery\.timeout\.ms is at least 1"),
         (lambda: builder().set_property("linger.ms", "soon"), "whole number"),
-        (lambda: builder().set_property("retries", "3"), "'retries' is not supported"),
+        (lambda: builder().set_property("retrys", "3"), "'retrys' is not supported"),
         (lambda: builder().set_property("key.serializer", "x"), "record serializer makes the bytes"),
     ],
 )
 def test_what_is_missing_or_wrong_is_told(build: Callable[[], KafkaSinkBuilder], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
         build().build()
+
+
+def test_what_a_sink_has_no_use_for_is_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    """PyFlink's own examples give a sink the properties of their consumer."""
+    sink = builder().set_property("group.id", "test_group_1").set_property("transaction.timeout.ms", "1000").build()
+    assert not sink._settings.properties.keys() & {"group.id", "transaction.timeout.ms"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "Kafka sink: properties without effect are left out: group.id, transaction.timeout.ms"
+    ]
+    assert exactly().set_property("transaction.timeout.ms", "1000").build()._settings.properties[
+        "transaction.timeout.ms"
+    ] == "1000"  # fmt: skip
 
 
 def test_secrets_are_in_no_plan_and_no_text() -> None:

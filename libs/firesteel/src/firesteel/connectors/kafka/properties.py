@@ -1,12 +1,14 @@
 """Properties of Kafka's clients: the names that people have, from Java and from librdkafka, as arguments of aiokafka.
 
-What aiokafka does not know is refused by name: a property that is silently without effect is found out in production.
+Properties that change no result, and that aiokafka does not know, are left out with a warning that names them. All
+others are refused by name: one that is silently without effect is found out in production.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,19 +26,22 @@ from firesteel.connectors.kafka.oauth import (
     oauth_settings,
     provider,
 )
+from firesteel.connectors.kafka.properties_without_effect import has_effect
 from firesteel.connectors.kafka.tls import CHAIN, KEY, SECRET_TEXTS, TLS, check_tls, ssl_context
 from firesteel.core.errors import ProgramError
 
 __all__ = [
-    "check_consumer_properties",
-    "check_producer_properties",
     "client_arguments",
     "consumer_arguments",
+    "effective_consumer_properties",
+    "effective_producer_properties",
     "flag",
     "number",
     "producer_arguments",
     "shown",
 ]
+
+logger = logging.getLogger(__name__)
 
 
 def number(key: str, text: str) -> int:
@@ -111,6 +116,7 @@ _CONSUMER: Final[dict[str, _Translation]] = {
     "max.partition.fetch.bytes": ("max_partition_fetch_bytes", number),
     "max.poll.records": ("max_poll_records", number),
     "check.crcs": ("check_crcs", flag),
+    "client.rack": ("client_rack", _text),
     "exclude.internal.topics": ("exclude_internal_topics", flag),
 }
 _PRODUCER: Final[dict[str, _Translation]] = {
@@ -154,6 +160,11 @@ _REFUSED: Final = {
     "value.deserializer": "the source's deserializer reads the bytes",
     "transactional.id": "the sink makes such ids: set_transactional_id_prefix()",
     "partitioner.class": "set_partitioner() of the record serializer takes a function",
+    "partitioner": "set_partitioner() of the record serializer takes a function",
+    "partitioner.ignore.keys": "set_partitioner() of the record serializer takes a function",
+    "transaction.two.phase.commit.enable": "exactly once is set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)",
+    "config.providers": "Java classes are not loaded; give the values themselves",
+    "security.providers": "Java classes are not loaded",
     "ssl.truststore.password": "stores are PEM files (ssl.truststore.type=PEM), which have none",
     "ssl.keystore.password": "stores are PEM files (ssl.keystore.type=PEM); the key's password is ssl.key.password",
     "sasl.kerberos.kinit.cmd": "tickets are those of the host (kinit -kt ... beside it, or KRB5_CLIENT_KTNAME)",
@@ -221,22 +232,47 @@ def producer_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     return _Arguments(properties, _PRODUCER).made()
 
 
-def check_consumer_properties(properties: Mapping[str, str]) -> None:
-    """Refuse what ``consumer_arguments`` would, but for files: these may be on the cluster's hosts only.
+def effective_consumer_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a source that have an effect; the others are named in one warning.
+
+    Refuses what ``consumer_arguments`` would, but for files: these may be on the cluster's hosts only.
 
     Raises:
         ProgramError: a property is not known or not valid.
     """
-    _Arguments(properties, _CONSUMER).plain()
+    effective = _effective(properties, _PRODUCER.keys() - _CONSUMER.keys(), "source")
+    _Arguments(effective, _CONSUMER).plain()
+    return effective
 
 
-def check_producer_properties(properties: Mapping[str, str]) -> None:
-    """Refuse what ``producer_arguments`` would, but for files: these may be on the cluster's hosts only.
+def effective_producer_properties(properties: Mapping[str, str], unused: Collection[str] = ()) -> dict[str, str]:
+    """Properties of a sink that have an effect; the others are named in one warning.
+
+    Refuses what ``producer_arguments`` would, but for files: these may be on the cluster's hosts only.
+
+    Args:
+        properties: by any name.
+        unused: properties that a sink of this guarantee has no use for.
 
     Raises:
         ProgramError: a property is not known or not valid.
     """
-    _Arguments(properties, _PRODUCER).plain()
+    effective = _effective(properties, {*(_CONSUMER.keys() - _PRODUCER.keys()), *unused}, "sink")
+    _Arguments(effective, _PRODUCER).plain()
+    return effective
+
+
+def _effective(properties: Mapping[str, str], unused: Collection[str], kind: str) -> dict[str, str]:
+    named = canonical(properties)
+    effective = {
+        key: value
+        for key, value in named.items()
+        if key not in unused and has_effect(key, value, consumer=kind == "source")
+    }
+    without = sorted(named.keys() - effective.keys())
+    if without:
+        logger.warning("Kafka %s: properties without effect are left out: %s", kind, ", ".join(without))
+    return effective
 
 
 def _is_security(key: str) -> bool:
@@ -323,10 +359,6 @@ class _Arguments:
     def _hint(self, key: str) -> str:
         if key in _REFUSED:
             return f": {_REFUSED[key]}"
-        if key in _CONSUMER:
-            return " here: it is one of consumers"
-        if key in _PRODUCER:
-            return " here: it is one of producers"
         return "; leave it out (docs/kafka.md lists those that are)"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from firesteel.connectors.delivery import DeliveryGuarantee
-from firesteel.connectors.kafka.properties import canonical, check_producer_properties, number, shown
+from firesteel.connectors.kafka.properties import canonical, effective_producer_properties, number, shown
 from firesteel.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from firesteel.connectors.kafka.sink_settings import SERVERS, TIMEOUT, KafkaSinkSettings
 from firesteel.connectors.kafka.transactional_ids import transaction_timeout
@@ -169,12 +169,10 @@ class KafkaSinkBuilder:
             if exactly and properties.get("enable.idempotence", "true") != "true":
                 raise ProgramError("Kafka sink: EXACTLY_ONCE needs enable.idempotence=true")
             properties.setdefault("enable.idempotence", "true")
-        check_producer_properties(properties)
+        properties = effective_producer_properties(properties, () if exactly else (TIMEOUT,))
         if exactly:
             asked = properties.get(TIMEOUT)
             transaction_timeout(None if asked is None else number(TIMEOUT, asked), None)
-        elif properties.pop(TIMEOUT, None) is not None:
-            raise ProgramError(f"Kafka sink: {TIMEOUT} is for EXACTLY_ONCE")
         return KafkaSink(
             KafkaSinkSettings(
                 self._guarantee,

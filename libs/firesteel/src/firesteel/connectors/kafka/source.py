@@ -16,8 +16,8 @@ from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOf
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription
 from firesteel.connectors.kafka.properties import (
     canonical,
-    check_consumer_properties,
     consumer_arguments,
+    effective_consumer_properties,
     flag,
     number,
     shown,
@@ -41,7 +41,6 @@ _OURS: Final = {
     DISCOVERY: "300000",
     COMMITS: "true",
     CLIENT_ID_PREFIX: "",
-    "register.consumer.metrics": "true",
     "enable.auto.commit": "false",
     "max.poll.records": "0",
 }
@@ -300,7 +299,7 @@ class KafkaSourceBuilder:
             )
         client = {key: value for key, value in properties.items() if key not in _OURS and key != RESET}
         client.setdefault(ISOLATION, "read_committed")
-        check_consumer_properties(client)
+        client = effective_consumer_properties(client)
         return KafkaSource(
             KafkaSourceSettings(
                 self._subscription,
