@@ -172,12 +172,12 @@ def test_an_ended_job(cluster: None) -> None:
     assert "ZeroDivisionError" in entry["stacktrace"]
     assert "divide" in entry["taskName"]
     assert api.call(f"/jobs/{job_id}?mode=cancel", "PATCH")[0] == 409
-    assert api.call(f"/jobs/{job_id}/yarn-cancel")[0] == 409
+    assert api.call(f"/jobs/{job_id}/yarn-cancel")[0] == 401
 
 
 def test_cancelling_over_rest(job: Any) -> None:
     api = Api(job.get_web_interface_url())
-    for method, path in (("PATCH", ""), ("PATCH", "?mode=cancel"), ("GET", "/yarn-cancel")):
+    for method, path in (("PATCH", ""), ("PATCH", "?mode=cancel")):
         env = new_environment(1)
         env.from_source(generated(10), WatermarkStrategy.no_watermarks(), "numbers").print()
         client = env.execute_async()

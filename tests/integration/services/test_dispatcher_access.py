@@ -149,6 +149,79 @@ def test_jobs_of_an_embedded_cluster_are_cancelled_without_a_token() -> None:
     run(scenario())
 
 
+def test_a_page_of_another_site_can_not_cancel_a_job_of_an_embedded_cluster() -> None:
+    """It may have the browser send a GET, as for an image, in which nothing names the page."""
+
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            assert (await w.ask("GET", f"/jobs/{JOB}/yarn-cancel", headers={"Sec-Fetch-Site": "cross-site"}))[0] == 401
+            assert (await w.ask("GET", f"/v1/jobs/{JOB}/yarn-cancel"))[0] == 401
+            assert (await w.ask("PATCH", f"/jobs/{JOB}", headers={"Origin": "https://example.org"}))[0] == 403
+            assert not w.service.core.job(JOB).cancel_wanted
+
+    run(scenario())
+
+
+def test_uploads_can_be_switched_off() -> None:
+    async def scenario() -> None:
+        async with world(options={"web.submit.enable": "false"}) as w:
+            assert (await w.get("/config"))[1]["features"]["web-submit"] is False
+            for method, path in (
+                ("GET", "/jars"), ("POST", "/jars/upload"), ("DELETE", "/jars/a"), ("POST", "/v1/jars/a/run"),
+                ("POST", "/jars/a/run-application"), ("GET", "/jars/a/plan"), ("POST", "/jars/a/plan"),
+            ):  # fmt: skip
+                status, answer = await w.ask(method, path, headers=BEARER)
+                assert (status, "web.submit.enable is false" in answer["errors"][0]) == (403, True), path
+            await w.submit()
+
+    run(scenario())
+
+
+def test_pages_can_be_kept_from_ending_jobs(tmp_path: Path) -> None:
+    page = {**BEARER, "Origin": "http://localhost"}
+
+    async def scenario() -> None:
+        off = {"web.cancel.enable": "false"}
+        async with world(options=off, cluster_directory=tmp_path / "cluster") as w:
+            await w.submit()
+            assert (await w.get("/config"))[1]["features"]["web-cancel"] is False
+            for method, path in (
+                ("PATCH", f"/jobs/{JOB}"), ("POST", f"/jobs/{JOB}/stop"), ("GET", f"/jobs/{JOB}/yarn-cancel"),
+                ("POST", f"/applications/{JOB}/cancel"),
+            ):  # fmt: skip
+                status, answer = await w.ask(method, path, headers=page)
+                assert (status, "web.cancel.enable is false" in answer["errors"][0]) == (403, True), path
+            assert not w.service.core.job(JOB).cancel_wanted
+            assert (await w.ask("PATCH", f"/jobs/{JOB}", headers=BEARER))[0] == 202, "a client can"
+
+    run(scenario())
+
+
+def test_who_asked_for_what_is_logged(caplog: pytest.LogCaptureFixture, token_file: Path, tmp_path: Path) -> None:
+    own = {"Authorization": f"Bearer {token_file.read_text().strip()}", "X-Forwarded-For": "192.0.2.1"}
+
+    async def scenario() -> None:
+        options = {"firesteel.rest.token-file": str(token_file)}
+        async with world(options=options, cluster_directory=tmp_path / "cluster") as w:
+            await w.submit()
+            assert (await w.ask("PATCH", f"/jobs/{JOB}"))[0] == 401
+            assert (await w.ask("PATCH", f"/jobs/{JOB}", headers=own))[0] == 202
+            assert (await w.ask("PATCH", f"/jobs/{JOB}/clientHeartbeat", json={}, headers=own))[0] != 401
+            assert (await w.ask("GET", "/overview", headers=own))[0] == 200
+
+    with caplog.at_level(logging.INFO, logger="firesteel_dispatcher.audit"):
+        run(scenario())
+    submitted, refused, cancelled = (r.getMessage() for r in caplog.records if r.name == "firesteel_dispatcher.audit")
+    secret = "asked by the holder of the token of firesteel.security.secret-file from 127.0.0.1"
+    assert submitted == f"POST /jobs (submits a job), {secret}: 202, job {JOB}"
+    cancel = f"PATCH /jobs/:jobid (cancels a job, jobid '{JOB}'), asked by "
+    assert refused.startswith(f"{cancel}a caller without a token from 127.0.0.1: 401, 'The token is missing")
+    peer = "127.0.0.1 for '192.0.2.1'"
+    assert cancelled == f"{cancel}the holder of the token of firesteel.rest.token-file from {peer}: 202"
+    assert token_file.read_text().strip() not in caplog.text
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
 def test_the_api_is_not_opened_to_other_hosts_without_a_token(address: str, tmp_path: Path, token_file: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"rest\.bind-address = .*token-file.*allow-unauthenticated"):

@@ -21,6 +21,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import Handler, RpcClient, RpcRequest, Signer, check_reachable, check_token, rpc_routes
 from firesteel.service.base import Service
 from tests.integration.services.cluster_peers import nothing_answers
+from tests.integration.services.signed import headers_of_call
 
 SECRET = "test secret"
 
@@ -80,7 +81,7 @@ def _for_t1(handler: Handler) -> Handler:
 async def post_signed(service: Echo, method: str, plain: Any) -> AsyncIterator[aiohttp.ClientResponse]:
     """A call whose envelope is written by hand."""
     url, body = f"{service.address}/rpc/{method}", json.dumps(plain).encode()
-    headers = Signer(SECRET, SystemClock()).headers("POST", url, body)
+    headers = await headers_of_call(service.session, SECRET, url, body)
     async with service.session.post(url, data=body, headers=headers) as answer:
         yield answer
 

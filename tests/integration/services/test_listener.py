@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, RpcRequest, Signer, rpc_routes
 from firesteel.service.base import Service
+from tests.integration.services.signed import headers_of_call
 
 SECRET = "a secret of these tests"
 PATIENCE = 100.0
@@ -121,7 +123,7 @@ async def ask(service: Echo, connection: tuple[asyncio.StreamReader, asyncio.Str
         answer = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line[15:]) for line in answer.splitlines() if line.startswith(b"Content-Length:"))
         await reader.readexactly(length)
-    assert answer.startswith(b"HTTP/1.1 200"), answer
+    assert answer.startswith(b"HTTP/1.1 421" if signed else b"HTTP/1.1 200"), "it does not name the process"
 
 
 def test_strangers_have_a_share_that_keeps_nobody_out(
@@ -283,12 +285,54 @@ def test_a_repeated_request_is_refused() -> None:
     async def main() -> None:
         async with echo() as service:
             url, body = f"{service.address}/rpc/echo", json.dumps({"v": 1, "id": "1", "payload": {}}).encode()
-            headers = Signer(SECRET, SystemClock()).headers("POST", url, body)
+            headers = await headers_of_call(service.session, SECRET, url, body)
             statuses = []
             for _ in range(2):
                 async with service.session.post(url, data=body, headers=headers) as answer:
                     statuses.append(answer.status)
             assert statuses == [200, 401]
+
+    asyncio.run(main())
+
+
+def test_a_recorded_call_is_of_no_use_with_the_next_process_at_the_port() -> None:
+    """Nonces are in memory, so a process that follows has not seen those of its predecessor."""
+
+    async def main() -> None:
+        calls: list[str] = []
+
+        class Ended(Service):
+            def __init__(self) -> None:
+                super().__init__("ended")
+
+                async def shut_down(call: RpcRequest) -> Mapping[str, Any]:
+                    calls.append(call.id)
+                    return {}
+
+                self.app.add_routes(rpc_routes({"shut_down": shut_down}, SECRET))
+
+        first = Ended()
+        await first.start("127.0.0.1", 0)
+        url, body = f"{first.address}/rpc/shut_down", json.dumps({"v": 1, "id": "recorded", "payload": {}}).encode()
+        async with aiohttp.ClientSession() as session:
+            client = RpcClient(session, SECRET, SystemClock())
+            await client.call(first.address, "shut_down", {})
+            headers = await headers_of_call(session, SECRET, url, body)
+            async with session.post(url, data=body, headers=headers) as answer:
+                assert answer.status == 200
+            await first.stop()
+            second = Ended()
+            await second.start("127.0.0.1", port_of(first.address))
+            try:
+                del calls[:]
+                for recorded in (headers, Signer(SECRET, SystemClock()).headers("POST", url, body)):
+                    async with session.post(url, data=body, headers=recorded) as answer:
+                        assert answer.status == 421
+                assert calls == []
+                await client.call(second.address, "shut_down", {})  # a caller of the former process learns the new one
+                assert len(calls) == 1
+            finally:
+                await second.stop()
 
     asyncio.run(main())
 

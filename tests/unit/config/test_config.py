@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pickle
 import pkgutil
 from datetime import timedelta
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel import config
+from firesteel.common import Configuration
 from firesteel.config import ConfigOption, Secret, Settings, load_settings, options, parse_definitions, reference
 from firesteel.config.keys import current_name, environment_form, flink_keys, is_flink_key, near
 from firesteel.config.load import read_config_file, read_environment
@@ -195,6 +197,41 @@ def test_secrets_mask_themselves() -> None:
         Settings({"x.token": "hunter2"}).get(bad)
     assert "hunter2" not in str(caught.value)
     assert secret == Secret("hunter2") != Secret("other")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "kubernetes.private-key", "ssl.private.key", "kafka.sasl.jaas.config", "sasl.jaas", "s3.access-key",
+        "s3.access.key", "db.passwd", "DB_API_KEY", "fs.azure.account.key", "metrics.reporter.x.http-headers",
+    ],
+)  # fmt: skip
+def test_keys_that_hold_secrets_are_masked(key: str) -> None:
+    assert Settings({key: "hunter2"}).to_shown() == {key: "******"}
+    assert "hunter2" not in str(Configuration.from_dict({key: "hunter2"}))
+
+
+def test_arguments_are_shown_without_the_secrets_in_them() -> None:
+    words = [
+        "--input", "a b", "--db-password", "hunter2", "--token=hunter2", "-Ddb.secret=hunter2", "password=hunter2",
+        "jdbc:postgresql://ann:hunter2@db/x", "--use-token", "--verbose", "last",
+    ]  # fmt: skip
+    shown = Settings({"firesteel.application.arguments": json.dumps(words)}).to_shown()
+    assert json.loads(shown["firesteel.application.arguments"]) == [
+        "--input", "a b", "--db-password", "******", "--token=******", "-Ddb.secret=******", "password=******",
+        "jdbc:postgresql://******@db/x", "--use-token", "--verbose", "last",
+    ]  # fmt: skip
+    opts = Settings({"env.java.opts.all": "-Xmx1g -Djavax.net.ssl.keyStorePassword=hunter2"}).to_shown()
+    assert opts == {"env.java.opts.all": "-Xmx1g -Djavax.net.ssl.keyStorePassword=******"}
+
+
+def test_a_protection_that_we_do_not_have_is_refused() -> None:
+    for key in ("security.ssl.internal.enabled", "security.ssl.rest.enabled", "blob.service.ssl.enabled"):
+        for text in ("true", " TRUE ", True):
+            with pytest.raises(ConfigurationError, match=rf"{key} = true \(from program\) can't be honoured"):
+                Settings({key: text}).check()
+        assert key in "".join(Settings({key: "false"}).check())
+    assert "security.ssl.keystore" in "".join(Settings({"security.ssl.keystore": "x"}).check())
 
 
 def test_settings_travel_as_text() -> None:

@@ -4,6 +4,7 @@ call. Routes, checks, ``/openapi.json`` and docs/rest-api.md are made of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -19,7 +20,7 @@ from firesteel_dispatcher import rest_programs as programs
 from firesteel_dispatcher import rest_types as t
 from firesteel_dispatcher.flame_graphs import KINDS
 from firesteel_dispatcher.openapi import document
-from firesteel_dispatcher.rest_calls import Access, Call, Endpoint, Parameter
+from firesteel_dispatcher.rest_calls import Access, Call, Endpoint, Parameter, Switch
 from firesteel_dispatcher.shell import DispatcherService
 
 _JOB: Final = "/jobs/{job_id}"
@@ -78,6 +79,11 @@ def _do(method: str, path: str, handle: Any, what: str, answer: Any, *query: Par
     return Endpoint(method, path, handle, what, answer, query, access=more.pop("access", Access.CHANGE), **more)
 
 
+def _where(switch: Switch, *endpoints: Endpoint) -> list[Endpoint]:
+    """Endpoints that can be switched off together."""
+    return [replace(endpoint, switch=switch) for endpoint in endpoints]
+
+
 ENDPOINTS: Final = (
     # -- cluster
     _read("/config", cluster.config, "what kind of cluster this is", t.DashboardConfiguration),
@@ -105,7 +111,7 @@ ENDPOINTS: Final = (
     ),
     _do(
         "POST", f"{_APPLICATION}/cancel", jobs.cancel_application, "cancels an application", t.Empty,
-        status=202, access=Access.CANCEL,
+        status=202, access=Access.CANCEL, switch=Switch.CANCEL,
     ),
     _read(
         f"{_APPLICATION}/jobmanager/config", processes.jobmanager_config, "settings of its cluster", list[t.Setting]
@@ -122,15 +128,17 @@ ENDPOINTS: Final = (
     _do(
         "PATCH", _JOB, jobs.cancel, "cancels a job", t.Empty,
         Parameter("mode", "cancel; stop is answered with 308", default="cancel", choices=("cancel", "stop")),
-        status=202, access=Access.CANCEL,
+        status=202, access=Access.CANCEL, switch=Switch.CANCEL,
     ),
-    _do("GET", f"{_JOB}/yarn-cancel", jobs.cancel, "cancels a job", t.Empty, status=202, access=Access.CANCEL),
+    # A page of another site can have a browser send a GET, and nothing in it need tell where it comes from: so the
+    # token is needed here, of an embedded cluster as well.
+    _do("GET", f"{_JOB}/yarn-cancel", jobs.cancel, "cancels a job", t.Empty, status=202, switch=Switch.CANCEL),
     _read(f"{_JOB}/yarn-stop", jobs.stop_of_old, "removed in Flink: always 308", t.Errors, status=308),
     _read(f"{_JOB}/status", jobs.status, "state of a job", t.JobStatus),
     _read(f"{_JOB}/execution-result", jobs.execution_result, "how a job ended", t.ExecutionResult, _WAIT),
     _do(
         "PATCH", f"{_JOB}/clientHeartbeat", jobs.client_heartbeat, "its client lives", t.Empty,
-        body=t.ClientHeartbeat, status=202,
+        body=t.ClientHeartbeat, status=202, polled=True,
     ),
     _read(f"{_JOB}/config", jobs.of_job(views.job_config), "settings of a job", t.JobConfig),
     _read(f"{_JOB}/plan", jobs.of_job(_plan), "plan of a job", t.JobPlan),
@@ -159,7 +167,7 @@ ENDPOINTS: Final = (
         Parameter("offset", "of the first result", "number", 0, most=1 << 62),
         Parameter("max-bytes", "of the answer", "number", 1 << 20, least=1, most=1 << 30),
         Parameter("wait-ms", "how long to wait for the first one", "number", 0, most=60_000),
-        ours=True,
+        ours=True, polled=True,
     ),
     # -- savepoints and checkpoints
     _do(
@@ -168,7 +176,8 @@ ENDPOINTS: Final = (
     ),
     _read(f"{_JOB}/savepoints/{{trigger_id}}", jobs.savepoint_status, "of a savepoint or stop", c.SavepointStatus),
     _do(
-        "POST", f"{_JOB}/stop", jobs.stop, "stops a job with a savepoint", t.Requested, body=c.StopRequest, status=202
+        "POST", f"{_JOB}/stop", jobs.stop, "stops a job with a savepoint", t.Requested, body=c.StopRequest, status=202,
+        switch=Switch.CANCEL,
     ),
     _do(
         "POST", "/savepoint-disposal", cluster.dispose_savepoint, "removes a savepoint", t.Requested,
@@ -316,18 +325,21 @@ ENDPOINTS: Final = (
         f"{_JOB}/taskmanagers/{{taskmanager_id}}/log-url", processes.log_url, "where a TaskManager's log is", t.LogUrl
     ),
     # -- programs
-    _read("/jars", programs.uploaded, "uploaded programs", t.Programs),
-    _do("POST", "/jars/upload", programs.upload, "uploads a .py, .zip or .whl", t.Uploaded, upload=_MULTIPART),
-    _do("DELETE", "/jars/{jar_id}", programs.delete, "removes an upload", t.Empty),
-    _do("GET", "/jars/{jar_id}/plan", programs.plan, "runs it up to its first job: the plan", t.JobPlan, *_PLAN),
-    _do("POST", "/jars/{jar_id}/plan", programs.plan, "the same", t.JobPlan, *_PLAN, body=t.PlanRequest),
-    _do(
-        "POST", "/jars/{jar_id}/run", programs.run, "runs it; answers when its first job is submitted", t.RunAnswer,
-        *_RUN, body=t.RunRequest,
-    ),
-    _do(
-        "POST", "/jars/{jar_id}/run-application", programs.run_application, "runs it, and does not wait",
-        t.RunApplicationAnswer, *_RUN, body=t.RunRequest, status=202,
+    *_where(
+        Switch.SUBMIT,
+        _read("/jars", programs.uploaded, "uploaded programs", t.Programs),
+        _do("POST", "/jars/upload", programs.upload, "uploads a .py, .zip or .whl", t.Uploaded, upload=_MULTIPART),
+        _do("DELETE", "/jars/{jar_id}", programs.delete, "removes an upload", t.Empty),
+        _do("GET", "/jars/{jar_id}/plan", programs.plan, "runs it up to its first job: the plan", t.JobPlan, *_PLAN),
+        _do("POST", "/jars/{jar_id}/plan", programs.plan, "the same", t.JobPlan, *_PLAN, body=t.PlanRequest),
+        _do(
+            "POST", "/jars/{jar_id}/run", programs.run, "runs it; answers when its first job is submitted", t.RunAnswer,
+            *_RUN, body=t.RunRequest,
+        ),
+        _do(
+            "POST", "/jars/{jar_id}/run-application", programs.run_application, "runs it, and does not wait",
+            t.RunApplicationAnswer, *_RUN, body=t.RunRequest, status=202,
+        ),
     ),
     # -- levels of logs
     _read("/firesteel/loglevels", log_levels.show, "levels of loggers at all processes", t.LogLevels, ours=True),

@@ -51,6 +51,8 @@ _KEY: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UPLOADS: Final = CallPool("uploaded programs")
 _FETCHES: Final = CallPool("fetched programs", deadline=300.0)
 """Copies of programs and of their dependencies from file systems and through pip's index may take minutes."""
+_MOST_ENTRY_POINTS: Final = 100_000
+"""So much of the list of a wheel's console scripts is read, in bytes."""
 
 
 class UnknownProgramError(FiresteelError):
@@ -763,7 +765,8 @@ def entries_of(program: Path) -> list[str]:
         found = ["__main__"] if "__main__.py" in names else []
         for name in names:
             if name.endswith(".dist-info/entry_points.txt") and name.count("/") == 1:
-                found += _scripts(archive.read(name)[:100_000].decode("utf-8", "replace"))
+                with archive.open(name) as file:
+                    found += _scripts(file.read(_MOST_ENTRY_POINTS).decode("utf-8", "replace"))
     return found
 
 

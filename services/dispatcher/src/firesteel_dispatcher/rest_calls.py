@@ -33,6 +33,15 @@ class Access(Enum):
     CANCEL = "whoever has the token; anybody, of an embedded cluster"
 
 
+class Switch(Enum):
+    """What an operator can switch off."""
+
+    SUBMIT = "web.submit.enable"
+    """Nobody may ask then."""
+    CANCEL = "web.cancel.enable"
+    """No page in a browser may ask then."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One of the query.
@@ -132,6 +141,8 @@ class Endpoint:
         access: who may call.
         status: of an answer in order.
         ours: it is none of Flink's.
+        switch: it can be switched off; None = it is always on.
+        polled: programs ask again and again: the requests are not in the log.
     """
 
     method: str
@@ -145,6 +156,8 @@ class Endpoint:
     access: Access = Access.READ
     status: int = 200
     ours: bool = False
+    switch: Switch | None = None
+    polled: bool = False
 
     @property
     def flink_path(self) -> str:

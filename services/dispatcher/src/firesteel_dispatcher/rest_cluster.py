@@ -30,7 +30,12 @@ async def config(service: DispatcherService, call: Call) -> Any:
         "timezone-offset": offset * 1000,
         "flink-version": FLINK_VERSION,
         "flink-revision": "firesteel",
-        "features": {"web-submit": True, "web-cancel": True, "web-rescale": False, "web-history": False},
+        "features": {
+            "web-submit": service.settings.web_submit,
+            "web-cancel": service.settings.web_cancel,
+            "web-rescale": False,
+            "web-history": False,
+        },
         "firesteel-version": firesteel.__version__,
         "firesteel-access": {"change": known, "cancel": known or service.access.cancel_is_free},
     }

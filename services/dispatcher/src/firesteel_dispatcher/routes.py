@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import Handler, json_answer, with_errors
+from firesteel_dispatcher.audit import is_audited, log_request, outcome_of
 from firesteel_dispatcher.dashboard import dashboard_routes
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import Access, Endpoint
+from firesteel_dispatcher.rest_calls import Access, Endpoint, Switch
 from firesteel_dispatcher.shell import DispatcherService
 
 
@@ -27,12 +29,39 @@ def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
         Access.CANCEL: not service.access.cancel_is_free,
     }[endpoint.access]
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def answer_to(request: web.Request) -> web.StreamResponse:
         _check(service, request, guarded)
+        if (why := _switched_off(service, endpoint, request)) is not None:
+            return error_response(403, why)
         answer = await endpoint.handle(service, await endpoint.read(request))
         return answer if isinstance(answer, web.StreamResponse) else json_answer(answer, endpoint.status)
 
-    return with_errors(handle)
+    handle = with_errors(answer_to)
+    if not is_audited(endpoint):
+        return handle
+
+    async def handle_and_log(request: web.Request) -> web.StreamResponse:
+        outcome = "given up by its caller, or failed"
+        try:
+            response = await handle(request)
+            outcome = outcome_of(response)
+            return response
+        finally:
+            log_request(request, service.access.caller(request), endpoint, outcome)
+
+    return handle_and_log
+
+
+def _switched_off(service: DispatcherService, endpoint: Endpoint, request: web.Request) -> str | None:
+    """Why the settings of the cluster do not allow a request; None where they do."""
+    settings, key = service.settings, "" if endpoint.switch is None else endpoint.switch.value
+    if endpoint.switch is Switch.SUBMIT and not settings.web_submit:
+        return f"{key} is false: programs can't be uploaded to this cluster's REST API, nor run there."
+    # A browser names the page with everything but a GET, and with each request to a host that it trusts.
+    from_page = "Origin" in request.headers or "Sec-Fetch-Mode" in request.headers
+    if endpoint.switch is Switch.CANCEL and not settings.web_cancel and from_page:
+        return f"{key} is false: jobs can't be ended from a page in a browser; `firesteel cancel` and `stop` can."
+    return None
 
 
 def _check(service: DispatcherService, request: web.Request, guarded: bool) -> None:

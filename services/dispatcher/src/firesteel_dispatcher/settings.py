@@ -65,6 +65,8 @@ class DispatcherSettings:
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
         flame_graphs: see there.
         upload_directory: ``web.upload.dir``; None = a temporary one.
+        web_submit: ``web.submit.enable``.
+        web_cancel: ``web.cancel.enable``.
         terminate_on_any_job: an application ends with the first of its jobs that fails or is cancelled.
         application: what a cluster in application mode runs; None = it is a session.
         status_file: where whoever supervises this process looks (``firesteel.application.status-file``).
@@ -86,6 +88,8 @@ class DispatcherSettings:
     takes_over: bool = True
     flame_graphs: FlameGraphSettings = field(default_factory=FlameGraphSettings)
     upload_directory: Path | None = None
+    web_submit: bool = True
+    web_cancel: bool = True
     terminate_on_any_job: bool = True
     application: ApplicationSettings | None = None
     status_file: Path | None = None
@@ -114,6 +118,8 @@ class DispatcherSettings:
             metrics_size=settings.get(options.METRICS_HISTORY_SIZE),
             shutdown_timeout=settings.get(options.CLUSTER_SHUTDOWN_TIMEOUT).total_seconds(),
             flame_graphs=FlameGraphSettings.from_settings(settings),
+            web_submit=settings.get(options.WEB_SUBMIT),
+            web_cancel=settings.get(options.WEB_CANCEL),
             upload_directory=None
             if settings.get(options.WEB_UPLOAD_DIR) is None
             else Path(str(settings.get(options.WEB_UPLOAD_DIR))),

@@ -50,7 +50,9 @@ async function carryOut(kind: Kind, job: string, options: { directory: string; d
 }
 
 export function JobActions({ job }: { job: JobDetails }) {
-  const access = useStore(config)?.["firesteel-access"] ?? { change: true, cancel: true };
+  const found = useStore(config);
+  const access = found?.["firesteel-access"] ?? { change: true, cancel: true };
+  const ends = found?.features["web-cancel"] ?? true;
   const [open, setOpen] = useState<Kind | null>(null);
   if (job["end-time"] >= 0) return null;
   const ready = job.state === "RUNNING";
@@ -68,12 +70,12 @@ export function JobActions({ job }: { job: JobDetails }) {
       <button type="button" class={`plain${locked}`} disabled={!ready} title={`Take a savepoint; the job goes on${why}`} onClick={() => press("savepoint")} data-action="savepoint">
         Savepoint
       </button>
-      <button type="button" class={`plain${locked}`} disabled={!ready} title={`Stop the job with a savepoint${why}`} onClick={() => press("stop")} data-action="stop">
+      {ends && <button type="button" class={`plain${locked}`} disabled={!ready} title={`Stop the job with a savepoint${why}`} onClick={() => press("stop")} data-action="stop">
         Stop …
-      </button>
-      <button type="button" class={`danger${access.cancel ? "" : " locked"}`} title="Cancel the job" onClick={() => press("cancel")} data-action="cancel">
+      </button>}
+      {ends && <button type="button" class={`danger${access.cancel ? "" : " locked"}`} title="Cancel the job" onClick={() => press("cancel")} data-action="cancel">
         Cancel …
-      </button>
+      </button>}
       {open && <Confirm kind={open} job={job} close={() => setOpen(null)} />}
     </div>
   );

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.core.option_texts import show
+from firesteel.core.sensitive import MASK, is_sensitive
 
 __all__ = ["Configuration"]
-
-_SENSITIVE = ("password", "secret", "token", "apikey", "api-key", "auth-params", "service-key", "credential")
 
 
 class Configuration:
@@ -159,7 +158,7 @@ class Configuration:
         return hash(frozenset(self.to_dict().items()))
 
     def __repr__(self) -> str:
-        shown = {k: "******" if any(w in k.lower() for w in _SENSITIVE) else v for k, v in self.to_dict().items()}
+        shown = {k: MASK if is_sensitive(k) else v for k, v in self.to_dict().items()}
         return "{" + ", ".join(f"{k}={v}" for k, v in shown.items()) + "}"
 
 

@@ -150,6 +150,20 @@ WEB_UPLOAD_DIR: ConfigOption[str | None] = ConfigOption(
     "Directory of programs that are uploaded to the REST API (POST /jars/upload). Not set: a temporary one, which goes "
     "with the Dispatcher.",
 )
+WEB_SUBMIT = ConfigOption(
+    "web.submit.enable",
+    BOOL,
+    True,
+    "Whether programs can be uploaded to the REST API and run there (/jars). Clients submit jobs all the same (POST "
+    "/jobs, with the token).",
+)
+WEB_CANCEL = ConfigOption(
+    "web.cancel.enable",
+    BOOL,
+    True,
+    "Whether jobs can be cancelled and stopped from the dashboard, or any other page in a browser. Clients can all the "
+    "same, with the token.",
+)
 FLAMEGRAPH_ENABLED = ConfigOption(
     "rest.flamegraph.enabled",
     BOOL,

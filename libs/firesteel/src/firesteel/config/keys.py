@@ -29,6 +29,19 @@ RENAMED = {
 }
 """Old keys and what they are called since."""
 
+_NO_TLS = "Firesteel does not encrypt what it sends: use a network of its own, a tunnel, or a proxy with TLS in front"
+REFUSED = {
+    "security.ssl.enabled": _NO_TLS,
+    "security.ssl.internal.enabled": _NO_TLS,
+    "security.ssl.rest.enabled": _NO_TLS,
+    "security.ssl.rest.authentication-enabled": _NO_TLS,
+    "blob.service.ssl.enabled": _NO_TLS,
+    "historyserver.web.ssl.enabled": _NO_TLS,
+    "pekko.ssl.enabled": _NO_TLS,
+    "taskmanager.data.ssl.enabled": _NO_TLS,
+}
+"""Flink's keys that protect something there and nothing here: who sets one to true relies on it, so nothing starts."""
+
 RENAMED_PREFIXES = {"akka.": "pekko.", "jobstore.": "completed-application-store."}
 
 

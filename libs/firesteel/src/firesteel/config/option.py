@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from firesteel.config import values
 from firesteel.core import option_texts
+from firesteel.core.sensitive import MASK, is_sensitive
 
 __all__ = [
     "BOOL",
@@ -31,29 +32,6 @@ __all__ = [
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-MASK = "******"
-
-_SENSITIVE = (
-    "password",
-    "secret",
-    "token",
-    "apikey",
-    "api-key",
-    "auth-params",
-    "service-key",
-    "account.key",
-    "basic-auth",
-    "jaas.config",
-    "http-headers",
-    "credential",
-)
-
-
-def is_sensitive(key: str) -> bool:
-    """Whether a key's name says that its value is a secret."""
-    lower = key.lower()
-    return any(word in lower for word in _SENSITIVE)
 
 
 class Secret:

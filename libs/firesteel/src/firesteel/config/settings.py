@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, TypeVar
 
-from firesteel.config.keys import OWN_PREFIX, current_name, flink_keys, is_flink_key, near
-from firesteel.config.option import MASK, ConfigOption, Secret, is_sensitive
+from firesteel.config.application_options import APPLICATION_ARGUMENTS
+from firesteel.config.keys import OWN_PREFIX, REFUSED, current_name, flink_keys, is_flink_key, near
+from firesteel.config.option import ConfigOption, Secret
 from firesteel.config.options import ENVIRONMENT_PREFIXES, OPTIONS, REPORTER_PREFIXES
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.option_texts import show
+from firesteel.core.sensitive import MASK, is_sensitive, masked_arguments
 
 __all__ = ["Settings"]
 
@@ -116,8 +119,8 @@ class Settings:
         return Settings(plain, layer)
 
     def to_shown(self) -> dict[str, str]:
-        """Returns everything as text to show to people: secrets are stars."""
-        return {key: MASK if _is_secret(key, value) else text for (key, text), value in self._pairs()}
+        """Returns everything as text to show to people: secrets are stars, in arguments of programs as well."""
+        return {key: _shown(key, text, value) for (key, text), value in self._pairs()}
 
     def _pairs(self) -> Iterable[tuple[tuple[str, str], Any]]:
         return [((key, text), self._values[key]) for key, text in self.to_plain().items()]
@@ -129,8 +132,8 @@ class Settings:
             Warnings, at most one of each kind: renamed keys, Flink's keys that have no effect here, unknown keys.
 
         Raises:
-            ConfigurationError: keys under ``firesteel.`` that do not exist, or values that are not valid; all of
-                them in one message.
+            ConfigurationError: keys under ``firesteel.`` that do not exist, values that are not valid, or a protection
+                that Flink has and we do not; all of them in one message.
         """
         faults: list[str] = []
         unused: list[str] = []
@@ -139,7 +142,12 @@ class Settings:
         for key in sorted(self._values):
             if key in OPTIONS or key in fallbacks or key.startswith((*REPORTER_PREFIXES, *ENVIRONMENT_PREFIXES)):
                 continue
-            if key.startswith(OWN_PREFIX):
+            if key in REFUSED and str(show(self._values[key])).strip().lower() == "true":
+                faults.append(
+                    f"{key} = true (from {self._layer_of[key]}) can't be honoured: {REFUSED[key]} (docs/security.md). "
+                    "Leave the key out, or set it to false, if you do without."
+                )
+            elif key.startswith(OWN_PREFIX):
                 faults.append(f"There is no option {key} (from {self._layer_of[key]}){_hint(key, OPTIONS)}.")
             elif is_flink_key(key):
                 unused.append(key)
@@ -179,6 +187,18 @@ def _open(value: Any) -> Any:
 def _is_secret(key: str, value: Any) -> bool:
     option = OPTIONS.get(key)
     return isinstance(value, Secret) or is_sensitive(key) or (option is not None and option.secret)
+
+
+def _shown(key: str, text: str, value: Any) -> str:
+    if _is_secret(key, value):
+        return MASK
+    if key == APPLICATION_ARGUMENTS.key:
+        try:
+            words = json.loads(text)
+        except ValueError:
+            return MASK
+        return json.dumps(masked_arguments(map(str, words))) if isinstance(words, list) else MASK
+    return " ".join(masked_arguments(text.split(" ")))
 
 
 def _hint(key: str, known: Iterable[str]) -> str:

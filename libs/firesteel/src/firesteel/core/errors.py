@@ -296,6 +296,10 @@ class UnauthorizedError(RpcError):
     """The caller's secret or token is missing or wrong."""
 
 
+class UnsafeArchiveError(FiresteelError):
+    """An archive has entries outside of itself, or unpacks to more than there is room for."""
+
+
 class FencedError(RpcError):
     """The message carries the token of a leader that is no longer there."""
 

@@ -29,6 +29,8 @@ class RpcCode(StrEnum):
     REFUSED = "REFUSED"
     """The message is well, but what it is about (a graph, its settings) is not, and never will be."""
     UNAUTHORIZED = "UNAUTHORIZED"
+    ANOTHER_PROCESS = "ANOTHER_PROCESS"
+    """The call does not name the process that answers: its caller learns the identity, and calls again."""
     INTERNAL = "INTERNAL"
     VERSION = "VERSION"
     NO_RESOURCES = "NO_RESOURCES"

@@ -19,7 +19,8 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.protocol.message import RPC_VERSION, RpcCode, RpcFault
 from firesteel.protocol.method import DEFAULT_TIMEOUT
-from firesteel.rpc.signing import Signer
+from firesteel.rpc.server import IDENTITY
+from firesteel.rpc.signing import ANY_CALLEE, Signer
 
 logger = logging.getLogger(__name__)
 STALL_SECONDS = 1.0
@@ -27,6 +28,10 @@ STALL_SECONDS = 1.0
 CONNECT_SECONDS: Final = 3.5
 """So long a connection may take. A first packet that is lost is sent again after one second and after three; an address
 where nothing answers any more, such as that of a pod that was deleted, need not take the time of a whole call."""
+MOST_IDENTITIES: Final = 10_000
+"""Processes whose identity a caller remembers; those that it has known the longest go first."""
+_INTRODUCTIONS = 3
+"""A call is repeated so often for a process that had to say who it is; more than one was started anew meanwhile."""
 _IN_PIECES = 1 << 20
 """Larger requests are written in pieces: in one they would hold the loop up, and aiohttp warns of it."""
 
@@ -42,6 +47,7 @@ class RpcClient:
 
     def __init__(self, session: aiohttp.ClientSession, secret: str, clock: Clock) -> None:
         self._session, self._clock, self._signer = session, clock, Signer(secret, clock)
+        self._identities: dict[str, str] = {}
 
     async def call(
         self,
@@ -56,6 +62,9 @@ class RpcClient:
         A call whose connection breaks in the middle (a kept connection that the peer had closed) is repeated at once,
         up to twice, with the same id, so that the callee does it only once; so is one whose time ran out while this
         process was stopped, or a thread of it held the interpreter.
+
+        The first call to a process is answered with its identity alone and made again with it; from then on calls name
+        the identity, so that a record of them is of no use with the next process at that address.
 
         Args:
             base_url: of the service, or of a job within its host; empty where it is not known.
@@ -75,10 +84,23 @@ class RpcClient:
         envelope = {"v": RPC_VERSION, "id": uuid.uuid4().hex, "token": token, "payload": payload}
         body = json.dumps(envelope, separators=(",", ":"), default=_mapping).encode()
         url = f"{base_url}/rpc/{method}"
+        for _ in range(_INTRODUCTIONS):
+            status, text = await self._send(url, body, self._identities.get(base_url, ANY_CALLEE), timeout)
+            identity = _introduced(status, text)
+            if identity is None:
+                return _answer(url, status, text)
+            self._identities.pop(base_url, None)
+            self._identities[base_url] = identity
+            if len(self._identities) > MOST_IDENTITIES:
+                del self._identities[next(iter(self._identities))]
+        raise PeerUnreachableError(f"{url}: the process there was another one at each of {_INTRODUCTIONS} tries")
+
+    async def _send(self, url: str, body: bytes, callee: str, timeout: float) -> tuple[int, bytes]:
+        """Sends a call, again where its connection breaks; returns the status and the body of a genuine answer."""
         limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_SECONDS))
         for last_try in (False, False, True):
             started = self._clock.monotonic()
-            nonce, headers = self._signer.sign("POST", url, body)
+            nonce, headers = self._signer.sign("POST", url, body, callee)
             headers["Content-Type"] = "application/json"
             try:
                 data = body if len(body) <= _IN_PIECES else io.BytesIO(body)
@@ -105,7 +127,7 @@ class RpcClient:
         logger.debug("%s: %d in %.1f ms", url, status, (self._clock.monotonic() - started) * 1000)
         if not genuine:
             raise _not_signed(url, status, text)
-        return _answer(url, status, text)
+        return status, text
 
 
 async def check_reachable(base_url: str) -> None:
@@ -148,6 +170,17 @@ def _not_signed(url: str, status: int, text: bytes) -> RpcFault:
     except (ValueError, KeyError, TypeError):
         pass
     return RpcFault(RpcCode.UNAUTHORIZED, f"{url}: {status}, not signed with the cluster secret of here: {said}")
+
+
+def _introduced(status: int, text: bytes) -> str | None:
+    """The identity that a process answers with where a call did not name it; None for every other answer."""
+    if status != 421:
+        return None
+    try:
+        identity = json.loads(text)[IDENTITY]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return identity if isinstance(identity, str) else None
 
 
 def _answer(url: str, status: int, text: bytes) -> dict[str, Any]:

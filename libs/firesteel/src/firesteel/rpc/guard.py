@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import secrets
 
 from aiohttp import web
 
@@ -22,10 +23,15 @@ class Guard:
     Args:
         secret: of the cluster.
         clock: for the age of requests.
+
+    Attributes:
+        signer: checks requests and signs answers.
+        identity: random, of this start of the service; calls have to name it.
     """
 
     def __init__(self, secret: str, clock: Clock) -> None:
         self.signer = Signer(secret, clock)
+        self.identity = secrets.token_hex(16)
         self._refusals = RefusalLog(logger, "internal port")
 
     def check(self, request: web.Request) -> Verified:

@@ -26,6 +26,8 @@ from firesteel.rpc.guard import Guard
 from firesteel.rpc.signing import Verified
 
 logger = logging.getLogger(__name__)
+IDENTITY = "identity"
+"""Field of the answer to a call that does not name the process."""
 KEEP_ANSWERS = 1024
 KEEP_SECONDS = 300.0
 KEEP_BYTES = 16 * 1024
@@ -41,6 +43,7 @@ _STATUS = {
     RpcCode.REFUSED: 400,
     RpcCode.VERSION: 400,
     RpcCode.UNAUTHORIZED: 401,
+    RpcCode.ANOTHER_PROCESS: 421,
     RpcCode.INTERNAL: 500,
     RpcCode.NO_RESOURCES: 503,
     RpcCode.GONE: 410,
@@ -115,7 +118,8 @@ def rpc_routes(
 
     A handler refuses a call by raising ``RpcFault``, ``FencedError``, ``ProtocolError`` (bad request), ``GraphError``
     (``REFUSED``), ``JobNotFoundError`` or ``NoResourceAvailableError``; anything else is our bug, logged and answered
-    as ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again.
+    as ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again. A call that
+    does not name the identity of this start is answered with the identity alone.
 
     Args:
         handlers: by method name; ``firesteel.rpc.handlers_of`` makes them from the rows of a gateway.
@@ -134,6 +138,9 @@ def rpc_routes(
             verified, body = await guard.read(request)
         except UnauthorizedError as error:  # not signed: who asks is unknown
             return _response(*_refusal(RpcCode.UNAUTHORIZED, str(error)), {})
+        if verified.callee != guard.identity:
+            # Nothing is done for it: it may be the record of a call to the process that had this port before.
+            return signed(verified, *_introduction(guard.identity))
         try:
             call = _read(body, request.match_info)
         except RpcFault as fault:
@@ -205,6 +212,12 @@ def _mapping(value: Any) -> Any:
 
 def _refusal(code: RpcCode, message: str) -> tuple[int, bytes]:
     return _STATUS[code], json.dumps({"errors": [message], "code": code.value}).encode()
+
+
+def _introduction(identity: str) -> tuple[int, bytes]:
+    code = RpcCode.ANOTHER_PROCESS
+    answer = {"errors": ["the call does not name this process"], "code": code.value, IDENTITY: identity}
+    return _STATUS[code], json.dumps(answer).encode()
 
 
 def _response(status: int, body: bytes, headers: Mapping[str, str]) -> web.Response:

@@ -1,9 +1,13 @@
 """Signed requests and answers: who does not know the cluster's secret can neither ask nor answer, nor repeat.
 
-A request carries one header, ``Authorization: Firesteel <time> <nonce> <digest> <mac>``: milliseconds since 1970, 32
-random hex digits, the SHA-256 of the body, and the HMAC-SHA256 of these and of method, host and path. It is checked
-before the body is read, so that nobody else's body is ever kept. An answer carries ``Firesteel-Signature``: the
-HMAC-SHA256 of the request's nonce, the status and the SHA-256 of the answer's body.
+A request carries one header, ``Authorization: Firesteel <time> <nonce> <digest> <callee> <mac>``: milliseconds since
+1970, 32 random hex digits, the SHA-256 of the body, the identity of the process that is meant (``-`` where the caller
+does not know it), and the HMAC-SHA256 of these and of method, host and path. It is checked before the body is read, so
+that nobody else's body is ever kept. An answer carries ``Firesteel-Signature``: the HMAC-SHA256 of the request's nonce,
+the status and the SHA-256 of the answer's body.
+
+A process remembers the nonces that it has accepted, and its successor at the same port does not have them. The identity
+closes that gap: it is random, made at each start, and a call that names another one is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ MOST_SKEW_MS = 300_000
 """Requests whose time differs by more from the callee's clock are refused."""
 MOST_NONCES = 400_000
 """Nonces that are remembered; the oldest go first, and requests as old as those are refused from then on."""
+ANY_CALLEE = "-"
+"""The identity in a request whose caller does not know that of the callee."""
 _BUCKET_MS = 10_000
 _NONCE = 32
 _DIGEST = 64
@@ -37,10 +43,12 @@ class Verified:
     Attributes:
         nonce: goes into the signature of the answer.
         digest: SHA-256 of the body as the caller sent it, hexadecimal.
+        callee: identity of the process that the caller means; ``ANY_CALLEE`` where it does not know it.
     """
 
     nonce: str
     digest: str
+    callee: str
 
 
 class Signer:
@@ -68,16 +76,23 @@ class Signer:
         """
         return self.sign(method, url, body)[1]
 
-    def sign(self, method: str, url: str, body: bytes = b"") -> tuple[str, dict[str, str]]:
-        """As ``headers``, with the nonce, by which ``check_answer`` knows the answer."""
+    def sign(self, method: str, url: str, body: bytes = b"", callee: str = ANY_CALLEE) -> tuple[str, dict[str, str]]:
+        """As ``headers``, with the nonce, by which ``check_answer`` knows the answer.
+
+        Args:
+            method: of HTTP, in capitals.
+            url: whole, as it is asked for.
+            body: as it is sent.
+            callee: identity of the process that is meant.
+        """
         parts = urlsplit(url)
         if not parts.netloc:
             raise ValueError(f"a whole URL is signed, not {url!r}")
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         host = parts.netloc.lower().removesuffix(":80")  # as clients write it into Host
         when, nonce, digest = self._clock.epoch_ms(), secrets.token_hex(_NONCE // 2), hashlib.sha256(body).hexdigest()
-        mac = self._request_mac(method, host, path, str(when), nonce, digest)
-        return nonce, {"Authorization": f"{SCHEME} {when} {nonce} {digest} {mac}"}
+        mac = self._request_mac(method, host, path, str(when), nonce, digest, callee)
+        return nonce, {"Authorization": f"{SCHEME} {when} {nonce} {digest} {callee} {mac}"}
 
     def verify(self, method: str, host: str, path: str, authorization: str | None) -> Verified:
         """Check the headers of a request; accepts each only once.
@@ -94,12 +109,12 @@ class Signer:
             UnauthorizedError: not signed, by another secret, too long ago, or seen before; the message says which.
         """
         fields = (authorization or "").split(" ")
-        if len(fields) != 5 or fields[0] != SCHEME:
+        if len(fields) != 6 or fields[0] != SCHEME:
             raise UnauthorizedError("the request is not signed with the cluster secret")
-        _, when, nonce, digest, mac = fields
+        _, when, nonce, digest, callee, mac = fields
         if len(nonce) != _NONCE or len(digest) != _DIGEST or not (when.isascii() and when.isdecimal()):
             raise UnauthorizedError("the signature of the request is malformed")
-        expected = self._request_mac(method, host.lower(), path, when, nonce, digest)
+        expected = self._request_mac(method, host.lower(), path, when, nonce, digest, callee)
         if not hmac.compare_digest(expected.encode(), mac.encode(errors="replace")):
             raise UnauthorizedError("the request is not signed with the cluster secret: the secrets differ")
         now, at = self._clock.epoch_ms(), int(when)
@@ -110,7 +125,7 @@ class Signer:
             )
         if not self._seen.add(nonce, at, now):
             raise UnauthorizedError("the request is a repeat of one that came before")
-        return Verified(nonce, digest)
+        return Verified(nonce, digest, callee)
 
     def answer_headers(self, nonce: str, status: int, body: bytes) -> dict[str, str]:
         """Headers that sign the answer to a request."""

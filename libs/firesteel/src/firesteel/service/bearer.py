@@ -26,11 +26,22 @@ class BearerTokens:
 
     def is_known(self, request: web.Request) -> bool:
         """Whether a request has a token that opens everything; its connection is none of a stranger then."""
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if not any([hmac.compare_digest(given, accepted) for accepted in self._accepted]):  # all: time tells nothing
+        if not any(self._matches(request)):
             return False
         authenticated(request)
         return True
+
+    def caller(self, request: web.Request) -> str:
+        """Who a request's token says is asking, for the log; the last token is the one made from the cluster secret."""
+        matches = self._matches(request)
+        if not any(matches):
+            return "a caller without a token"
+        source = options.SECRET_FILE if matches[-1] else options.REST_TOKEN_FILE
+        return f"the holder of the token of {source.key}"
+
+    def _matches(self, request: web.Request) -> list[bool]:
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        return [hmac.compare_digest(given, accepted) for accepted in self._accepted]  # all: time tells nothing
 
 
 def tokens_of(settings: Settings, secret: str, config_directory: str | os.PathLike[str] | None) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from firesteel import __version__
+from firesteel.core.archives import unpack_tar, unpack_zip
 from firesteel.core.environment import scrub
-from firesteel.core.errors import FiresteelError, RpcError
+from firesteel.core.errors import FiresteelError, RpcError, UnsafeArchiveError
 from firesteel.core.text_output import ESCAPED
 from firesteel.protocol.python_environment import PythonEnvironment
 
@@ -131,7 +132,7 @@ class PythonEnvironments:
                 return await self._interpreter(environment, paths, folder, work)
         except TimeoutError:
             raise self._error(f"it was not ready within {seconds:g} s (firesteel.python.environment-timeout)") from None
-        except (OSError, RpcError, tarfile.TarError, zipfile.BadZipFile) as error:
+        except (OSError, RpcError, tarfile.TarError, zipfile.BadZipFile, UnsafeArchiveError) as error:
             raise self._error(str(error)) from error
 
     async def _interpreter(
@@ -220,13 +221,6 @@ def _own_path() -> list[str]:
 
 def _unpack(path: str, kind: str, target: Path) -> None:
     if kind == "zip":
-        with zipfile.ZipFile(path) as archive:
-            archive.extractall(target)
-            for entry in archive.infolist():  # zipfile forgets that a file can be run
-                mode = entry.external_attr >> 16 & 0o111
-                if mode and not entry.is_dir():
-                    file = target / entry.filename
-                    file.chmod(file.stat().st_mode | mode)
+        unpack_zip(path, target)
     else:
-        with tarfile.open(path) as tar:
-            tar.extractall(target, filter="data")
+        unpack_tar(path, target)

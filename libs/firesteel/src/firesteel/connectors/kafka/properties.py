@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from firesteel.config.option import MASK, is_sensitive
 from firesteel.connectors.kafka.kerberos import prepare_kerberos
 from firesteel.connectors.kafka.oauth import (
     CALLBACK,
@@ -29,6 +28,7 @@ from firesteel.connectors.kafka.oauth import (
 from firesteel.connectors.kafka.properties_without_effect import has_effect
 from firesteel.connectors.kafka.tls import CHAIN, KEY, SECRET_TEXTS, TLS, check_tls, ssl_context
 from firesteel.core.errors import ProgramError
+from firesteel.core.sensitive import MASK, is_sensitive
 
 __all__ = [
     "client_arguments",

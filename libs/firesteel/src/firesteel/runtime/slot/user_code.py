@@ -16,7 +16,8 @@ from typing import Any
 
 import cloudpickle
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.archives import unpack_zip
+from firesteel.core.errors import ProgramError, UnsafeArchiveError
 from firesteel.graph.specs import ChainSpec
 from firesteel.ha.blobs import DamagedBlobError
 
@@ -51,7 +52,7 @@ def unpack(path: str, sha256: str) -> str:
 
     Raises:
         DamagedBlobError: its SHA-256 differs from its name.
-        ProgramError: it is no zip archive.
+        ProgramError: it is no zip archive, or one that must not be unpacked.
         OSError: it can't be read, or there is no room to unpack it.
     """
     target = path + ".files"
@@ -60,11 +61,12 @@ def unpack(path: str, sha256: str) -> str:
     read_blob(path, sha256)
     being_made = tempfile.mkdtemp(prefix=".unpacking-", dir=os.path.dirname(path))
     try:
-        with zipfile.ZipFile(path) as archive:
-            archive.extractall(being_made)
+        unpack_zip(path, Path(being_made))
         os.rename(being_made, target)
     except zipfile.BadZipFile as error:
         raise ProgramError(f"the program's Python files {sha256[:12]} are no zip archive: {error}") from error
+    except UnsafeArchiveError as error:
+        raise ProgramError(f"the program's Python files can't be unpacked: {error}") from error
     except OSError:
         if not os.path.isdir(target):  # else another slot was faster
             raise
