@@ -20,6 +20,7 @@ from firesteel.runtime.chain.side_outputs import SideBatch
 from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.operators import create_operator
 from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.state.heap import HashMapStateBackend
 from firesteel.testing.taken import Taken, take
 from firesteel.windowing.columnar import ColumnWindowSpec, result_type
@@ -127,7 +128,8 @@ class ColumnRig:
         self.operator = operator
         operator.use_backend(HashMapStateBackend(), state_parameters(spec, info, self.clock))
         operator.backend.restore([one.of(operator.key_groups) for one in written])
-        operator.open(OperatorContext(info, self.clock, on_processing_timer=self.woken.append))
+        self.metrics = MetricRegistry(self.clock)
+        operator.open(OperatorContext(info, self.clock, on_processing_timer=self.woken.append, metrics=self.metrics))
         self.late: list[Any] = []
 
     def records(self, records: Sequence[Any], stamps: Sequence[int] | None) -> list[tuple[Any, ...]]:

@@ -188,5 +188,5 @@ def test_without_a_tag_late_records_are_counted(kind: OperatorKind) -> None:
     rig = Rig(spec_of(TumblingEventTimeWindows(10), None, "all"), kind)
     rig.watermark(9)
     assert rig.records([(("a", 1), 9), (("a", 2), 10), (("b", 3), 0)]) == []
-    assert rig.operator.late_dropped == 2
+    assert rig.operator.late_records.count == 2
     assert rig.watermark(19) == [Out(("a", (10, 20), [("a", 2)]), 19)]

@@ -240,7 +240,7 @@ def test_late_rows_without_a_tag_are_counted() -> None:
     rig = ColumnRig(TumblingEventTimeWindows(10), late_tag=None)
     rig.watermark(30)
     assert rig.records([("a", 2, None, None, 0), ("a", 2, None, None, 0), ("a", 2, None, None, 0)], [1, 35, 2]) == []
-    assert rig.operator.late_dropped == 2
+    assert rig.operator.late_records.count == 2
 
 
 def test_sums_are_exact_or_fail() -> None:
@@ -390,7 +390,7 @@ def test_a_clock_that_is_set_back_makes_no_row_late(assigner: Any) -> None:
     assert {row[3] for row in rig.time(40)} == {1}
     rig.clock.now = 12
     assert rig.records([("a", 1, None, None, 0), ("a", 1, None, None, 0)], None) == []
-    assert rig.operator.late_dropped == 0
+    assert rig.operator.late_records.count == 0
     assert rig.late == []
     assert {row[3] for row in rig.time(90)} == {2}
 

@@ -50,6 +50,7 @@ def deployment_of(
                 down_parallelism=job.vertex(edge.target).parallelism,
                 max_parallelism=job.vertex(edge.target).max_parallelism,
                 buffer_timeout_ms=edge.buffer_timeout_ms,
+                source_name=job.vertex(edge.source).name,
             )
             for edge in edges
         ),

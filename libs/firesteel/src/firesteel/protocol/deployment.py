@@ -45,6 +45,7 @@ class EdgeDescriptor:
     """An edge that touches a task of the deployment; connectivity follows from ``firesteel.graph.physical``.
 
     ``max_parallelism`` is the consumer's: the number of key groups over which a HASH edge spreads records.
+    ``source_name`` is the name of the vertex ``source``, for the log.
     """
 
     index: int
@@ -56,6 +57,7 @@ class EdgeDescriptor:
     down_parallelism: int
     max_parallelism: int
     buffer_timeout_ms: int
+    source_name: str = ""
 
 
 @dataclass(frozen=True)

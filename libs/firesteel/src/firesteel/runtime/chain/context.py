@@ -92,6 +92,7 @@ class OperatorContext:
         stdout_writable: whether standard output takes more now.
         metrics: of the task's user functions.
         on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
+        watermark_origin: says who has brought the task's watermark so far, for the log; empty if that is not known.
         call_later: has something called after so many seconds, on the task's loop; what it raises fails the task.
         checkpointing: the job takes checkpoints.
         make_durable: has something done before a checkpoint is acknowledged; what it raises fails the task.
@@ -106,6 +107,7 @@ class OperatorContext:
     write_stdout: Callable[[str], None] = lambda text: None
     stdout_writable: Callable[[], bool] = lambda: True
     on_processing_timer: Callable[[int], None] = lambda timestamp: None
+    watermark_origin: Callable[[], str] = lambda: ""
     call_later: Callable[[float, Callable[[], None]], None] = lambda seconds, call: None
     checkpointing: bool = False
     make_durable: Callable[[Callable[[], None]], None] = lambda work: work()

@@ -17,7 +17,7 @@ from firesteel.runtime.chain.side_outputs import SideBatch
 from firesteel.runtime.columns.columns import columns_of, take
 from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.operators.column_aggregates import KeyedColumns
-from firesteel.runtime.operators.windows import late_counter
+from firesteel.runtime.operators.late_records import LateRecords
 from firesteel.runtime.time.timers import KeyedTimerService
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.columnar.aggregate_kernels import Inputs, NotLongError
@@ -76,7 +76,7 @@ class ColumnWindowOperator(TimedColumns):
     """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.columns.windows``.
 
     Attributes:
-        late_dropped: how many rows came too late and went nowhere.
+        late_records: rows that came too late and went nowhere.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:
@@ -90,7 +90,6 @@ class ColumnWindowOperator(TimedColumns):
         self._nothing = pa.RecordBatch.from_pylist([], self.output.schema)
         self._event_time = self.windows.assigner.is_event_time()
         self._order = 0
-        self.late_dropped = 0
 
     def make_state(self, parameters: KeyedStateParameters) -> Any:
         """The windows."""
@@ -106,7 +105,7 @@ class ColumnWindowOperator(TimedColumns):
         super().open(context)
         self._inputs = Inputs(self._bound)
         self._order = self.state.rows_seen
-        self._count_late = late_counter(self.runtime_context(context))
+        self.late_records = LateRecords(self.name, context, self.runtime_context(context))
         self._wake_up()
 
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Any]:
@@ -141,8 +140,7 @@ class ColumnWindowOperator(TimedColumns):
     def _late(self, batch: pa.RecordBatch, stamps: Any, rows: Any) -> Iterator[SideBatch]:
         tag = self.windows.late_tag
         if tag is None:
-            self.late_dropped += len(rows)
-            self._count_late.inc(len(rows))
+            self.late_records.drop(int(stamps[rows[-1]]), self.heap_timers.watermark, len(rows))
             return
         late = take(Batch(batch), rows).values
         times = stamps[rows]

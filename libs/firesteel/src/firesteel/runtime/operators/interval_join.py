@@ -11,6 +11,7 @@ from firesteel.functions.join_functions import ProcessJoinFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.operators.base import is_iterable, not_iterable
+from firesteel.runtime.operators.late_records import LateRecords
 from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.state.backend import Timer
 from firesteel.windowing.interval import IntervalJoin
@@ -37,6 +38,9 @@ class IntervalJoinOperator(TimedTransform):
     """Pairs of two keyed streams whose times are near each other.
 
     Its extra settings: ``lower`` and ``upper`` (ms, included), ``late_tags`` (of the left and the right side, or None).
+
+    Attributes:
+        late_records: that came and went nowhere.
     """
 
     inputs = 2
@@ -51,6 +55,7 @@ class IntervalJoinOperator(TimedTransform):
     def open(self, context: OperatorContext) -> None:
         """Open the function, then make the core."""
         super().open(context)
+        self.late_records = LateRecords(self.name, context, self.runtime_context(context))
         if any(tag is not None for tag in self._late_tags):
             self.enable_tags()
         kept = self.keyed.timeline("left-buffer"), self.keyed.timeline("right-buffer")
@@ -63,9 +68,12 @@ class IntervalJoinOperator(TimedTransform):
         for value in self.with_keys(records, input_index):
             timestamp = stamp.value
             if join.is_late(timestamp):
+                assert timestamp is not None
                 tag = self._late_tags[input_index]
                 if tag is not None:
                     yield self.side_record((tag, value))
+                else:
+                    self.late_records.drop(timestamp, self.timers.current_watermark())
                 continue
             assert timestamp is not None
             for time, other in join.add(input_index, keyed.key, value, timestamp):

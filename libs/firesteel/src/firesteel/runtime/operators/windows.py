@@ -16,6 +16,7 @@ from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.operators.base import is_iterable, method_of, not_iterable
+from firesteel.runtime.operators.late_records import LateRecords
 from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
 from firesteel.state.backend import Timer
 from firesteel.windowing.aligned import AlignedWindows, PaneTables, Tables
@@ -28,7 +29,6 @@ from firesteel.windowing.spec import Gathering, WindowSpec
 from firesteel.windowing.windows import TimeWindow
 
 CONTENTS: Final = "window-contents"
-LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
 _ITERABLE: Final = frozenset({list, tuple, GeneratorType})
 """What window functions return, mostly."""
 _MANY: Final = 64
@@ -42,7 +42,7 @@ class WindowTransform(TimedTransform):
 
     Attributes:
         windows: what the program said.
-        late_dropped: how many records came too late and went nowhere.
+        late_records: that came and went nowhere.
     """
 
     may_tag: ClassVar[bool] = True
@@ -50,9 +50,7 @@ class WindowTransform(TimedTransform):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.windows: WindowSpec = spec.function
-        self.late_dropped = 0
         self.tagged = False  # until there are tags
-        self._count_late: Any = None
         functions = self.windows.gather_function, self.windows.window_function
         self._helpers.extend(function for function in functions if isinstance(function, Function))
 
@@ -68,7 +66,7 @@ class WindowTransform(TimedTransform):
         if self.windows.late_tag is not None:
             self.enable_tags()
         runtime_context = self.runtime_context(context)
-        self._count_late = late_counter(runtime_context)
+        self.late_records = LateRecords(self.name, context, runtime_context)
         self.make(runtime_context)
 
     @abstractmethod
@@ -95,15 +93,10 @@ class WindowTransform(TimedTransform):
         tag = self.windows.late_tag
         if tag is not None:
             return (self.side_record((tag, value)),)
-        self.late_dropped += 1
-        if self._count_late is not None:
-            self._count_late.inc()
+        timestamp = self.stamp.value
+        assert timestamp is not None
+        self.late_records.drop(timestamp, self.timers.current_watermark())
         return ()
-
-
-def late_counter(runtime_context: TaskRuntimeContext) -> Any:
-    """Flink's counter of late records."""
-    return runtime_context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
 
 
 class WindowOperator(WindowTransform):

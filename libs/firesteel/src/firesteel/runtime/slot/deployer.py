@@ -217,6 +217,7 @@ class Deployer:
                 partitioners(
                     plan.operators[0].spec, [(e.index, e.input_index, PartitionerKind(e.partitioner)) for e in edges]
                 ),
+                {edge.index: edge.source_name for edge in edges},
             )
         services.guard.active = None
         outputs = self._outputs(descriptor, plan, thread)

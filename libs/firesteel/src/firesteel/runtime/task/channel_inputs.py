@@ -35,6 +35,7 @@ class ChannelInputs(TaskInput):
         clock: injected.
         partitioners: of the edges, by their index; of those that are not named, records in flight stay with their
             subtask.
+        senders: names of the vertices that send over the edges, by their index; for the log.
 
     Attributes:
         watermarks: of the channels.
@@ -47,6 +48,7 @@ class ChannelInputs(TaskInput):
         name: str = "",
         clock: Clock | None = None,
         partitioners: Mapping[int, PartitionerKind] | None = None,
+        senders: Mapping[int, str] | None = None,
     ) -> None:
         self._channels = list(channels)
         self.channels = [channel for channel, _ in channels]
@@ -61,7 +63,7 @@ class ChannelInputs(TaskInput):
         self._log: InFlightLog | None = None
         self._last = Source(0, PartitionerKind.FORWARD)  # of the last batch
         self._known = 0  # the last checkpoint whose barrier may overtake
-        self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock)
+        self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock, senders)
         self._aligner = BarrierAligner(len(self._channels), clock)
         self._found: deque[InBand] = deque()
         self._on_readable = on_readable
@@ -86,6 +88,10 @@ class ChannelInputs(TaskInput):
         if len(inputs) > 1:
             found |= {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
         return found
+
+    def watermark_origin(self) -> str:
+        """The subtask in front that the watermark follows."""
+        return self.watermarks.origin()
 
     def poll(self) -> InputBatch | InBand | None:
         """The next batch or element; ``END_OF_INPUT`` when all channels have ended; None: nothing now.

@@ -53,6 +53,10 @@ class TaskInput(ABC):
     def poll(self) -> InputBatch | InBand | None:
         """The next batch or watermark, the end, or nothing now."""
 
+    def watermark_origin(self) -> str:
+        """Who has brought the watermark so far, for the log; empty if that is not known."""
+        return ""
+
     def position(self) -> SourcePosition:
         """Where it is; holds where ``at_position`` is true. Only asked if it ``begins_barriers``."""
         raise NotImplementedError(f"{type(self).__name__} has no position")  # our own bug

@@ -87,7 +87,10 @@ class StreamTask:
         self._inputs, self._outputs = inputs, outputs
         services = checkpoints or CheckpointServices()
         self._context = replace(
-            context, on_processing_timer=self._time.on_processing_timer, call_later=self._call_later
+            context,
+            on_processing_timer=self._time.on_processing_timer,
+            call_later=self._call_later,
+            watermark_origin=inputs.watermark_origin,
         )
         if context.checkpointing:
             self._context.make_durable = lambda work: self._checkpoints.make_durable(work, self.on_error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from firesteel.core.clock import Clock
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
@@ -37,9 +37,17 @@ class ChannelWatermarks:
         channels: each with the index of the input that it feeds.
         name: of the task, for the log.
         clock: injected.
+        senders: names of the vertices that send over the edges, by their index; for the log.
     """
 
-    def __init__(self, channels: Sequence[tuple[ChannelId, int]], name: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        channels: Sequence[tuple[ChannelId, int]],
+        name: str,
+        clock: Clock,
+        senders: Mapping[int, str] | None = None,
+    ) -> None:
+        self._senders = senders or {}
         self._channels = [_Channel(channel, index) for channel, index in channels]
         """Few enough for a look at all of them whenever the slowest one goes on."""
         self._inputs = {index: Combined() for _, index in channels}
@@ -76,6 +84,16 @@ class ChannelWatermarks:
         self._all.update([(part.watermark, part.idle) for part in self._inputs.values()])
         self._look()
         return None if self._all.element == before_all else self._all.element
+
+    def origin(self) -> str:
+        """The subtask that the watermark follows, which is the slowest of those that are not idle.
+
+        Of what has ended only when all has.
+        """
+        following = [c for c in self._channels if not c.idle and c.aligned and c.watermark != MAX_WATERMARK]
+        followed = min(following or self._channels, key=lambda channel: channel.watermark)
+        sender = self._senders.get(followed.id.edge)
+        return f"{sender!r}, subtask {followed.id.up}" if sender else str(followed.id)
 
     def _combine(self, index: int, combined: Combined) -> bool:
         mine = [channel for channel in self._channels if channel.input_index == index]

@@ -1,0 +1,115 @@
+"""Late records that are dropped: what is counted, and what the log says, for each operator that drops some."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firesteel.graph.specs import OperatorKind
+from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.operators.late_records import LateRecords
+from firesteel.runtime.time.channel_watermarks import ChannelWatermarks
+from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
+from firesteel.windowing.session_assigners import EventTimeSessionWindows
+from tests.unit.runtime.support import ManualClock
+from tests.unit.windowing.column_rig import ColumnRig
+from tests.unit.windowing.harness import INFO, Clock, Rig, spec_of
+from tests.unit.windowing.test_interval_join import Pair
+
+HOUR = 3_600_000
+LAST = 1_795_000_000_000
+
+
+def rows(rig: Any, stamps: list[int]) -> None:
+    if isinstance(rig, ColumnRig):
+        rig.records([("a", number, None, None, number) for number in range(len(stamps))], stamps)
+    else:
+        rig.records([(("a", number), stamp) for number, stamp in enumerate(stamps)])
+
+
+def windows(assigner: Any, kind: OperatorKind) -> Rig:
+    return Rig(spec_of(assigner, None, "all"), kind)
+
+
+OPERATORS: dict[str, Callable[[], Any]] = {
+    "any windows": lambda: windows(TumblingEventTimeWindows(10), OperatorKind.WINDOW),
+    "windows of one size": lambda: windows(TumblingEventTimeWindows(10), OperatorKind.ALIGNED_WINDOW),
+    "sliding windows": lambda: windows(SlidingEventTimeWindows(10, 5), OperatorKind.ALIGNED_WINDOW),
+    "sessions": lambda: windows(EventTimeSessionWindows(10), OperatorKind.SESSION_WINDOW),
+    "windows over columns": lambda: ColumnRig(TumblingEventTimeWindows(10), late_tag=None),
+    "sessions over columns": lambda: ColumnRig(EventTimeSessionWindows(10), late_tag=None),
+    "interval join": lambda: Rig(
+        Pair(), OperatorKind.INTERVAL_JOIN, inputs=2, lower=0, upper=5, late_tags=(None, None)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_first_the_second_the_fourth_and_so_on_is_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    rig: Any = OPERATORS[name]()
+    rig.watermark(LAST + 24 * HOUR)
+    for number in range(9):
+        rows(rig, [LAST + number])
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 4
+    numbers = [record.getMessage().partition(": ")[2].split(" ")[0] for record in caplog.records]
+    assert numbers == ["1", "2", "4", "8"]
+    assert "1 late record was dropped so far; the last one has the time 2026-11-18T11:06:40.000+00:00" in caplog.text
+    assert f"({LAST + 7}), and the watermark is at 2026-11-19T11:06:40.000+00:00 ({LAST + 24 * HOUR})" in caplog.text
+    assert "23:59:59.993000 ahead" in caplog.text
+    assert rig.operator.late_records.count == 9
+    assert next(n for name, n in rig.metrics.values().items() if name.endswith("numLateRecordsDropped")) == 9
+
+
+def test_many_at_once_are_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    rig = ColumnRig(TumblingEventTimeWindows(10), late_tag=None)
+    rig.watermark(LAST)
+    rows(rig, [5] * 1000)
+    rows(rig, [6, LAST])
+    assert [record.getMessage().partition(": ")[2].split(" ")[0] for record in caplog.records] == ["1000"]
+    assert rig.operator.late_records.count == 1001
+
+
+@pytest.mark.parametrize("late_tag", [True, False])
+def test_what_is_not_dropped_is_not_warned_of(late_tag: bool, caplog: pytest.LogCaptureFixture) -> None:
+    rig = ColumnRig(TumblingEventTimeWindows(10), lateness=0 if late_tag else 100)
+    rig.watermark(50)
+    rows(rig, [5])
+    assert caplog.records == []
+    assert rig.operator.late_records.count == 0
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "watermark", "words"),
+    [
+        (0, MAX_WATERMARK, "1970-01-01T00:00:00.000+00:00 (0), and the watermark is at the end of the input. A"),
+        (MIN_WATERMARK + 1, MAX_WATERMARK - 1, f"{MIN_WATERMARK + 1}, and the watermark is at {MAX_WATERMARK - 1}. A"),
+    ],
+)
+def test_times_beyond_the_calendar_are_numbers(
+    timestamp: int, watermark: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    context = OperatorContext(INFO, clock)
+    late = LateRecords("WINDOW", context, TaskRuntimeContext(INFO, "WINDOW", None, context.metrics))
+    late.drop(timestamp, watermark)
+    assert words in caplog.text
+
+
+def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptureFixture) -> None:
+    channels = [(ChannelId(edge, up, 0), 0) for edge, up in ((3, 0), (3, 1), (4, 0))]
+    marks = ChannelWatermarks(channels, "Task", ManualClock(), {3: "Source: clicks"})
+    context = OperatorContext(INFO, Clock(), watermark_origin=marks.origin)
+    late = LateRecords("WINDOW", context, TaskRuntimeContext(INFO, "WINDOW", None, context.metrics))
+    marks.update(0, Watermark(5, idle=True))
+    marks.update(1, Watermark(HOUR))
+    marks.update(2, Watermark(HOUR + 1))
+    late.drop(7, HOUR)
+    assert "which comes from 'Source: clicks', subtask 1. A record whose time" in caplog.text
+    marks.update(1, Watermark(MAX_WATERMARK))
+    late.drop(7, HOUR + 1)
+    assert "which comes from channel 4:0->0. A record whose time" in caplog.text, "of an edge without a name"
