@@ -60,9 +60,9 @@ def test_room_for_output_is_announced_when_half_has_left(channel: ControlChannel
     assert channel.output_room()
 
 
-def test_text_that_utf_8_cannot_hold_is_replaced(channel: ControlChannel) -> None:
+def test_text_that_utf_8_cannot_hold_is_escaped(channel: ControlChannel) -> None:
     channel.send_output("stdout", "a\ud800b")
-    assert frames(channel)[0][1] == b"a?b"
+    assert frames(channel)[0][1] == b"a\\ud800b"
 
 
 def test_a_wake_up_during_the_draining_of_another_is_not_lost(channel: ControlChannel) -> None:
