@@ -72,10 +72,25 @@ class WholeGraph:
                 PartitionerKind(edge.partitioner), info.subtask, info.parallelism, target.parallelism
             )
             channels = [FakeOutput(down) for down in downs]
-            made = create_output(output, "op", channels, target.max_parallelism, random.Random(7), dictionaries=True)
+            name = plan.operators[output.operator_index].name
+            made = create_output(output, name, channels, target.max_parallelism, random.Random(7), dictionaries=True)
             plan.outlet_of(output).outputs.append(made)
             sent[edge.index] = channels
         executor = ChainExecutor(plan, Guard(), CancelToken())
+        try:
+            self._feed(plan, executor, vertex, info, clock)
+        except BaseException:
+            for consumer in plan.consumers:
+                consumer.abort()
+            raise
+        finally:
+            for operator in plan.operators:
+                operator.close()
+        for number, channels in sent.items():
+            for channel in channels:
+                self._arrived[number, channel.id.down] += self._shipped(channel)
+
+    def _feed(self, plan: ChainPlan, executor: ChainExecutor, vertex: str, info: TaskInfo, clock: ManualClock) -> None:
         for fed in self._inputs(plan, vertex, info, clock):
             executor.feed(*fed)
             _drain(executor)
@@ -84,11 +99,6 @@ class WholeGraph:
         _drain(executor)
         for consumer in plan.consumers:
             consumer.finish()
-        for operator in plan.operators:
-            operator.close()
-        for number, channels in sent.items():
-            for channel in channels:
-                self._arrived[number, channel.id.down] += self._shipped(channel)
 
     def _shipped(self, channel: FakeOutput) -> list[Batch]:
         writer, reader = MessageWriter(), MessageReader("test")

@@ -55,7 +55,7 @@ def own_copies(values: list[Any]) -> list[Any]:
     """The same for each value of a list, which may be given back itself."""
     if ATOMS.issuperset(map(type, values)):
         return values
-    return list(map(own_copy, values))
+    return [own_copy(value) for value in values]  # not map(): what a copy of a user's class raises may be StopIteration
 
 
 def as_given(value: Any) -> Any:
@@ -114,7 +114,7 @@ def _of_other_dict(value: Any) -> Any:
 
 
 def _of_deque(value: deque[Any]) -> deque[Any]:
-    return deque(map(own_copy, value), value.maxlen)
+    return deque([own_copy(part) for part in value], value.maxlen)
 
 
 class _Copiers(dict[type, Copier | None]):

@@ -80,7 +80,7 @@ def _not_null_text_of(type_info: TypeInformation) -> Text:
         return lambda value: "{" + ", ".join(f"{key(k)}={item(v)}" for k, v in value.items()) + "}"
     if isinstance(type_info, ListTypeInfo | PrimitiveArrayTypeInfo | BasicArrayTypeInfo | ObjectArrayTypeInfo):
         element = text_of(type_info.element_type)
-        return lambda value: f"[{', '.join(map(element, value))}]"
+        return lambda value: f"[{', '.join([element(part) for part in value])}]"
     if type_info == Types.BOOLEAN():
         return lambda value: "true" if value else "false"
     if type_info == Types.FLOAT():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split, Wait
 
@@ -162,7 +163,7 @@ class DataGeneratorSource(Source[T], Generic[T]):
 
 
 def _records(function: Callable[[int], T]) -> Callable[[int, int], list[T]]:
-    return lambda start, count: list(map(function, range(start, start + count)))
+    return lambda start, count: call_each(function, range(start, start + count))
 
 
 def _checked_batch(function: Any) -> Callable[[int, int], pa.RecordBatch]:

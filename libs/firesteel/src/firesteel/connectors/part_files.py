@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory, Encoder
 from firesteel.connectors.filesystems.file_system import MakeDurable, PartOutput, Persisted
+from firesteel.core.call_each import call_each, call_one
 
 _BULK_AT_ONCE: Final = 1000
 """After so many records of a bulk format its size is looked at."""
@@ -90,10 +91,10 @@ class _RowPart(Part):
     def write(self, values: Sequence[Any], start: int, limit: int | None) -> int:
         encode = self._encode
         if limit is None:
-            return self._append(list(map(encode, values[start:])), len(values))
+            return self._append(call_each(encode, values[start:]), len(values))
         rows, room, stop = [], limit - self._size, start
         while stop < len(values) and room > 0:
-            row = encode(values[stop])
+            row = call_one(encode, values[stop])
             rows.append(row)
             room -= len(row)
             stop += 1

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import Function, KeySelector, MapFunction, RuntimeContext
@@ -83,7 +84,7 @@ class UnionKeys(UnionKey, ManyKeys):
         for side, selector in enumerate(self.selectors):
             at = [index for index, record in enumerate(records) if record.side == side]
             values = [records[index].value for index in at]
-            keys = selector.keys_of(values) if isinstance(selector, ManyKeys) else map(self._keys[side], values)
+            keys = selector.keys_of(values) if isinstance(selector, ManyKeys) else call_each(self._keys[side], values)
             for index, key in zip(at, keys, strict=True):
                 found[index] = key
         return found

@@ -20,6 +20,7 @@ from firesteel.connectors.formats.type_texts import narrowed
 from firesteel.connectors.line_cursor import LineBlocks
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import MalformedDataError
 from firesteel.functions.source import Split, Wait
 
@@ -363,7 +364,7 @@ class _CsvWriter(BulkWriter):
             stream.write(self._line.line(list(schema.row_type.field_names)).encode())
 
     def write(self, elements: Sequence[Any]) -> None:
-        self._stream.write("".join(map(self._line, elements)).encode())
+        self._stream.write("".join(call_each(self._line, elements)).encode())
 
     def write_columns(self, batch: pa.RecordBatch) -> None:
         self._stream.write(b"".join(self._line.lines(batch).cast(pa.binary()).to_pylist()))

@@ -154,8 +154,8 @@ class JsonRowSerializationSchema(SerializationSchema):
         assert isinstance(self._row_type, RowTypeInfo)
         if self._write is None:
             self._write = json_printer(self._type_info)
-        rows = zip(*lists_of(batch, self._row_type.field_names), strict=True)
-        return list(map(self._write, rows))
+        write, rows = self._write, zip(*lists_of(batch, self._row_type.field_names), strict=True)
+        return [write(row) for row in rows]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_write": None}

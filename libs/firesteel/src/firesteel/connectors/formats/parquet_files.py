@@ -18,6 +18,7 @@ from firesteel.connectors.formats.type_texts import digits_of, narrowed, narrowe
 from firesteel.connectors.formats.type_texts import row_type as checked_row_type
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.schema import FILE, UTC_FILE, Digits, parts_of, uncolumnar
 from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of, row_values, values_of
@@ -374,7 +375,7 @@ class ParquetWriter(BulkWriter):
 
     def write(self, elements: Sequence[Any]) -> None:
         """Takes records; a row group is written when there are enough."""
-        self._rows.extend(map(self._fields, elements))
+        self._rows.extend(call_each(self._fields, elements))
         self._took(len(elements))
 
     def write_columns(self, batch: pa.RecordBatch) -> None:

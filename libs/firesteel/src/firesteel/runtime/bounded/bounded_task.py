@@ -403,5 +403,5 @@ def _carefully(call: Any) -> None:
     """The task's fate is settled."""
     try:
         call()
-    except Exception:  # user code at its end
+    except BaseException:  # user code at its end
         pass

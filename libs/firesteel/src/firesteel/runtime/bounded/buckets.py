@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 
+from firesteel.core.call_each import call_each
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, alike, merge
@@ -41,7 +42,7 @@ def keys_of(selector: Any) -> KeysOf:
     if isinstance(selector, ManyKeys):
         return selector.keys_of
     key = method_of(selector, KeySelector, "get_key")
-    return lambda values: map(key, values)
+    return lambda values: call_each(key, values)
 
 
 class Bucket:

@@ -20,7 +20,7 @@ from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
 from firesteel.runtime.task.collector import collecting_seldom
-from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.task.failures import describe_failure, find_site
 
 
 def stage_main(
@@ -55,9 +55,9 @@ def stage_main(
             clock, chain_of = SystemClock(), lambda name: load_chain(blob(blobs, name))
             with collecting_seldom():
                 yield from BoundedTask(task, info, chain, clock, chain_of, printed).run(elements)
-    except GeneratorExit:
-        raise
     except BaseException as error:
+        if isinstance(error, GeneratorExit) and find_site(error.__traceback__)[0] is None:
+            raise  # Spark wants no more of it; a function of the user that raises one has failed
         failure = {**describe_failure(error, info).to_plain(), PRINTED: printed.last_of_code()}
         raise RuntimeError(FAILURE + json.dumps(failure)) from None
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from firesteel.core.call_each import call_each
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import Function, KeySelector
 from firesteel.functions.window_functions import ProcessWindowFunction
@@ -102,7 +103,7 @@ class _KeysOfParts(ManyKeys):
     def keys_of(self, records: Sequence[Any]) -> Sequence[Any]:
         """See ``ManyKeys``."""
         if any(record.__class__ is WindowPart for record in records):
-            return list(map(self, records))
+            return call_each(self, records)
         found: Sequence[Any] = self._selector.keys_of(records)
         return found
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
-from operator import length_hint, not_
+from operator import not_
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from firesteel.common.own_copies import own_copies
 from firesteel.common.types import Row, make_row
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import KeyTypeError, ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.keys import ColumnKey, ManyKeys
@@ -194,15 +195,10 @@ class _KeyedOutput(_Bucketed):
         self._key = method_of(key_selector, KeySelector, "get_key")
 
     def keys(self, values: list[Any]) -> list[Any]:
-        """The key of each record. When the selector raises, the local ``value`` holds the record at fault."""
+        """The key of each record."""
         if isinstance(self._selector, ManyKeys):
             return list(self._selector.keys_of(values))
-        records = iter(values)
-        try:
-            return list(map(self._key, records))
-        except BaseException:
-            value = values[len(values) - length_hint(records) - 1]  # noqa: F841 - read from the traceback
-            raise
+        return call_each(self._key, values)
 
 
 class HashOutput(_KeyedOutput):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import length_hint
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from firesteel.checkpoint.subtask_state import KeyKinds
+from firesteel.core.call_each import call_each
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError, StateDatabaseError
 from firesteel.expressions.keys import ManyKeys
@@ -137,7 +137,7 @@ class KeyedTransform(Transform):
             try:
                 self.keyed.fetch_ahead(
                     lambda: (
-                        selector.keys_of(records) if isinstance(selector, KeysAhead) else list(map(selector, records))
+                        selector.keys_of(records) if isinstance(selector, KeysAhead) else call_each(selector, records)
                     )
                 )
             except StateDatabaseError:
@@ -159,13 +159,8 @@ class KeyedTransform(Transform):
             yield value
 
     def keys_of(self, values: Sequence[Any], input_index: int) -> list[Any]:
-        """The checked keys of records. When that raises, the local ``value`` holds the record at fault."""
-        records = iter(values)
-        try:
-            keys = list(map(self.key_selectors[input_index], records))
-        except BaseException:
-            value = values[len(values) - length_hint(records) - 1]
-            raise
+        """The checked keys of records. When the check raises, the local ``value`` holds the record at fault."""
+        keys = call_each(self.key_selectors[input_index], values)
         seen, check = self.check.seen, self.check
         if seen.issuperset(map(type, keys)):
             return keys

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink_stages import SinkStage, StageFactory
@@ -71,7 +72,7 @@ class SinkStageOperator(LaterResults):
 
     def put(self, batch: Batch) -> None:
         """Hand a batch to the stage."""
-        values = batch.values if self.coerce is None else list(map(self.coerce, batch.values))
+        values = batch.values if self.coerce is None else call_each(self.coerce, batch.values)
         self._queue.extend(self.stage.write(values, to_list(batch.timestamps)))
 
     def put_watermark(self, watermark: Watermark) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 import cloudpickle
 
 import firesteel
+from firesteel.core.call_each import RECORD_FRAMES
 from firesteel.core.errors import (
     ConfigurationError,
     GraphError,
@@ -38,7 +39,8 @@ _TRACEBACK_LIMIT: Final = 64_000
 _PICKLE_LIMIT: Final = 256 * 1024
 _ROOT: Final = os.path.dirname(os.path.abspath(firesteel.__file__))
 _OURS: Final = tuple(
-    os.path.join(_ROOT, part) for part in ("runtime" + os.sep, "state" + os.sep, "graph" + os.sep, "windowing" + os.sep)
+    os.path.join(_ROOT, part)
+    for part in ("runtime" + os.sep, "state" + os.sep, "graph" + os.sep, "windowing" + os.sep, "core" + os.sep)
 )
 _COERCION: Final = os.path.join(_ROOT, "common", "coerce")
 _FINAL: Final = (
@@ -48,6 +50,8 @@ _FINAL: Final = (
 """What is wrong does not depend on the moment or on a record: another attempt would fail as well."""
 _LONGEST_CHAIN: Final = 100
 _GENERATED: Final = "<firesteel "
+Site = tuple[str | None, str | None]
+"""Name of an operator, and its record at hand as text."""
 
 
 def describe_failure(
@@ -61,7 +65,9 @@ def describe_failure(
         kind: as in ``TaskFailure``; None = found out from the exception and where it came from.
         deploying: the task was being built: what is wrong with the program then stays wrong.
     """
-    operator, record = find_site(error.__traceback__)
+    site = _site_of(error)
+    error = _as_raised(error)
+    operator, record = site
     kind = kind or _kind(error, operator)
     own = kind in ("user", "type")
     return TaskFailure(
@@ -90,13 +96,44 @@ def _is_final(error: BaseException | None, kinds: tuple[type[BaseException], ...
     return False
 
 
-def find_site(trace: TracebackType | None) -> tuple[str | None, str | None]:
+def _as_raised(error: BaseException) -> BaseException:
+    """The user's ``StopIteration``, where Python has made a ``RuntimeError`` of it at the edge of a generator."""
+    cause = error.__cause__
+    converted = isinstance(error, RuntimeError) and isinstance(cause, StopIteration | StopAsyncIteration)
+    return cause if converted and cause is not None and " raised Stop" in _text(error) else error
+
+
+def _site_of(error: BaseException) -> Site:
+    """Operator and record of an exception, from its own traceback, or from that of what caused it.
+
+    The traceback of a converted ``StopIteration`` comes first: that of the ``RuntimeError`` only begins where the
+    generator that called the user's function was itself called, which may be in the next operator.
+    """
+    raised = _as_raised(error)
+    candidates = [raised, error] if raised is not error else [error]
+    cause = error.__cause__
+    while cause is not None and len(candidates) < _LONGEST_CHAIN:
+        candidates.append(cause)
+        cause = cause.__cause__
+    for candidate in candidates:
+        site = find_site(candidate.__traceback__)
+        if site[0] is not None:
+            return site
+    return None, None
+
+
+def find_site(trace: TracebackType | None) -> Site:
     """Name of the innermost operator in a traceback, and the record at hand; None for what is not known."""
+    record = None
     for frame in reversed(list(_frames(trace))):
-        owner = frame.f_locals.get("self")
+        values = frame.f_locals
+        if record is None and frame.f_code in RECORD_FRAMES and "value" in values:
+            record = short_repr(values["value"])
+        owner = values.get("self")
         if isinstance(owner, UserCode):
-            values = frame.f_locals
-            return owner.name, short_repr(values["value"]) if "value" in values else None
+            if record is None and "value" in values:
+                record = short_repr(values["value"])
+            return owner.name, record
     return None, None
 
 
@@ -115,6 +152,8 @@ def _kind(error: BaseException, operator: str | None) -> str:
 
 
 def _text(error: BaseException) -> str:
+    if isinstance(error, StopIteration) and not error.args:
+        return "next() had nothing left to return; next(iterator, default) returns the default instead"
     try:
         return str(error)
     except Exception as inner:
