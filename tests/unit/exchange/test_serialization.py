@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import abc
+import array
+import enum
+import functools
 import pickle
+import re
 import threading
-from collections import namedtuple
+import uuid
+import weakref
+from collections import deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +26,7 @@ from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import ProtocolError, SerializationError
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.columns.rows import to_list
+from firesteel.runtime.exchange import sizes
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter, dump_values
 from firesteel.runtime.exchange.sizes import FEW, TRUSTED, BatchSizes, batch_bytes, record_bytes
 
@@ -297,6 +306,82 @@ def test_estimates_survive_records_that_refuse_to_be_looked_at() -> None:
     assert batch_bytes(Batch([Hostile()])) > 0
 
 
+class Side(enum.Enum):
+    BUY = 1
+    SELL = 2
+
+
+class Guarded:
+    """Its attributes are nobody's business."""
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("hands off")
+
+
+class NoModule:
+    __module__ = 5  # type: ignore[assignment]
+
+
+class Text(str):
+    """Derived from a built-in type, with attributes."""
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+BY_REFERENCE: dict[str, Any] = {
+    "enum member": Side.BUY,
+    "enum class": Side,
+    "class": ValueError,
+    "function": pytest.fixture,
+    "lambda": lambda: None,
+    "builtin": len,
+    "module": enum,
+    "method": Text.join,
+    "bound method": Text("a").join,
+    "partial": functools.partial(print, end=""),
+    "UUID": uuid.uuid4(),
+    "regular expression": re.compile("a"),
+    "exception": ValueError("a"),
+    "weak reference": weakref.ref(Side),
+    "generator": (number for number in range(3)),
+    "lock": threading.Lock(),
+    "attributes refused": Guarded(),
+    "module is no text": NoModule(),
+    "class of a metaclass": abc.ABC,
+    "mapping proxy": vars(Side),
+    "deep": nested(100_000),
+}
+
+
+@pytest.mark.parametrize("value", BY_REFERENCE.values(), ids=BY_REFERENCE)
+def test_estimates_of_values_that_lead_to_the_interpreter_are_small_and_never_raise(value: Any) -> None:
+    for values in ([value] * 100, [("a", value, 1)] * 100, [{"k": [value]}] * 100, [Order("a", [value])] * 100):
+        assert 0 < batch_bytes(Batch(list(values))) < 100_000
+    assert 0 < record_bytes(value) < 1_000
+
+
+def test_records_with_enum_members_and_classes_are_estimated_as_others_are() -> None:
+    for values in (
+        [("ACME", Side.BUY, 10 * number) for number in range(1000)],
+        [(f"name{number}", ValueError) for number in range(1000)],
+        [(uuid.uuid4(), number) for number in range(1000)],
+    ):
+        _, size = MessageWriter().dumps(Batch(list(values)))
+        assert size / 3 < batch_bytes(Batch(values)) < size * 8
+
+
+def test_a_record_that_another_thread_changes_is_estimated_all_the_same() -> None:
+    error = RuntimeError("dictionary changed size during iteration")
+    with mock.patch.object(sizes, "_each", side_effect=error):
+        assert 0 < batch_bytes(Batch([{"a": Side.BUY}])) < 1_000
+
+
 @dataclass(slots=True)
 class InSlots:
     name: str
@@ -331,6 +416,12 @@ SKEWED: dict[str, Callable[[str], Any]] = {
     "slots": InSlots,
     "both": Half,
     "array": lambda text: np.frombuffer(text.encode(), np.uint8),
+    "number": lambda text: (int("1" * 10 if len(text) < 100 else "0x1" + "0" * (2 * len(text)), 0), Side.BUY),
+    "derived text": lambda text: (Text(text), Side.BUY),
+    "deque": lambda text: deque([text, Side.BUY]),
+    "exception": lambda text: ValueError(text),
+    "partial": lambda text: functools.partial(print, text),
+    "array.array": lambda text: array.array("b", text.encode()),
     "array in a tuple": lambda text: ("key", np.frombuffer(text.encode(), np.uint8)),
 }
 
@@ -349,14 +440,14 @@ def test_one_large_record_among_small_ones_is_not_overlooked(make: Callable[[str
 def test_a_channel_soon_sees_that_quick_estimates_have_turned_wrong() -> None:
     small = [("small", number) for number in range(1000)]
     rare = [*small[:300], ("x" * 5_000_000, 0), *small[300:]]
-    sizes = BatchSizes()
+    measured = BatchSizes()
     for _ in range(20):
-        assert sizes.measure(Batch(small)) < 100_000
-    waits = [sizes.measure(Batch(rare)) for _ in range(20)]
+        assert measured.measure(Batch(small)) < 100_000
+    waits = [measured.measure(Batch(rare)) for _ in range(20)]
     unseen = [size for size in waits if size < 5_000_000]
     assert len(unseen) <= TRUSTED
     assert waits == sorted(waits), "once seen, they are all seen"
-    assert sizes.measure(Batch(rare[:FEW][-1:] + rare[290:310])) > 5_000_000, "few records are all looked at"
+    assert measured.measure(Batch(rare[:FEW][-1:] + rare[290:310])) > 5_000_000, "few records are all looked at"
 
 
 def test_what_records_share_is_counted_once_and_cycles_end() -> None:
@@ -366,3 +457,8 @@ def test_what_records_share_is_counted_once_and_cycles_end() -> None:
     for number in range(100):
         everyone.append(Order(f"name{number}", everyone))
     assert batch_bytes(Batch([everyone] * 100)) < 1_000_000
+
+
+def test_objects_in_arrays_of_numpy_count() -> None:
+    values = [np.array(["x" * 10_000, Side.BUY], object) for _ in range(100)]
+    assert 500_000 < batch_bytes(Batch(values)) < 2_000_000

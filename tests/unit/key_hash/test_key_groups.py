@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from firesteel.graph import key_groups
 from firesteel.graph.key_groups import KeyGroupAssigner, default_max_parallelism, key_group_range, operator_index
 from firesteel.graph.key_hash import key_group, stable_hash
 from firesteel.graph.key_hash_columns import hash_values
+from firesteel.runtime.operators.key_check import KeyCheck
 
 PARALLELISMS = st.integers(1, 32768).flatmap(
     lambda groups: st.tuples(st.integers(1, min(groups, 300)), st.just(groups))
@@ -88,6 +90,25 @@ def test_keys_that_can_change_are_refused_by_type(key: object) -> None:
         assigner(key)
     with pytest.raises(KeyTypeError, match="can't be a key"):
         assigner.assign([1, key])
+
+
+@dataclass(frozen=True)
+class Link:
+    inner: object
+
+
+@pytest.mark.parametrize("nest", [lambda key: (key,), Link], ids=["tuples", "dataclasses"])
+def test_keys_that_are_nested_too_deep_are_refused_by_type(nest: Any) -> None:
+    key: Any = 1
+    for _ in range(700):
+        key = nest(key)
+    assigner = KeyGroupAssigner(4, 128)
+    with pytest.raises(KeyTypeError, match=f"{type(key).__name__} can't be a key: its tuples .* nested deeper"):
+        assigner(key)
+    with pytest.raises(KeyTypeError, match="nested deeper"):
+        assigner.assign([1, key])
+    with pytest.raises(KeyTypeError, match="nested deeper"):
+        KeyCheck()(key)
 
 
 def test_more_channels_than_groups_are_refused() -> None:

@@ -14,6 +14,7 @@ from firesteel.core.errors import StateMigrationError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
+from firesteel.state.pickled_values import complete
 from tests.unit.state.handles import taken
 
 ANY = Types.PICKLED_BYTE_ARRAY()
@@ -135,3 +136,15 @@ def test_lists_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
         went_on(WithoutDefault)()
     with pytest.raises(StateMigrationError, match=r"state 'all'.*keep them there"):
         went_on(None)
+
+
+def test_values_that_hold_themselves_or_are_very_deep_are_completed_too() -> None:
+    old: Any = First(1)
+    endless: list[Any] = [old]
+    endless.append({"all": endless})
+    deep: Any = old
+    for _ in range(10_000):
+        deep = [deep]
+    old.__class__ = WithDefaults
+    complete("s", [endless, deep])
+    assert (old.number, old.note, old.tags) == (1, "none", [])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from firesteel.state.tables import HeapTable, TtlTable
+from firesteel.state.tables import HeapTable, TtlTable, is_frozen
 
 
 @pytest.mark.parametrize("table", [HeapTable, TtlTable])
@@ -16,3 +18,12 @@ def test_storing_goes_straight_to_the_dict(table: type) -> None:
     made["a"] = 1
     del made["a"]
     assert not made
+
+
+def test_what_nobody_can_change_is_told_at_any_depth() -> None:
+    frozen: Any = (1, "a")
+    changeable: Any = (1, [])
+    for _ in range(10_000):
+        frozen, changeable = (1, frozen), (1, changeable)
+    assert is_frozen(frozen)
+    assert not is_frozen(changeable)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from firesteel.common.types import Row
 from firesteel.core.errors import KeyTypeError
-from firesteel.graph.key_hash import key_type_error, murmur, stable_hash
+from firesteel.graph.key_hash import TOO_DEEP, key_type_error, murmur, stable_hash
 
 if TYPE_CHECKING:
     import numpy
@@ -124,7 +124,7 @@ class KeyGroupAssigner:
             return self._look_up(key)
         except KeyTypeError:
             raise
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             raise self._unhashable([key], error) from None
 
     def assign(self, keys: Sequence[Any]) -> list[int]:
@@ -141,7 +141,7 @@ class KeyGroupAssigner:
             return list(map(self._look_up, keys))
         except KeyTypeError:
             raise
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             raise self._unhashable(keys, error) from None
 
     def _hashed(self, keys: Sequence[Any]) -> list[int] | None:
@@ -175,15 +175,19 @@ class KeyGroupAssigner:
         return numpy.take(channels, key_groups_of(columns, self.max_parallelism))
 
     @staticmethod
-    def _unhashable(keys: Sequence[Any], error: TypeError) -> Exception:
-        """The error that names the key whose hash Python refused (it may sit inside a tuple)."""
+    def _unhashable(keys: Sequence[Any], error: Exception) -> Exception:
+        """The error that names the key which has no hash (what has none may sit inside a tuple)."""
         for key in keys:
             try:
-                hash(key)
-            except TypeError:
                 try:
+                    hash(key)
+                except TypeError:
                     stable_hash(key)
-                except KeyTypeError as refused:
-                    return refused
-                return key_type_error(type(key), str(error))
+                    return key_type_error(type(key), str(error))
+                if isinstance(error, RecursionError):
+                    stable_hash(key)
+            except KeyTypeError as refused:
+                return refused
+            except RecursionError:
+                return key_type_error(type(key), TOO_DEEP)
         return error

@@ -41,6 +41,9 @@ ALLOWED = (
     "Enum members, frozen dataclasses, and numpy scalars of these"
 )
 
+TOO_DEEP = "its tuples or dataclasses are nested deeper than Python's recursion limit allows"
+"""Why a key is refused whose hash raises ``RecursionError``."""
+
 Hasher = Callable[[Any], int]
 
 

@@ -14,6 +14,7 @@ from firesteel.core.errors import StateMigrationError
 from firesteel.state.schema import Schema
 
 _MISSING: Final = object()
+_CONTAINERS: Final = frozenset({list, tuple, dict})
 _Fields = tuple["dataclasses.Field[Any]", ...]
 
 
@@ -35,19 +36,22 @@ def complete(state: str, values: Iterable[Any]) -> None:
     """
     known: dict[type[Any], _Fields] = {}
     for value in values:
-        _complete(state, value, known)
+        if value.__class__ not in _CONTAINERS:
+            _complete(state, value, known)
+            continue
+        containers, seen = [value], {id(value)}  # they may be nested to any depth, and hold themselves
+        while containers:
+            container = containers.pop()
+            for item in container.values() if container.__class__ is dict else container:
+                if item.__class__ not in _CONTAINERS:
+                    _complete(state, item, known)
+                elif id(item) not in seen:
+                    seen.add(id(item))
+                    containers.append(item)
 
 
 def _complete(state: str, value: Any, known: dict[type[Any], _Fields]) -> None:
     cls = value.__class__
-    if cls is list or cls is tuple:
-        for item in value:
-            _complete(state, item, known)
-        return
-    if cls is dict:
-        for item in value.values():
-            _complete(state, item, known)
-        return
     fields = known.get(cls)
     if fields is None:
         fields = known[cls] = _fields_of(cls)

@@ -24,9 +24,19 @@ def is_frozen(value: Any) -> bool:
     kind = value.__class__
     if kind in ATOMS:
         return True
-    if kind is tuple:
-        return ATOMS.issuperset(map(type, value)) or all(map(is_frozen, value))
-    return False
+    if kind is not tuple:
+        return False
+    if ATOMS.issuperset(map(type, value)):
+        return True
+    tuples = [value]  # no recursion: they may be nested to any depth
+    while tuples:
+        for part in tuples.pop():
+            kind = part.__class__
+            if kind is tuple:
+                tuples.append(part)
+            elif kind not in ATOMS:
+                return False
+    return True
 
 
 Encode = Callable[[Any, Any], bytes]

@@ -279,7 +279,10 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
 def _unpicklable(values: list[Any], error: Exception) -> SerializationError:
     for value in values:
         if _fails(value):
-            path, leaf = _find(value, 5)
+            try:
+                path, leaf = _find(value, 5)
+            except Exception:  # its parts, or the repr of a key, may refuse to be looked at
+                path, leaf = "", value
             where = f"its {path} (a {class_name(type(leaf))})" if path else "it"
             return SerializationError(
                 f"a record of type {class_name(type(value))} can't be sent to another slot: {where} can't be pickled: "

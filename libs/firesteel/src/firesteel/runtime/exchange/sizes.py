@@ -11,12 +11,16 @@ at those of one batch in eight (``BatchSizes``).
 from __future__ import annotations
 
 import marshal
-from collections import defaultdict
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable
+from enum import Enum
 from itertools import chain, islice
 from operator import attrgetter
-from types import MemberDescriptorType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from firesteel.common.types import Row
@@ -32,49 +36,123 @@ _MARSHAL: Final = 4
 _COPIED: Final = 16 << 20
 """Bytes; of more, by the quick estimate, ``marshal`` makes no copy."""
 _ROW_VALUES: Final = attrgetter("_values")
+_EXCEPTION_ARGUMENTS: Final = attrgetter("args")
 _BESIDE: Final = 9
 """Bytes of a timestamp and a row kind."""
+_REFERENCE: Final = 40
+"""Bytes of a class, a function or an enum member: pickle writes the name of its module and its own."""
+_UNKNOWN: Final = 64
+"""Bytes of a record that raises when it is looked at."""
 FEW: Final = 64
 """Records; in smaller batches they are all looked at: handling the batch costs more."""
 TRUSTED: Final = 7
 """Batches in a row, at most, for which a channel takes the quick estimate."""
+_MOST_CLASSES: Final = 10_000
 
 
-def record_bytes(value: Any, depth: int = _DEPTH) -> int:
-    """Quick estimate for one record, from a few elements of its containers."""
+# How the values of a class are measured. Plain numbers: to look up a member of an enum takes as long as all the rest.
+_TEXT, _TUPLE, _LIST, _DICT, _OTHER_CONTAINER, _BUFFER, _ARRAY, _BY_NAME, _OBJECT = range(9)
+
+
+class _Forms(dict[type, int]):
+    """The form of each class that was met. Classes may be made at run time, so it starts afresh when it is full."""
+
+    def __missing__(self, kind: type) -> int:
+        if len(self) >= _MOST_CLASSES:
+            self.clear()
+        self[kind] = form = _form_of(kind)
+        return form
+
+
+def _form_of(kind: type) -> int:
+    # Their own members lead to all of a module or of the interpreter.
+    if issubclass(kind, type | Enum | FunctionType | BuiltinFunctionType | ModuleType):
+        return _BY_NAME
+    if issubclass(kind, array):
+        return _ARRAY
+    if issubclass(kind, np.ndarray | np.generic) or str(kind.__module__).startswith(("numpy", "pyarrow", "pandas")):
+        return _BUFFER
+    for base, form in (
+        ((str, bytes, bytearray), _TEXT),
+        (tuple, _TUPLE),
+        (list, _LIST),
+        (dict, _DICT),
+        ((set, frozenset, deque), _OTHER_CONTAINER),
+    ):
+        if issubclass(kind, base):
+            return form
+    return _OBJECT
+
+
+_FORMS: Final = _Forms()
+_PLAIN_CONTAINERS: Final = frozenset({tuple, list, dict, set, frozenset, deque})
+"""Their values have no attributes."""
+
+
+def record_bytes(value: Any) -> int:
+    """Quick estimate for one record, from a few elements of its containers. Never raises."""
+    try:
+        return _quick_bytes(value, _DEPTH)
+    except Exception:  # a record may refuse to be looked at, be changed meanwhile by another thread, or be too deep
+        return _UNKNOWN
+
+
+def _quick_bytes(value: Any, depth: int) -> int:
     kind = type(value)
     fixed = _FIXED.get(kind)
     if fixed is not None:
         return fixed
-    if kind is str or kind is bytes or kind is bytearray:
+    if kind is str:
         return len(value) + 4
-    if kind.__module__.startswith(("numpy", "pyarrow")):
-        return _buffer_bytes(value)
+    form = _FORMS[kind]
     if depth > 0:
-        if issubclass(kind, tuple):
+        if form == _TUPLE:
             return 4 + _elements(tuple.__getitem__(value, slice(_SAMPLE)), tuple.__len__(value), depth - 1)
-        if issubclass(kind, list):
-            return 4 + _elements(list.__getitem__(value, slice(_SAMPLE)), list.__len__(value), depth - 1)
-        if issubclass(kind, dict):
+        if form == _DICT:
             pairs = list(islice(dict.items(value), _SAMPLE // 2))
             return 4 + _elements([item for pair in pairs for item in pair], 2 * dict.__len__(value), depth - 1)
-        try:
-            fields = object.__getattribute__(value, "__dict__")
-        except AttributeError:
-            fields = None
-        if type(fields) is dict:
-            return 24 + record_bytes(fields, depth - 1)
-    return object.__sizeof__(value)
+        if form == _LIST:
+            return 4 + _elements(list.__getitem__(value, slice(_SAMPLE)), list.__len__(value), depth - 1)
+        if form in (_OBJECT, _OTHER_CONTAINER):
+            try:
+                fields = object.__getattribute__(value, "__dict__")
+            except AttributeError:
+                fields = None
+            if type(fields) is dict:
+                return 24 + _quick_bytes(fields, depth - 1)
+    if form == _TEXT:
+        return _length_of(kind)(value) + 4
+    if form == _BUFFER:
+        return _buffer_bytes(value)
+    if form == _ARRAY:
+        return _array_bytes(value)
+    if form == _BY_NAME:
+        return _REFERENCE
+    return kind.__basicsize__
 
 
 def _elements(sample: Any, count: int, depth: int) -> int:
     seen = len(sample)
-    return sum(record_bytes(item, depth) for item in sample) * count // seen if seen else 0
+    return sum(_quick_bytes(item, depth) for item in sample) * count // seen if seen else 0
+
+
+def _length_of(kind: type) -> Callable[[Any], int]:
+    """What gives the length of texts of a class, without a method of the user's."""
+    length: Callable[[Any], int] = next(base.__len__ for base in (str, bytes, bytearray) if issubclass(kind, base))
+    return length
 
 
 def _buffer_bytes(value: Any) -> int:
     size = getattr(value, "nbytes", None)
+    if size is None and hasattr(value, "memory_usage"):  # a DataFrame of pandas
+        size = int(value.memory_usage().sum())
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        size = _elements(value.flat[:_SAMPLE].tolist(), value.size, 1)
     return size + 128 if isinstance(size, int) else 64
+
+
+def _array_bytes(value: array[Any]) -> int:
+    return len(value) * value.itemsize + 64
 
 
 def values_bytes(values: Values) -> int:
@@ -129,9 +207,12 @@ def _all_bytes(values: Values) -> int:
     quick = values_bytes(values)
     if isinstance(values, pa.RecordBatch):
         return quick
-    if quick > _COPIED:
-        return _each(values, _DEEPEST, copy=False)
-    return max(quick, _each(values, _DEEPEST, copy=True))  # what small records share still counts for each of them
+    try:
+        if quick > _COPIED:
+            return _each(values, _DEEPEST, copy=False)
+        return max(quick, _each(values, _DEEPEST, copy=True))  # what small records share still counts for each of them
+    except Exception:  # an estimate fails no record; see ``record_bytes``
+        return quick
 
 
 def _each(values: list[Any], depth: int, *, copy: bool) -> int:
@@ -157,39 +238,52 @@ def _each(values: list[Any], depth: int, *, copy: bool) -> int:
 def _of_kind(kind: type, values: list[Any], depth: int, *, copy: bool) -> int:
     fixed = _FIXED.get(kind)
     if fixed is not None:
+        if kind is int:  # they may have any number of digits
+            return sum(map(int.bit_length, values)) // 8 + fixed * len(values)
         return fixed * len(values)
-    if kind is str or kind is bytes or kind is bytearray:
-        return sum(map(len, _once(values))) + 4 * len(values)
-    if kind.__module__.startswith(("numpy", "pyarrow")):
+    form = _FORMS[kind]
+    if form == _TEXT:
+        return sum(map(_length_of(kind), _once(values))) + 4 * len(values)
+    if form == _BY_NAME:
+        return _REFERENCE * len(_once(values)) + 8 * len(values)
+    if form == _BUFFER:
         return sum(map(_buffer_bytes, _once(values)))
+    if form == _ARRAY:
+        return sum(map(_array_bytes, _once(values)))
     if depth <= 0:
-        return sum(map(object.__sizeof__, values))
-    inside = _inside(kind, values)
-    if inside is None:
-        return sum(map(object.__sizeof__, values))
-    return 8 * len(values) + (_each(inside, depth - 1, copy=copy) if inside else 0)
+        return kind.__basicsize__ * len(values)
+    parts = _parts(kind, form, _once(values))
+    if parts is None:
+        return kind.__basicsize__ * len(values)
+    return 8 * len(values) + (_each(parts, depth - 1, copy=copy) if parts else 0)
 
 
-def _inside(kind: type, values: list[Any]) -> list[Any] | None:
+def _parts(kind: type, form: int, values: list[Any]) -> list[Any] | None:
     """What containers or objects of one kind hold; None if that can't be seen."""
-    once = _once(values)
-    for container in (tuple, list, set, frozenset):
-        if issubclass(kind, container):
-            return list(chain.from_iterable(map(container.__iter__, once)))
-    if issubclass(kind, dict):
-        return list(chain(chain.from_iterable(map(dict.keys, once)), chain.from_iterable(map(dict.values, once))))
-    if kind is Row:
-        return list(chain.from_iterable(map(_ROW_VALUES, once)))
-    found = list[Any]()
+    parts = list[Any]()
+    if form in (_TUPLE, _LIST, _OTHER_CONTAINER):
+        iterate = next(base.__iter__ for base in (tuple, list, set, frozenset, deque) if issubclass(kind, base))
+        parts += chain.from_iterable(map(iterate, values))
+    elif form == _DICT:
+        parts += chain.from_iterable(map(dict.keys, values))
+        parts += chain.from_iterable(map(dict.values, values))
+    elif kind is Row:
+        return list(chain.from_iterable(map(_ROW_VALUES, values)))
+    elif issubclass(kind, BaseException):
+        parts += chain.from_iterable(map(_EXCEPTION_ARGUMENTS, values))
+    if kind in _PLAIN_CONTAINERS:
+        return parts
     members = _members(kind)
     for member in members:
-        found += _given(member, once)
+        parts += _in_slots(member, values)
     try:
-        fields = [object.__getattribute__(value, "__dict__") for value in once]
+        fields = [object.__getattribute__(value, "__dict__") for value in values]
     except AttributeError:
-        return found if members else None
-    found += chain.from_iterable(map(dict.values, fields))
-    return found
+        return parts if members or form != _OBJECT else None
+    if set(map(type, fields)) != {dict}:  # a class may give anything out as its ``__dict__``
+        fields = [own for own in fields if isinstance(own, dict)]
+    parts += chain.from_iterable(map(dict.values, fields))
+    return parts
 
 
 def _once(values: list[Any]) -> list[Any]:
@@ -204,16 +298,16 @@ def _members(kind: type) -> tuple[MemberDescriptorType, ...]:
     )
 
 
-def _given(member: MemberDescriptorType, values: list[Any]) -> list[Any]:
+def _in_slots(member: MemberDescriptorType, values: list[Any]) -> list[Any]:
     """What is in one slot of these objects; it may be empty in some."""
     try:
         return list(map(member.__get__, values))
     except AttributeError:
         pass
-    found = list[Any]()
+    parts = list[Any]()
     for value in values:
         try:
-            found.append(member.__get__(value))
+            parts.append(member.__get__(value))
         except AttributeError:
             pass
-    return found
+    return parts

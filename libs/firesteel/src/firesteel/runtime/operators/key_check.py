@@ -10,7 +10,7 @@ from firesteel.common.nan_keys import WHOLE, with_one_nan
 from firesteel.common.types import Row
 from firesteel.core.errors import StateRestoreError
 from firesteel.core.short_repr import short_repr
-from firesteel.graph.key_hash import stable_hash
+from firesteel.graph.key_hash import TOO_DEEP, key_type_error, stable_hash
 from firesteel.graph.key_kinds import Kind, agree, kind_of, kind_text, kinds_text, merged
 
 _MOST_SHAPES: Final = 1000
@@ -54,9 +54,12 @@ class KeyCheck:
         elif cls is Row:
             shape = (_ROW, key._fields, *map(type, key))
         may_be_nan = self._shapes.get(shape)
-        if may_be_nan is None:
-            return self._first_of(shape, key)
-        return with_one_nan(key) if may_be_nan else key
+        try:
+            if may_be_nan is None:
+                return self._first_of(shape, key)
+            return with_one_nan(key) if may_be_nan else key
+        except RecursionError:
+            raise key_type_error(cls, TOO_DEEP) from None
 
     def _first_of(self, shape: Any, key: Any) -> Any:
         stable_hash(key)
