@@ -325,7 +325,7 @@ ENGINE = ("runtime", "state", "windowing", "functions", "connectors", "datastrea
 SAFE_CLASSES = {"bool", "bytes", "dict", "float", "id", "int", "len", "list", "object", "repr", "str", "tuple", "type"}
 SAFE = {
     "Entry", "None", "OtlpReporter.from_plain", "_ROW_VALUES", "_buffer_bytes", "_parts", "_same", "_tagged", "_tp",
-    "_type", "_varint", "b''.join", "container.__iter__", "convert", "crc32", "decode", "group_of", "inner",
+    "_type", "_users", "_varint", "b''.join", "container.__iter__", "convert", "crc32", "decode", "group_of", "inner",
     "is_frozen", "is_number", "key_of_parts", "kind_text", "le", "may_overtake", "member.__get__", "not_", "operand",
     "operator.is_", "self._channels.__getitem__", "self._is_over", "self._look_up", "self._parameters.key_group_of",
     "self._readers[number]", "self._without_return", "self._writers[number]", "stable_hash", "unwrapped",
@@ -426,9 +426,9 @@ def test_asynchronous_calls() -> None:
     there = threading.Event()
     stage.operator.on_results = there.set
     try:
-        run(plan, list(range(BAD, COUNT)))
-        assert there.wait(10)
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(RuntimeError) as caught:  # noqa: PT012 - the error may be there before all is put in
+            run(plan, list(range(BAD, COUNT)))
+            assert there.wait(10)
             stage.operator.take()
     finally:
         stage.operator.close()
