@@ -301,10 +301,14 @@ def test_files_of_parquet_that_can_not_be_opened(damage: Any, reason: str, tmp_p
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (pa.array(["x"] * 5), "column 'id' is string, not int32"),
-        (pa.array([[1]] * 5), "column 'id' is list<element: int64>, not int32"),
-        (pa.array([1 << 40] * 5), "column 'id' is int64, not int32: Integer value 1099511627776 not in range"),
-        (pa.array([1.5] * 5), "column 'id' is double, not int32: Float value 1.5"),
+        (pa.array(["x"] * 5), "its columns can't be read: column 'id' is string, not int32"),
+        (pa.array([[1]] * 5), "its columns can't be read: column 'id' is list<element: int64>, not int32"),
+        (
+            pa.array([1 << 40] * 5),
+            "row group 0: 5 of its 5 rows can't be read: column 'id' is int64, not int32: Integer value 1099511627776 "
+            "not in range",
+        ),
+        (pa.array([1.5] * 5), "its columns can't be read: column 'id' is double, not int32"),
     ],
 )
 def test_columns_of_parquet_of_another_type(column: Any, reason: str, tmp_path: Path) -> None:
@@ -312,7 +316,6 @@ def test_columns_of_parquet_of_another_type(column: Any, reason: str, tmp_path: 
     pq.write_table(pa.table({"id": column}), path)
     file_format = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id"], [Types.INT()]))
     error = fails(file_format, path)
-    assert "row group 0: 5 of its 5 rows can't be read" in error.reason
     assert reason in error.reason
     assert read_file(file_format, path, policy=SKIP) == []
     assert [reason in bad.reason for bad in read_file(file_format, path, policy=EMIT)] == [True]

@@ -54,6 +54,11 @@ class FileFormat(ABC):
         """
         return True
 
+    @property
+    def empty_is_damaged(self) -> bool:
+        """Whether a file without a byte is damaged, and not one without records."""
+        return False
+
     @abstractmethod
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the split's range at its position.

@@ -132,6 +132,7 @@ class FileSource(Source[Any]):
             "paths": list(self._paths),
             "split_bytes": self._split_bytes,
             "decompress": self._format.decompresses,
+            "empty_is_damaged": self._format.empty_is_damaged,
         }
         return config if self._interval_ms is None else {**config, "interval_ms": self._interval_ms}
 

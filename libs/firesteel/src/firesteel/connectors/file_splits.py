@@ -26,7 +26,8 @@ class FileEnumerator(SplitListEnumerator):
     nothing is listed again: files that were read may be gone.
 
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
-    are compressed are not cut).
+    are compressed are not cut), ``empty_is_damaged`` (empty files are splits, too, so that the format says what is
+    wrong with them; they are looked at again where the source watches for files: they may be written just now).
     A split's data are ``path``, ``start`` and ``end`` (bytes; a file that is not cut is one split of all its bytes).
 
     Args:
@@ -40,6 +41,7 @@ class FileEnumerator(SplitListEnumerator):
         super().__init__(())
         self._config, self._files = config, FileSystems() if files is None else files
         self._paths = [str(path) for path in config["paths"]]
+        self._splits_empty = bool(config.get("empty_is_damaged")) and not self.may_match_nothing
         self._seen: set[str] = set()
         """Files that were listed."""
         self._listing: Iterator[tuple[str, int]] | None = None
@@ -79,7 +81,7 @@ class FileEnumerator(SplitListEnumerator):
         try:
             for path, size in islice(self._listing, ENTRIES_AT_ONCE):
                 looked += 1
-                if size and path not in self._seen:
+                if (size or self._is_damaged(path)) and path not in self._seen:
                     self._seen.add(path)
                     self._left.extend(ranges(path, size, self._config))
         except BaseException:
@@ -89,6 +91,10 @@ class FileEnumerator(SplitListEnumerator):
             return False
         self._listing = None
         return True
+
+    def _is_damaged(self, empty_path: str) -> bool:
+        """Whether an empty file is a split, so that the format says what is wrong with it; objects may mean folders."""
+        return self._splits_empty and not empty_path.endswith(("/", "_$folder$"))
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges: several small files at once, so that many small files do not need many requests.
@@ -132,9 +138,11 @@ class FileEnumerator(SplitListEnumerator):
 
 
 def ranges(path: str, size: int, config: Mapping[str, Any]) -> Iterator[Split]:
-    """The splits of one file; an empty one has none."""
+    """The splits of one file; an empty one has none, unless that is damage."""
     split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
     if size == 0:
+        if config.get("empty_is_damaged"):
+            yield Split(f"{path}:0", {"path": path, "start": 0, "end": 0})
         return
     whole = config.get("decompress", True) and (compression_of(path) is not None or unreadable(path) is not None)
     if split_bytes <= 0 or whole:

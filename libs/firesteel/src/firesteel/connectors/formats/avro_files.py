@@ -43,6 +43,11 @@ class AvroFormat(BulkFormat):
         """No: the blocks inside the file are compressed."""
         return False
 
+    @property
+    def empty_is_damaged(self) -> bool:
+        """Yes: a file without records has a header."""
+        return True
+
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the blocks that belong to the range."""
         return _AvroCursor(split, self._schema, malformed, self.files)

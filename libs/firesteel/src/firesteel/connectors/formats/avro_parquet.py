@@ -11,6 +11,7 @@ from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo, fastavro_module
+from firesteel.connectors.formats.column_types import check_column, fitted, place_of
 from firesteel.connectors.formats.parquet_files import BATCH_ROWS, ParquetCursor, ParquetWriter
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
@@ -106,6 +107,11 @@ class AvroParquetReaders(StreamFormat):
         """No: the columns inside the file are compressed."""
         return False
 
+    @property
+    def empty_is_damaged(self) -> bool:
+        """Yes: a file without records has a footer."""
+        return True
+
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""
         return ParquetCursor(split, malformed, _RecordColumns(self._schema), BATCH_ROWS, self.files)
@@ -130,26 +136,28 @@ class _RecordColumns:
         self._wanted = _columns(schema, "AvroParquetReaders")
 
     def chosen(self, schema: pa.Schema) -> list[str]:
-        """The names of the columns that the file has."""
-        self._there = [name for name in self._wanted.names if name in schema.names]
+        """The names of the columns that the file has.
+
+        Raises:
+            ValueError: a name stands for several columns of the file, or a column is of another type.
+        """
+        self._there = [name for name in self._wanted.names if place_of(name, schema.names)]
+        for name in self._there:
+            check_column(name, schema.field(name).type, self._wanted.field(name).type)
         return self._there
 
     def __call__(self, batch: pa.RecordBatch) -> list[Any]:
         """The records.
 
         Raises:
-            ValueError: a column is of another type.
+            ValueError: a value is too large for its type.
         """
         columns = []
         for field in self._wanted:
             if field.name not in self._there:
                 columns.append([None] * batch.num_rows)
                 continue
-            column = batch.column(batch.schema.get_field_index(field.name))
-            try:
-                column = column if column.type == field.type else column.cast(field.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise ValueError(f"column {field.name!r} is {column.type}, not {field.type}: {error}") from error
+            column = fitted(field.name, batch.column(batch.schema.get_field_index(field.name)), field.type)
             columns.append([_maps(value, field.type) for value in column.to_pylist()])
         names = self._wanted.names
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

@@ -13,6 +13,7 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.filesystems.file_system import FileSystems
+from firesteel.connectors.formats.column_types import place_of
 from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
@@ -237,6 +238,8 @@ class _CsvCursor(SplitCursor[Any]):
         wrong = f"the header names the columns {', '.join(header)}, not {', '.join(names)}"
         if self._dialect.strict_headers:
             raise ValueError(wrong + (f"; {', '.join(missing)} not there" if missing else ""))
+        for name in names:
+            place_of(name, header, "columns of the header")
         if not missing:
             self._order = [header.index(name) for name in names]
             self._width = len(header)

@@ -8,12 +8,14 @@ from typing import IO, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from firesteel.common.configuration import Configuration
 from firesteel.common.serialization import BulkWriter, RowDataBulkWriterFactory
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import BulkFormat
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.formats.arranged import arranged
+from firesteel.connectors.formats.column_types import check_column, fitted, place_of
 from firesteel.connectors.formats.type_texts import digits_of, narrowed, narrowed_digits
 from firesteel.connectors.formats.type_texts import row_type as checked_row_type
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
@@ -35,13 +37,14 @@ _ROW_BYTES: Final = 16
 class ParquetColumnarRowInputFormat(BulkFormat):
     """Files of Parquet as rows; only the columns of the row type are read. Large files are cut between row groups.
 
-    A column that a file does not have is None, as in Flink; one of a type that can't be brought to the declared one
-    makes the file malformed. Decimal numbers have the digits that ``DataTypes.DECIMAL(precision, scale)`` declares;
+    A column that a file does not have is None, as in Flink. One of a type whose values are not those of the declared
+    type, and a name that several columns have, make the file malformed. Timestamps of nanoseconds are cut to
+    microseconds. Decimal numbers have the digits that ``DataTypes.DECIMAL(precision, scale)`` declares;
     of ``Types.BIG_DEC()`` they have 38, 18 of them behind the point.
 
     Args:
         row_type: names and types of the columns to read.
-        hadoop_config: has no effect; there is no Hadoop here.
+        hadoop_config: a ``Configuration`` or dict; has no effect, there is no Hadoop here.
         batch_size: rows that are decoded at once.
         is_utc_timestamp: has no effect: timestamps without a zone are read as they stand, those of a zone in UTC.
         is_case_sensitive: names of columns differ by case.
@@ -62,6 +65,7 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         self._row_type = checked_row_type(row_type, "ParquetColumnarRowInputFormat")
         self._digits: Digits = digits_of(row_type)
         arrow_schema(self._row_type)  # refuses types at once
+        _plain(hadoop_config)
         if batch_size < 1:
             raise ProgramError(f"ParquetColumnarRowInputFormat: the batch size is at least 1, not {batch_size}")
         self._batch_size, self._case_sensitive = batch_size, is_case_sensitive
@@ -75,6 +79,11 @@ class ParquetColumnarRowInputFormat(BulkFormat):
     def decompresses(self) -> bool:
         """No: the columns inside the file are compressed."""
         return False
+
+    @property
+    def empty_is_damaged(self) -> bool:
+        """Yes: a file without rows has a footer."""
+        return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""
@@ -108,14 +117,17 @@ class _RowColumns:
         """The names in the file of the columns that it has.
 
         Raises:
-            ValueError: a name stands for several columns of the file.
+            ValueError: a name stands for several columns of the file, or a column is of another type.
         """
         self._places: list[str | None] = [self._place(name, schema.names) for name in self._names]
+        for field, place in zip(self._schema, self._places, strict=True):
+            if place is not None:
+                check_column(place, schema.field(place).type, field.type)
         return [name for name in self._places if name is not None]
 
     def _place(self, name: str, names: Sequence[str]) -> str | None:
         if self._case_sensitive:
-            return name if name in names else None
+            return place_of(name, names)
         found = [other for other in names if other.lower() == name.lower()]
         if len(found) > 1:
             raise ValueError(f"the name {name!r} stands for several columns: {', '.join(found)}")
@@ -132,11 +144,7 @@ class _RowColumns:
             if place is None:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
-            column = batch.column(batch.schema.get_field_index(place))
-            try:
-                arrays.append(column if column.type == field.type else column.cast(field.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise ValueError(f"column {place!r} is {column.type}, not {field.type}: {error}") from error
+            arrays.append(fitted(place, batch.column(batch.schema.get_field_index(place)), field.type))
         if not self._as_rows:
             made = [self._column(number, array) for number, array in enumerate(arrays)]
             return pa.RecordBatch.from_arrays(made, schema=self._stream)
@@ -216,15 +224,17 @@ class ParquetCursor(SplitCursor[Any]):
     def _begin(self) -> list[Any]:
         """Open the file; what stands for one that can't be read."""
         self._groups = []
+        what = "no file of Parquet that can be read"
         try:
             self._file = file = pq.ParquetFile(self._source())
+            what = "its columns can't be read"
             self._chosen = self._columns.chosen(file.schema_arrow)
         except (pa.ArrowException, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if self._start or self._resume is not None:
                 return []  # the first range of the file reports it
-            return list(self._malformed.found(self._path, 0, f"no file of Parquet that can be read: {error}"))
+            return list(self._malformed.found(self._path, 0, f"{what}: {error}"))
         groups = range(file.metadata.num_row_groups)
         self._groups = [i for i in groups if self._start <= _begin_of(file.metadata, i) < self._end]
         if self._resume is not None:
@@ -297,7 +307,7 @@ class ParquetBulkWriters:
 
         Args:
             row_type: names and types of the columns.
-            hadoop_config: has no effect; there is no Hadoop here. A dict may hold ``parquet.compression``
+            hadoop_config: a ``Configuration`` or dict; of it only ``parquet.compression`` has an effect
                 (``UNCOMPRESSED``, ``SNAPPY``, ``GZIP``, ``ZSTD``, ``LZ4``, ``BROTLI``).
             utc_timestamp: timestamps are marked as UTC.
 
@@ -336,10 +346,23 @@ class ParquetRowWriterFactory(RowDataBulkWriterFactory):
         return ParquetWriter(stream, schema, rows, column, self._compression)
 
 
-def _compression(hadoop_config: Any) -> str:
-    wanted = "SNAPPY"
+def _plain(hadoop_config: Any) -> dict[str, Any]:
+    """What PyFlink takes, a ``Configuration``, as a dict.
+
+    Raises:
+        TypeError: it is neither that nor a dict.
+    """
+    if hadoop_config is None:
+        return {}
+    if isinstance(hadoop_config, Configuration):
+        return dict(hadoop_config.to_dict())
     if isinstance(hadoop_config, dict):
-        wanted = str(hadoop_config.get("parquet.compression", wanted)).upper()
+        return hadoop_config
+    raise TypeError(f"hadoop_config is a Configuration or a dict, not {type(hadoop_config).__name__}")
+
+
+def _compression(hadoop_config: Any) -> str:
+    wanted = str(_plain(hadoop_config).get("parquet.compression", "SNAPPY")).upper()
     known = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI")
     if wanted not in known:
         raise ProgramError(f"parquet.compression {wanted!r} is not one of {', '.join(known)}")
