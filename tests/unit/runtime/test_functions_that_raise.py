@@ -324,7 +324,7 @@ OTHERS = {leave: "SystemExit", interrupt: "KeyboardInterrupt", end_generator: "G
 """What else a function may raise that is no ``Exception``."""
 ENGINE = ("runtime", "state", "windowing", "functions", "connectors", "datastream", "common", "expressions", "graph")
 SAFE = {
-    "container.__iter__", "convert", "decode", "group_of", "inner", "member.__get__", "operand",
+    "convert", "decode", "group_of", "inner", "operand",
     "self._channels.__getitem__", "self._is_over", "self._look_up", "self._parameters.key_group_of",
     "self._readers[number]", "self._without_return", "self._writers[number]",
 }  # fmt: skip
@@ -456,6 +456,8 @@ def test_no_map_over_a_function_of_the_user(part: str) -> None:
     root = Path(firesteel.__file__).parent
     unknown = []
     for file in sorted((root / part).rglob("*.py")):
+        if file.name == "sizes.py":
+            continue  # it measures records, and makes none
         module = ast.parse(file.read_text())
         for call in ast.walk(module):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("map", "filter"):
