@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from firesteel.common.types import Row
+from firesteel.expressions.keys import ManyKeys
 from firesteel.runtime.batch import Batch
+from firesteel.runtime.bounded import buckets
 from firesteel.runtime.bounded.buckets import Bucket
 from firesteel.runtime.bounded.operators import PARTS, is_parts
 
@@ -42,3 +50,33 @@ def test_records_that_change_others_stay_behind_them() -> None:
     for batch in (Batch([1]), Batch([1], None, [3]), Batch([2])):
         bucket.add(batch, 0, 100)
     assert [(one.batch.values, one.batch.kinds) for one in bucket.ordered()] == [([1], None), ([1], [3]), ([2], None)]
+
+
+class ManyFirst(ManyKeys):
+    """As keys of several columns are read."""
+
+    def keys_of(self, records: Any) -> Any:
+        return tuple(record[0] for record in records)
+
+
+NAN_KEYS: dict[str, Callable[[], Any]] = {
+    "float": lambda: float("nan"),
+    "tuple": lambda: ("a", (float("nan"), 1)),
+    "Decimal": lambda: Decimal("NaN"),
+    "numpy": lambda: np.float32("nan"),
+    "row": lambda: Row(a=float("nan")),
+}
+
+
+@pytest.mark.parametrize("selector", [lambda value: value[0], ManyFirst()], ids=["each", "many"])
+@pytest.mark.parametrize("make", NAN_KEYS.values(), ids=NAN_KEYS)
+def test_nan_is_one_key(make: Callable[[], Any], selector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of time within it, and in one piece when a bucket is divided among files."""
+    monkeypatch.setattr(buckets, "HELD_BYTES", 100)
+    for keys in (None, [selector]):
+        bucket = Bucket([selector], keys)
+        for time in (5, 3, 9, 1):
+            bucket.add(Batch([(make(), time), ("other", 2 * time)], [time, time]), 0, 60)
+        pieces = [[batch for batch, _ in piece.ordered()] for piece in bucket.pieces()]
+        times = [[value[1] for batch in piece for value in batch.values if value[0] != "other"] for piece in pieces]
+        assert [piece for piece in times if piece] == [[1, 3, 5, 9]]

@@ -51,6 +51,13 @@ def with_one_nan(key: Any) -> Any:
     return _rarely(key)
 
 
+def each_with_one_nan(keys: list[Any]) -> list[Any]:
+    """The same for each key of a list, which may be given back itself."""
+    if WHOLE.issuperset(map(type, keys)):
+        return keys
+    return [with_one_nan(key) for key in keys]
+
+
 def _of_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
     parts = [with_one_nan(part) for part in key]
     if _same(parts, key):

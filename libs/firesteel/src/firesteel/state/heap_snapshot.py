@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import cloudpickle
 
-from firesteel.common.nan_keys import WHOLE, with_one_nan
+from firesteel.common.nan_keys import each_with_one_nan, with_one_nan
 from firesteel.common.types import to_pickle
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
@@ -84,20 +84,15 @@ def _blocks(data: bytes) -> Iterator[Iterable[tuple[Any, Any]]]:
     while stream.tell() < len(data):
         block = pickle.load(stream)
         if block.__class__ is list:
-            yield zip(_found_again(block), pickle.load(stream), strict=True)
+            yield zip(each_with_one_nan(block), pickle.load(stream), strict=True)
             continue
         if len(block) == 3:
             keys, values, packed = block
-            yield zip(_found_again(keys), values, strict=True)
+            yield zip(each_with_one_nan(keys), values, strict=True)
         else:  # how it was written before there were chunks of several key groups
             plain, packed = block
             yield ((with_one_nan(key), value) for key, value in plain)
         yield ((with_one_nan(key), pickle.loads(value)) for key, value in packed)
-
-
-def _found_again(keys: list[Any]) -> list[Any]:
-    """Keys as dicts of this process find them."""
-    return keys if WHOLE.issuperset(map(type, keys)) else list(map(with_one_nan, keys))
 
 
 class OutgoingTable(Outgoing):

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 
+from firesteel.common.nan_keys import each_with_one_nan
 from firesteel.core.call_each import call_each
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
@@ -38,11 +39,11 @@ KeysOf = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 def keys_of(selector: Any) -> KeysOf:
-    """What gives the keys of many records."""
+    """What gives the keys of many records, all NaN in them being one, as in operators."""
     if isinstance(selector, ManyKeys):
-        return selector.keys_of
+        return lambda values: each_with_one_nan(list(selector.keys_of(values)))
     key = method_of(selector, KeySelector, "get_key")
-    return lambda values: call_each(key, values)
+    return lambda values: each_with_one_nan(call_each(key, values))
 
 
 class Bucket:
