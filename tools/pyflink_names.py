@@ -1,6 +1,7 @@
 """Renders docs/pyflink-names.md: each public name of PyFlink's DataStream API, and what Firesteel does with it.
 
-``python tools/pyflink_names.py > docs/pyflink-names.md``. The names and parameters are facts about PyFlink 2.3
+``python tools/pyflink_names.py > docs/pyflink-names.md``; with ``--table`` it renders what an import of a name says
+that is not there (libs/firesteel/src/firesteel/core/pyflink_names.tsv). The names and parameters are facts about PyFlink 2.3
 (pyflink_names.tsv beside this file). What Firesteel does is read from its classes: whether the name is there, whether
 it can be called as PyFlink's can, whether it refuses (its return type is NoReturn) or does nothing (the first word of
 its docstring says so). Settings are tried: a program that makes them is submitted to nobody, and what is raised or
@@ -14,6 +15,7 @@ import importlib
 import inspect
 import logging
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,14 +24,13 @@ from pathlib import Path
 from typing import Any, Final
 
 DATA: Final = Path(__file__).with_suffix(".tsv")
+TABLE: Final = Path(__file__).parents[1] / "libs/firesteel/src/firesteel/core/pyflink_names.tsv"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "pyflink-names.md"
 
 SAME, DIFFERS, NO_EFFECT, REFUSED, LATER = "same", "differs", "no effect", "refused", "later"
 
 ABSENT: Final[tuple[tuple[str, str, str, str], ...]] = (
     # module, class (empty: all), status, why
-    ("pyflink.datastream.connectors.kafka", "FlinkKafka", REFUSED, "the older connector; PyFlink deprecates it"),
-    ("pyflink.datastream.connectors.kafka", "Semantic", REFUSED, "of the older connector"),
     ("pyflink.datastream.connectors.kafka", "KafkaSink", REFUSED, "wraps a Java object"),
     ("pyflink.datastream.connectors.kafka", "", LATER, "Kafka comes with exactly-once sinks"),
     ("pyflink.datastream.connectors.dynamic_kafka", "", REFUSED, "a Java connector without counterpart"),
@@ -38,13 +39,59 @@ ABSENT: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("pyflink.datastream.connectors.rabbitmq", "", REFUSED, "a Java connector without counterpart"),
     ("pyflink.datastream.connectors.kinesis", "", REFUSED, "a Java connector without counterpart"),
     ("pyflink.datastream.connectors.cassandra", "", REFUSED, "a Java connector without counterpart"),
-    ("pyflink.datastream.connectors.file_system", "StreamingFileSink", REFUSED, "the older sink; use FileSink"),
+    ("pyflink.datastream.connectors.file_system", "StreamingFileSink", REFUSED, "the builders are those of FileSink"),
     ("pyflink.datastream.formats.orc", "", REFUSED, "no writer of ORC rows; use Parquet"),
     ("pyflink.common.io", "InputFormat", REFUSED, "a Java class"),
     ("pyflink.common.input_dependency_constraint", "", REFUSED, "nothing in PyFlink takes it any more"),
     ("pyflink.common.watermark_strategy", "AssignerWithPeriodic", REFUSED, "wraps a Java object"),
     ("", "", LATER, ""),
 )
+_TABLE_API = (
+    "the Table API and SQL are not in this version: use the DataStream API, with firesteel.expressions for columns"
+)
+_MEMORY = "removed in Flink 2: use HashMapStateBackend(), and say where checkpoints go with execution.checkpointing.dir"
+_ROCKSDB = "removed in Flink 2: use EmbeddedRocksDBStateBackend()"
+_LEGACY_SOURCE = (
+    "it wraps a Java class: derive from firesteel.datastream.connectors.base.Source, or from SourceFunction"
+)
+OLDER: Final[tuple[tuple[str, str, str], ...]] = (
+    # module, name, what to do instead: names that earlier versions of PyFlink had
+    ("common.serialization", "JsonRowDeserializationSchema", "it is in firesteel.datastream.formats.json"),
+    ("common.serialization", "JsonRowSerializationSchema", "it is in firesteel.datastream.formats.json"),
+    ("common.serialization", "CsvRowDeserializationSchema", "it is in firesteel.datastream.formats.csv"),
+    ("common.serialization", "CsvRowSerializationSchema", "it is in firesteel.datastream.formats.csv"),
+    ("common.serialization", "AvroRowDeserializationSchema", "it is in firesteel.datastream.formats.avro"),
+    ("common.serialization", "AvroRowSerializationSchema", "it is in firesteel.datastream.formats.avro"),
+    ("common", "EnvironmentSettings", _TABLE_API),
+    ("datastream", "StreamTableEnvironment", _TABLE_API),
+    ("datastream", "FsStateBackend", _MEMORY),
+    ("datastream", "MemoryStateBackend", _MEMORY),
+    ("datastream", "RocksDBStateBackend", _ROCKSDB),
+    ("datastream.state_backend", "FsStateBackend", _MEMORY),
+    ("datastream.state_backend", "MemoryStateBackend", _MEMORY),
+    ("datastream.state_backend", "RocksDBStateBackend", _ROCKSDB),
+    ("datastream", "ResultFuture", "since Flink 2.3 AsyncFunction.async_invoke() is a coroutine that returns a list"),
+    ("datastream.functions", "ResultFuture", "AsyncFunction.async_invoke() is a coroutine that returns a list"),
+    ("datastream.functions", "Collector", "there are no collectors in Python: yield results, or return a list of them"),
+    ("datastream", "Collector", "there are no collectors in Python: yield results, or return a list of them"),
+    ("datastream.functions", "RichMapFunction", "in Python MapFunction has open() and close(): derive from it"),
+    ("datastream.functions", "RichFlatMapFunction", "in Python FlatMapFunction has open() and close(): derive from it"),
+    ("datastream.functions", "RichFilterFunction", "in Python FilterFunction has open() and close(): derive from it"),
+    ("datastream.functions", "RichSinkFunction", "in Python SinkFunction has open() and close(): derive from it"),
+    ("datastream.functions", "RichSourceFunction", "in Python SourceFunction has open() and close(): derive from it"),
+    ("datastream.connectors.kafka", "FlinkKafkaConsumerBase", "use FlinkKafkaConsumer, or KafkaSource"),
+    ("datastream.connectors.kafka", "FlinkKafkaProducerBase", "use FlinkKafkaProducer, or KafkaSink"),
+    ("datastream.connectors", "RabbitMQSource", _LEGACY_SOURCE),
+    *(
+        ("table", name, _TABLE_API)
+        for name in (
+            "BatchTableEnvironment", "CsvTableSource", "CsvTableSink", "EnvironmentSettings", "ExplainDetail", "Module",
+            "ResultKind", "Schema", "StatementSet", "StreamTableEnvironment", "Table", "TableConfig", "TableDescriptor",
+            "TableEnvironment", "TableFunction", "TableResult", "AggregateFunction", "ScalarFunction", "ListView",
+            "MapView", "FormatDescriptor", "expressions", "udf", "udtf", "udaf", "col", "lit",
+        )
+    ),
+)  # fmt: skip
 NO_EFFECT_WORDS: Final = ("Accepted", "Kept")
 REFUSED_WORDS: Final = ("Refused",)
 
@@ -199,7 +246,7 @@ def _judged(name: Name) -> Verdict:
         owner = found
         if inspect.isclass(owner) and (verdict := _by_docstring(owner)).status == REFUSED:
             return verdict
-        found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else getattr(found, part, None)
+        found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else vars(found).get(part)
         if found is None:
             return _absent(name)
     if name.kind == "value":
@@ -295,6 +342,27 @@ def _shown(parameters: Iterable[inspect.Parameter]) -> str:
     return f"here `({', '.join(parameter.name for parameter in parameters)})`"
 
 
+def render_table() -> str:
+    """Name by name: the module of ours that has it, or what to do instead."""
+    rows = {(module, name): instead for module, name, instead in OLDER}
+    for name in read_names():
+        if name.kind not in ("class", "function") or "." in name.owner:
+            continue
+        module = name.module.removeprefix("pyflink.")
+        verdict = _judged(name)
+        absent = verdict.status in (REFUSED, LATER) and not _is_there(module, name.owner or name.name)
+        instead = verdict.note or "it is not in this version"
+        rows.setdefault((module, name.owner or name.name), instead if absent else "")
+    return "".join(f"{module}\t{name}\t{instead}\n" for (module, name), instead in sorted(rows.items()))
+
+
+def _is_there(module: str, name: str) -> bool:
+    try:
+        return name in vars(importlib.import_module(f"firesteel.{module}"))
+    except ModuleNotFoundError:
+        return False
+
+
 HEAD: Final = """# PyFlink's names
 
 Each public name of PyFlink 2.3's DataStream API, and what Firesteel does with it. A program finds a name by writing
@@ -353,4 +421,4 @@ def _row(what: str, verdict: Verdict) -> str:
 
 
 if __name__ == "__main__":
-    print(render(), end="")
+    print(render_table() if "--table" in sys.argv[1:] else render(), end="")

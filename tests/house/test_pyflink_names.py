@@ -10,6 +10,13 @@ def test_the_page_is_rendered_from_the_classes() -> None:
     assert names.PAGE.read_text() == names.render(), told
 
 
+def test_the_table_of_missing_names_is_rendered_too() -> None:
+    command = (
+        "run: .venv/bin/python tools/pyflink_names.py --table > libs/firesteel/src/firesteel/core/pyflink_names.tsv"
+    )
+    assert names.TABLE.read_text() == names.render_table(), command
+
+
 def test_the_data_holds_the_whole_api() -> None:
     found = names.read_names()
     assert len(found) > 1500

@@ -40,7 +40,6 @@ from tests.unit.datastream.user_functions import (
         ("key_by", MyMap(), "parameter key_selector is a KeySelector or a callable, not MyMap"),
         ("key_by", coroutine, "parameter key_selector is a KeySelector or a callable"),
         ("add_sink", identity, r"add_sink\(\) takes a SinkFunction, not function"),
-        ("add_sink", MySink(), r"not MySink; a Sink goes to sink_to\(\)"),
         ("sink_to", MySinkFunction(), r"sink_to\(\) takes a firesteel\.functions\.sink\.Sink"),
         ("print", 3, "sink_identifier is a str, not int"),
         ("project", "x", "an int, not str"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from firesteel.common.completable_future import CompletableFuture
 from firesteel.common.config_options import ConfigOption, ConfigOptions
 from firesteel.common.configuration import Configuration
@@ -28,6 +30,7 @@ from firesteel.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
+from firesteel.core.pyflink_names import missing_names
 
 __all__ = [
     "ByteArraySchema",
@@ -59,3 +62,6 @@ __all__ = [
     "WatermarkOutput",
     "WatermarkStrategy",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.common.types import Row
 from firesteel.common.value_texts import text_of
+from firesteel.core.pyflink_names import missing_names
 
 if TYPE_CHECKING:  # loaded where columns are
     import pyarrow as pa
@@ -278,3 +279,7 @@ class _SchemaEncoder:
 
     def __call__(self, element: Any) -> bytes:
         return self.schema.serialize(element) + self.delimiter
+
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

@@ -145,6 +145,10 @@ class FileSink(TwoPhaseCommitSink[Any]):
         return {"path": self._base_path}
 
 
+StreamingFileSink = FileSink
+"""Its name in PyFlink 1.x, where it goes to ``add_sink``."""
+
+
 class FileSinkBuilder:
     """Builds a ``FileSink``."""
 

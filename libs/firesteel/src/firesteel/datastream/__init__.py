@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from firesteel.core.pyflink_names import missing_names
 from firesteel.datastream.async_data_stream import AsyncDataStream
 from firesteel.datastream.checkpoint_config import CheckpointConfig
 from firesteel.datastream.checkpoint_storage import (
@@ -25,7 +28,10 @@ from firesteel.datastream.data_stream import (
     WindowedStream,
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
-from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from firesteel.datastream.externalized_checkpoint_retention import (
+    ExternalizedCheckpointCleanup,
+    ExternalizedCheckpointRetention,
+)
 from firesteel.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -70,6 +76,7 @@ from firesteel.datastream.state_backend import (
     PredefinedOptions,
     StateBackend,
 )
+from firesteel.datastream.time_characteristic import TimeCharacteristic
 from firesteel.datastream.time_domain import TimeDomain
 from firesteel.datastream.timerservice import TimerService
 from firesteel.datastream.window import (
@@ -112,6 +119,7 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
@@ -146,6 +154,7 @@ __all__ = [
     "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeCharacteristic",
     "TimeDomain",
     "TimeWindow",
     "TimerService",
@@ -156,3 +165,6 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

@@ -13,9 +13,12 @@ from firesteel.config import options as opt
 from firesteel.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage, storage_of
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.checks import whole_number
-from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from firesteel.datastream.externalized_checkpoint_retention import (
+    ExternalizedCheckpointCleanup,
+    ExternalizedCheckpointRetention,
+)
 
-__all__ = ["CheckpointConfig"]
+__all__ = ["CheckpointConfig", "ExternalizedCheckpointCleanup"]
 
 T = TypeVar("T")
 _MILLISECOND = timedelta(milliseconds=1)
@@ -133,6 +136,18 @@ class CheckpointConfig:
                 f"retention_mode is an ExternalizedCheckpointRetention, not {type(retention_mode).__name__}"
             )
         return self._set(opt.CHECKPOINTING_RETENTION, retention_mode.value)
+
+    def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointCleanup) -> CheckpointConfig:
+        """Sets what becomes of the last checkpoints when the job is cancelled or fails (PyFlink 1.x)."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def set_externalized_checkpoint_cleanup(self, cleanup_mode: ExternalizedCheckpointCleanup) -> CheckpointConfig:
+        """Sets what becomes of the last checkpoints when the job is cancelled or fails (PyFlink 1.x)."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointCleanup:
+        """Returns what becomes of the last checkpoints when the job is cancelled or fails (PyFlink 1.x)."""
+        return self.get_externalized_checkpoint_retention()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """Returns whether checkpoints overtake records in flight."""

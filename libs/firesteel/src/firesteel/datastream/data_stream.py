@@ -56,6 +56,7 @@ from firesteel.datastream.operator_settings import OperatorSettings, group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
 from firesteel.datastream.state_backend import StateBackend, state_backend_of
 from firesteel.datastream.state_checks import check_state
+from firesteel.datastream.time_characteristic import TimeCharacteristic
 from firesteel.expressions import Expression
 from firesteel.expressions.aggregates import Aggregate
 from firesteel.expressions.keys import ColumnKey, ManyKeys
@@ -476,11 +477,13 @@ class DataStream(OperatorSettings):
         return _sink_behind_stages(self._environment, self._inputs, sink.for_type(checks.coerced(self._record_type)))
 
     def add_sink(self, sink_func: SinkFunction[Any] | Sink[Any]) -> DataStreamSink:
-        """Hands each record to a ``SinkFunction``, or to a sink that is one in PyFlink (``JdbcSink``)."""
-        if isinstance(sink_func, Sink) and sink_func.takes_add_sink:
+        """Hands each record to a ``SinkFunction``, or to a ``Sink``, as ``sink_to`` does.
+
+        In PyFlink some sinks go to ``add_sink`` alone (``JdbcSink``, ``StreamingFileSink``, ``FlinkKafkaProducer``).
+        """
+        if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
-        hint = "; a Sink goes to sink_to()" if isinstance(sink_func, Sink) else ""
-        checks.check_class("add_sink", sink_func, SinkFunction, hint=hint)
+        checks.check_class("add_sink", sink_func, SinkFunction)
         return self._end("Unnamed", OperatorKind.SINK_FUNCTION, sink_func, {})
 
     @overload
@@ -1685,6 +1688,7 @@ class StreamExecutionEnvironment:
     def __init__(self, configuration: Configuration | None = None, executor: PipelineExecutor | None = None) -> None:
         self._configuration = Configuration()
         self._config = ExecutionConfig()
+        self._time_characteristic = TimeCharacteristic.EventTime
         self._executor = executor
         self._pending: list[Transformation] = []
         self._next_id = 1
@@ -1888,6 +1892,23 @@ class StreamExecutionEnvironment:
         """Returns where keyed state lives, with its settings; None if nothing was set, or a plug-in."""
         return state_backend_of(self._settings())
 
+    def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:
+        """Sets the interval of watermarks for a time (PyFlink 1.x): none by processing time, 200 ms else.
+
+        Which time windows and timers go by they say themselves. ``IngestionTime`` is event time here; its timestamps
+        come from a ``WatermarkStrategy``.
+        """
+        if not isinstance(characteristic, TimeCharacteristic):
+            raise TypeError(f"set_stream_time_characteristic() takes a TimeCharacteristic, not {characteristic!r}")
+        self._time_characteristic = characteristic
+        by_clock = characteristic is TimeCharacteristic.ProcessingTime
+        self._config.set_auto_watermark_interval(0 if by_clock else 200)
+        return self
+
+    def get_stream_time_characteristic(self) -> TimeCharacteristic:
+        """Returns what ``set_stream_time_characteristic`` set; event time by default, as since Flink 1.12."""
+        return self._time_characteristic
+
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> Self:
         """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``)."""
         if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
@@ -2033,21 +2054,23 @@ class StreamExecutionEnvironment:
 
     def add_source(
         self,
-        source_func: SourceFunction[Any],
+        source_func: SourceFunction[Any] | Source[Any],
         source_name: str = "Custom Source",
         type_info: TypeDescriptor | None = None,
     ) -> DataStream:
         """A stream of what a ``SourceFunction`` gives; parallelism 1 unless it is a ``ParallelSourceFunction``.
 
-        What it gave can't be read again after a failure: at most once.
+        What it gave can't be read again after a failure: at most once. A ``Source`` is read as by ``from_source``,
+        without watermarks: ``FlinkKafkaConsumer`` is one.
 
         Raises:
             TypeError: not a source function, name or type.
         """
         from firesteel.connectors.source_function import SourceFunctionSource
 
-        hint = "; a Source goes to from_source()" if isinstance(source_func, Source) else ""
-        checks.check_class("add_source", source_func, SourceFunction, hint=hint)
+        if isinstance(source_func, Source):
+            return self._without_watermarks(source_func, source_name, type_info)
+        checks.check_class("add_source", source_func, SourceFunction)
         stream = self._without_watermarks(SourceFunctionSource(source_func), source_name, type_info)
         if not isinstance(source_func, ParallelSourceFunction):
             stream._inputs[0].source.non_parallel = True

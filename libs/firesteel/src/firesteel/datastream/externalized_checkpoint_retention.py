@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ExternalizedCheckpointRetention"]
+__all__ = ["ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention"]
 
 
 class ExternalizedCheckpointRetention(Enum):
@@ -13,3 +13,7 @@ class ExternalizedCheckpointRetention(Enum):
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
     RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+
+
+ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
+"""Its name in PyFlink 1.x."""

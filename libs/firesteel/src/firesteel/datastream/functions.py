@@ -1,5 +1,8 @@
 """The functions that users implement, under PyFlink's module path: all of ``firesteel.functions``."""
 
+from typing import TYPE_CHECKING
+
+from firesteel.core.pyflink_names import missing_names
 from firesteel.functions import (
     async_functions,
     batch_functions,
@@ -29,3 +32,6 @@ __all__ = [
     *source_function.__all__,
     *window_functions.__all__,
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from firesteel.config import Settings
 from firesteel.config import options as opt
 from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.core.pyflink_names import missing_names
 from firesteel.datastream.checks import some_text, whole_number
 
 __all__ = [
@@ -158,3 +159,7 @@ def state_backend_of(settings: Settings) -> StateBackend | None:
             return EmbeddedRocksDBStateBackend.of_options(settings)
         case _:
             return None
+
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

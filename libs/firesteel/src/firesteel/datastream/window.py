@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from firesteel.common.time import Time
+from firesteel.core.pyflink_names import missing_names
 from firesteel.windowing.assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
@@ -69,6 +73,7 @@ __all__ = [
     "SessionWindowTimeGapExtractor",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "Time",
     "TimeEvictor",
     "TimeWindow",
     "TimeWindowSerializer",
@@ -80,3 +85,6 @@ __all__ = [
     "Window",
     "WindowAssigner",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.functions.metrics import MetricGroup
@@ -139,9 +139,6 @@ class SinkWriter(ABC, Generic[T]):
 
 class Sink(ABC, Generic[T]):
     """A sink; pickled into the chain of its vertex, so it holds configuration only."""
-
-    takes_add_sink: ClassVar[bool] = False
-    """PyFlink has it as a ``SinkFunction``: it goes to ``add_sink`` as well as to ``sink_to``."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:

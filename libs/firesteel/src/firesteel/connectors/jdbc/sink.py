@@ -6,7 +6,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -41,9 +41,6 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
 
     The fields of a record are the parameters of the statement, in their order.
     """
-
-    takes_add_sink: ClassVar[bool] = True
-    """As in PyFlink it goes to ``add_sink``; to ``sink_to`` as well."""
 
     def __init__(
         self,

@@ -146,6 +146,14 @@ class KafkaSinkBuilder:
         Raises:
             ProgramError: something is missing, or contradicts itself, or a property is not known or not valid.
         """
+        return KafkaSink(self.settings())
+
+    def settings(self) -> KafkaSinkSettings:
+        """What was set, checked.
+
+        Raises:
+            ProgramError: as ``build``.
+        """
         properties = canonical(self._properties)
         if not properties.get(SERVERS):
             raise ProgramError("Kafka sink: give the brokers with set_bootstrap_servers()")
@@ -173,14 +181,12 @@ class KafkaSinkBuilder:
         if exactly:
             asked = properties.get(TIMEOUT)
             transaction_timeout(None if asked is None else number(TIMEOUT, asked), None)
-        return KafkaSink(
-            KafkaSinkSettings(
-                self._guarantee,
-                self._schema,
-                properties,
-                self._prefix if exactly else "",
-                own["delivery.timeout.ms"],
-                own["linger.ms"],
-                own["buffer.memory"],
-            )
+        return KafkaSinkSettings(
+            self._guarantee,
+            self._schema,
+            properties,
+            self._prefix if exactly else "",
+            own["delivery.timeout.ms"],
+            own["linger.ms"],
+            own["buffer.memory"],
         )

@@ -281,6 +281,14 @@ class KafkaSourceBuilder:
         Raises:
             ProgramError: something is missing, or contradicts itself, or a property is not known or not valid.
         """
+        return KafkaSource(self.settings())
+
+    def settings(self) -> KafkaSourceSettings:
+        """What was set, checked.
+
+        Raises:
+            ProgramError: as ``build``.
+        """
         properties = canonical(self._properties)
         if not properties.get(SERVERS):
             raise ProgramError("Kafka source: give the brokers with set_bootstrap_servers()")
@@ -300,21 +308,19 @@ class KafkaSourceBuilder:
         client = {key: value for key, value in properties.items() if key not in _OURS and key != RESET}
         client.setdefault(ISOLATION, "read_committed")
         client = effective_consumer_properties(client)
-        return KafkaSource(
-            KafkaSourceSettings(
-                self._subscription,
-                self._starting,
-                self._stopping,
-                self._bounded,
-                self._schema,
-                self._malformed,
-                client,
-                own[CLIENT_ID_PREFIX] or group,
-                0 if self._bounded else max(0, number(DISCOVERY, own[DISCOVERY])),
-                bool(group) and flag(COMMITS, own[COMMITS]),
-                self._reset(properties.get(RESET)),
-                max(0, number("max.poll.records", own["max.poll.records"])),
-            )
+        return KafkaSourceSettings(
+            self._subscription,
+            self._starting,
+            self._stopping,
+            self._bounded,
+            self._schema,
+            self._malformed,
+            client,
+            own[CLIENT_ID_PREFIX] or group,
+            0 if self._bounded else max(0, number(DISCOVERY, own[DISCOVERY])),
+            bool(group) and flag(COMMITS, own[COMMITS]),
+            self._reset(properties.get(RESET)),
+            max(0, number("max.poll.records", own["max.poll.records"])),
         )
 
     def _reset(self, given: str | None) -> KafkaOffsetResetStrategy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_layout import (
@@ -12,7 +14,7 @@ from firesteel.connectors.file_layout import (
     OutputFileConfigBuilder,
     RollingPolicy,
 )
-from firesteel.connectors.file_sink import BulkFormatBuilder, FileSink, RowFormatBuilder
+from firesteel.connectors.file_sink import BulkFormatBuilder, FileSink, RowFormatBuilder, StreamingFileSink
 from firesteel.connectors.file_source import (
     FileEnumeratorProvider,
     FileSource,
@@ -21,6 +23,7 @@ from firesteel.connectors.file_source import (
 )
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
 from firesteel.connectors.malformed_output import MalformedToSideOutput
+from firesteel.core.pyflink_names import missing_names
 
 __all__ = [
     "BucketAssigner",
@@ -45,4 +48,8 @@ __all__ = [
     "RollingPolicy",
     "RowFormatBuilder",
     "StreamFormat",
+    "StreamingFileSink",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = missing_names(__name__)

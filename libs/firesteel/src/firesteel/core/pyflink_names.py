@@ -1,0 +1,79 @@
+"""What a package of ours says of names that PyFlink has, or had, and that are not there.
+
+The table beside this file is made by ``tools/pyflink_names.py``: module, name, and what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module, resources
+from typing import Any, Final, NoReturn
+
+_PACKAGE: Final = "firesteel"
+
+
+def missing_names(module: str) -> Callable[[str], NoReturn]:
+    """A module's ``__getattr__`` that answers a name of PyFlink's with what to use instead.
+
+    Args:
+        module: ``__name__`` of the module.
+    """
+
+    def __getattr__(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        hint = hint_for(module, name)
+        if hint is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+        # `from module import name` shows the text of an ImportError, and drops that of an AttributeError.
+        raise ImportError(f"cannot import name {name!r} from {module!r}: {hint}", name=name)
+
+    return __getattr__
+
+
+def reexports(module: str, places: dict[str, str]) -> Callable[[str], Any]:
+    """A package's ``__getattr__`` that finds names in modules below it when they are asked for.
+
+    Args:
+        module: ``__name__`` of the package.
+        places: module below the package, of each name.
+    """
+    missing = missing_names(module)
+
+    def __getattr__(name: str) -> Any:
+        if name in places:
+            return getattr(import_module(f"{module}.{places[name]}"), name)
+        return missing(name)
+
+    return __getattr__
+
+
+def hint_for(module: str, name: str) -> str | None:
+    """What to do where PyFlink has a name in a module, or in one below it; None if it has not.
+
+    Args:
+        module: of ours.
+        name: that is not there.
+    """
+    rows = _table().get(name, {})
+    inner = module.removeprefix(_PACKAGE).removeprefix(".")
+    here = rows.get(inner)
+    if here:
+        return here
+    places = sorted(place for place, instead in rows.items() if not instead and place != inner)
+    if places:
+        return f"it is in {_PACKAGE}.{places[0]}"
+    below = [instead for place, instead in rows.items() if place.startswith(f"{inner}.") and instead]
+    return below[0] if below else None
+
+
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    """Name -> module without the package -> what to do instead; empty where the name is there."""
+    table: dict[str, dict[str, str]] = {}
+    lines = resources.files("firesteel.core").joinpath("pyflink_names.tsv").read_text("utf-8").splitlines()
+    for line in lines:
+        module, name, instead = line.split("\t")
+        table.setdefault(name, {})[module] = instead
+    return table
