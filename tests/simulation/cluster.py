@@ -105,6 +105,8 @@ class Cluster:
         """As they were submitted."""
         self.exchange: dict[tuple[Any, ...], Channel] = {}
         """Channels between tasks of jobs with checkpoints."""
+        self.on_end: Callable[[str], None] = lambda _: None
+        """Told when the JobMaster of a job begins to say that the job has ended."""
         self.on_step: Callable[[str, str, CheckpointedTask | None], None] = lambda *_: None
         """Told of each step of a checkpoint: its name, the job, the task that does it if there is one."""
         self.disk = Disk(world, self.ledger, self.at)

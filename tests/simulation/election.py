@@ -13,7 +13,7 @@ from firesteel.ha.cells import Cells, Change, Record, UnsureError
 from firesteel.ha.disk import Disk
 from firesteel.ha.job_cells import CellJobStore
 from firesteel.ha.job_directory import DirectoryJobStore
-from firesteel.ha.jobs import JobStore
+from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.retrieval import Attempts, Leader, Listener
 from firesteel.ha.services import HighAvailabilityServices, Leadership
@@ -108,6 +108,17 @@ class ProcessServices(HighAvailabilityServices):
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
         assert isinstance(leadership, _WatchedLeadership)
         return self._shared.checkpoints(job_id, leadership.inner)
+
+    def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
+        assert isinstance(leadership, _WatchedLeadership)
+        self._shared.reach(self._process, "noting the end")
+        self._shared.election.record_end(leadership.inner, end)
+        self._shared.over.add(leadership.component.removeprefix("job-"))
+        pause(0.0)
+
+    def recorded_end(self, job_id: str) -> RecordedEnd | None:
+        self._shared.reach(self._process, f"looking whether job {job_id[:6]} has ended")
+        return self._shared.election.recorded_end(job_id)
 
     def forget_job(self, job_id: str) -> None:
         self._shared.reach(self._process, f"forgetting job {job_id[:6]}")

@@ -25,6 +25,7 @@ from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.job import JobRecord
 from firesteel_jobmaster import host, job_process
 from firesteel_jobmaster.app import JobMasterService
+from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.election import ProcessServices
@@ -65,8 +66,16 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
     def create_job(service: JobMasterService, *arguments: Any) -> JobMaster:
         job = create(service, *arguments)
         world.obedience.leads(f"job {job.job_id}", job.token)
+        if job.job_id in cluster().ha.over:
+            world.broken.append(f"{cluster().short(job.job_id)} has ended, as its record says, and runs again")
         cluster().led.setdefault(job.job_id, []).append(job)
         return job
+
+    report_end = DispatcherReporter.end
+
+    def end_is_reported(reporter: DispatcherReporter, archive: Mapping[str, Any]) -> None:
+        cluster().on_end(reporter._job_id)
+        report_end(reporter, archive)
 
     def job_service(**arguments: Any) -> JobMasterService:
         service = running_process().service = JobMasterService(**arguments)
@@ -109,6 +118,7 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
 
     patches: list[Any] = [
         mock.patch.object(JobMasterService, "_create", create_job),
+        mock.patch.object(DispatcherReporter, "end", end_is_reported),
         mock.patch.object(JobRecord, "end", job_ends),
         mock.patch.object(DispatcherCore, "end_stored", end_is_stored),
         mock.patch.object(firesteel_dispatcher.core, "ended_archive", told_by_dispatcher),

@@ -323,6 +323,8 @@ class SimulatedHighAvailability:
         """How likely a call does not reach it."""
         self.away: set[str] = set()
         """Hosts that can't reach it at all."""
+        self.over: set[str] = set()
+        """Jobs whose end one of their JobMasters has recorded: no other one may be made."""
         self._forgotten: dict[str, list[StoredCheckpoint]] = {}
         """What was left of jobs when they were forgotten."""
 

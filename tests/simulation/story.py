@@ -72,7 +72,8 @@ class Story:
             remove them; ``hangs``: the same as ``checkpoints`` with calls of the storage that never return;
             ``outages``: what jobs stand on is away for minutes, can't be written, or has a clock that is wrong, and no
             job ends by that; ``rolling``: coordinators are asked to end and come back, or their stand-bys lead, as in a
-            roll-out, and no job notices.
+            roll-out, and no job notices; ``ends``: no Dispatcher is up when a job ends, and its JobMaster is killed
+            before there is one: the job does not run again.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
@@ -80,6 +81,7 @@ class Story:
         self.calm, self.lossy = kind == "calm", kind == "lossy"
         self.cluster: Cluster
         self._faults_for = FAULTS_FOR
+        self._ended_alone: set[str] = set()
 
     @property
     def told(self) -> list[str]:
@@ -122,12 +124,12 @@ class Story:
     def _tell(self) -> None:
         world, cluster = self.world, self.cluster
         rng = world.rng
-        if self.calm or self.kind == "rolling":
+        if self.calm or self.kind in ("rolling", "ends"):
             cluster.faults_go_on = False
         elif self.lossy:
             cluster.faults_go_on = False
             world.loss, world.duplication = 0.1, 0.1
-        elif self.kind != "rolling":
+        elif self.kind not in ("rolling", "ends"):
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
         if self.kind in ("checkpoints", "savepoints", "hangs"):
             self._checkpoints()
@@ -135,6 +137,8 @@ class Story:
             self._outages()
         elif self.kind == "rolling":
             self._rolling()
+        elif self.kind == "ends":
+            self._ends()
         else:
             self._jobs()
         self._until(self._faults_for)
@@ -150,6 +154,12 @@ class Story:
                     f"coordinators were restarted in order, and {name} has had {1 + len(others)} JobMasters"
                 )
                 assert not restarts, f"coordinators were restarted in order, and {name} was restarted {restarts} times"
+        if self.kind == "ends":
+            assert self._ended_alone, "no job has ended while no Dispatcher was up"
+            for job_id in self._ended_alone:
+                name, state = cluster.short(job_id), cluster.job_state(job_id)
+                assert len(cluster.led[job_id]) == 1, f"{name} has ended and has run again"
+                assert state == cluster.led[job_id][0].core.state.name, f"{name} is {state}"
         if self.lossy:
             reasons = list(cluster.failures.values())
             assert not [reason for reason in reasons if "splits" in reason.lower()], reasons
@@ -203,6 +213,27 @@ class Story:
         while at < FAULTS_FOR:
             world.after(at, self.stop_coordinator)
             at += rng.uniform(5.0, 30.0)
+
+    def _ends(self) -> None:
+        """Jobs with and without checkpoints end, in order and by a failure."""
+        world, cluster, rng = self.world, self.cluster, self.world.rng
+        most = len(cluster.taskmanagers) * cluster.slots
+        world.after(20.0, functools.partial(cluster.submit, rng.randint(1, most), rng.randint(1, 3), False, 0))
+        world.after(rng.uniform(20, 60), functools.partial(cluster.submit_checkpointed, 1, AMPLE))
+        if rng.random() < 0.5:
+            world.after(rng.uniform(20, 60), self.kill_slot)
+
+        def ends(job_id: str) -> None:
+            if job_id in self._ended_alone or not cluster.dispatcher.alive:
+                return
+            self._ended_alone.add(job_id)
+            away = rng.uniform(30.0, 120.0)
+            world.tell(f"{cluster.short(job_id)} ends, and no Dispatcher is up for {away:.0f} s")
+            for process in cluster.coordinators[DISPATCHER].alive():
+                world.after(0.0, functools.partial(cluster.kill, process, away))
+            world.after(rng.uniform(5.0, 25.0), self.kill_jobmaster_machine)
+
+        cluster.on_end = ends
 
     def _storage_away(self) -> None:
         """High-availability services can't be reached for a while: by one host or, now and then, by any."""

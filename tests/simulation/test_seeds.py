@@ -16,6 +16,7 @@ from firesteel_jobmaster import host
 from firesteel_jobmaster import routes as jobmaster_calls
 from firesteel_resourcemanager import routes as resourcemanager_calls
 from firesteel_taskmanager import routes as taskmanager_calls
+from tests.simulation.election import ProcessServices
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 
 SEEDS = 30
@@ -24,6 +25,7 @@ CALM_SEEDS = 8
 LOSSY_SEEDS = 8
 OUTAGE_SEEDS = 12
 ROLLING_SEEDS = 8
+END_SEEDS = 8
 _REPEATED = (3, 16, 27)
 _DIGESTS = f"""
 from tests.simulation.story import Story
@@ -57,6 +59,18 @@ def test_no_trouble_that_is_not_its_own_ends_a_job() -> None:
 @pytest.mark.timeout(600)
 def test_no_job_notices_that_coordinators_are_restarted_in_order() -> None:
     check_seeds(range(ROLLING_SEEDS), "rolling")
+
+
+@pytest.mark.timeout(600)
+def test_no_job_runs_again_that_ended_while_no_dispatcher_was_up() -> None:
+    check_seeds(range(END_SEEDS), "ends")
+
+
+@pytest.mark.timeout(600)
+def test_ends_that_are_not_recorded_are_found_out() -> None:
+    with mock.patch.object(ProcessServices, "recorded_end", return_value=None):
+        _, found = first_that_fails(range(END_SEEDS), "ends")
+    assert "runs again" in found, found
 
 
 @pytest.mark.timeout(600)

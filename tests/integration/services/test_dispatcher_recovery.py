@@ -20,9 +20,13 @@ import aiohttp
 import pytest
 
 from firesteel.client.rest_client import RestClient
+from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, GraphError, PeerUnreachableError
 from firesteel.core.run_directory import private_directory
+from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.jobs import RecordedEnd
+from firesteel.ha.services import of_job
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -225,6 +229,32 @@ def test_a_job_whose_jobmaster_is_gone_gets_another_one_or_fails_and_says_why(di
             assert "its JobMaster ended while no Dispatcher ran" in trace
             assert "high-availability.type: NONE" in trace
             assert len(d.host.peer.of("start_job")) == 3
+
+    run(scenario())
+
+
+def test_a_job_that_ended_while_no_dispatcher_was_up_has_ended(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            rest = await d.start()
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("details")
+            submitted_ms = d.host.peer.of("start_job")[0]["submitted_ms"]
+            await d.kill()
+            d.host.running.clear()
+            services = DirectoryServices(Settings({}), directory)
+            leadership = services.campaign(of_job(JOB))
+            assert leadership is not None
+            services.record_end(leadership, RecordedEnd(submitted_ms, archive("FINISHED")))
+            services.close()
+            rest = await d.start()
+            result = await rest.execution_result(JOB, 0)
+            assert result is not None
+            assert result["application-status"] == "SUCCEEDED"
+            while services.remembers_job(JOB):  # the Dispatcher cleans up
+                await asyncio.sleep(0.02)
+            assert not (directory / "dispatcher" / "jobs" / JOB).exists()
+            assert len(d.host.peer.of("start_job")) == 1, "it ran already"
 
     run(scenario())
 

@@ -476,6 +476,28 @@ def test_a_jobmaster_that_could_not_clean_up_leaves_that_to_others(folder: Path)
     run(folder, test)
 
 
+def test_a_job_that_ended_while_no_dispatcher_was_up_gets_no_other_jobmaster(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots, others.refuse["job_finished"] = 2, 1000
+        await host.run(A)
+        ids = await others.all_run()
+        await others.report("FINISHED", *ids)
+        await others.wait_for("disconnect_jobmaster")  # the slots go when the end is safe
+        services = DirectoryServices(Settings({}), host.cluster)
+        end = services.recorded_end(A)
+        assert end is not None
+        assert (end.archive["jid"], end.archive["state"]) == (A, "FINISHED")
+        os.kill(host.process_of(A).pid, signal.SIGKILL)
+        await others.wait_for("jobmaster_lost")
+        with pytest.raises(RpcFault, match=f"job {A} has ended as FINISHED") as caught:
+            await host.run(A, takeover=1)
+        assert caught.value.code is not RpcCode.REFUSED, "the Dispatcher reads how it ended, and asks no more"
+        services.forget_job(A)
+        await host.run(A)
+
+    run(folder, test)
+
+
 def test_a_job_is_remembered_until_it_is_clean_also_where_nothing_is_highly_available(folder: Path) -> None:
     async def test(host: Host, others: Others) -> None:
         await host.run(A)

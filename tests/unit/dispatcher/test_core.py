@@ -79,6 +79,21 @@ def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
     assert not core.is_known("k", "f")
 
 
+def test_a_job_that_had_ended_while_no_dispatcher_was_up_ends_without_another_jobmaster() -> None:
+    core = DispatcherCore()
+    restored(core, jobmaster=JM, takes_over=True)
+    assert core.had_ended("j", archive(), NOW) == [StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM)]
+    assert core.job("j").state == "FINISHED"
+    assert core.had_ended("j", archive(state="FAILED"), NOW) == []
+    assert core.host_lists({}, NOW) == [], "the job runs again"
+    assert core.jobmaster_lost("j", "gone", NOW, JM[1]) == [CleanUp("j")]
+    led(core, "k", takes_over=True)
+    assert core.had_ended("k", archive("k"), NOW) == [], "its JobMaster says so itself"
+    assert core.jobmaster_lost("k", "killed", NOW, JM[1]) == [ForgetJobMaster("k"), StartJob("k", 0.0)]
+    assert core.had_ended("k", archive("k", "FAILED"), NOW) == [StoreEnd("k"), CleanUp("k")]
+    assert not core.may_start("k")
+
+
 def test_where_the_jobmaster_is_has_to_be_stored() -> None:
     core = DispatcherCore()
     submitted(core)

@@ -356,6 +356,16 @@ class DispatcherCore:
         self.jobs[job_id] = self.jobs.pop(job_id)
         return [StoreEnd(job_id), *self._forget(now)]
 
+    def had_ended(self, job_id: str, archive: Mapping[str, Any], now: Moment) -> list[Instruction]:
+        """A job that no JobMaster leads ended under one, as its own record says."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase not in (Phase.WAITING, Phase.RECOVERING):
+            return []
+        logger.info("job %s (%s) had ended while no Dispatcher heard of it", job_id, job.name)
+        jobmaster = job.jobmaster
+        stored, *others = self.finished(job_id, archive, now)
+        return [stored, CleanUp(job_id), *others, *([] if jobmaster is None else [AdoptJob(job_id, *jobmaster)])]
+
     def _failed(self, job: JobRecord, error_class: str, message: str, now: Moment) -> list[Instruction]:
         """The job failed without a JobMaster that could say so."""
         logger.error("job %s (%s) failed: %s", job.id, job.name, message)

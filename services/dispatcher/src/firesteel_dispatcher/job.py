@@ -147,6 +147,12 @@ class JobRecord:
     stored: bool = False
 
     @property
+    def submitted_ms(self) -> int:
+        """Epoch, by the clock of the Dispatcher that took it: tells its run from others under the same id. 0: ended."""
+        archive = {} if self.archive is None or self.ended else self.archive
+        return int(archive.get("timestamps", {}).get("INITIALIZING", 0))
+
+    @property
     def ended(self) -> bool:
         """Whether it is over."""
         return self.phase is Phase.ENDED

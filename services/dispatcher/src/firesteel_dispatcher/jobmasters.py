@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from firesteel.common.job_status import JobStatus
 from firesteel.core.backoff import pauses
 from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
@@ -58,6 +57,7 @@ class JobMasterCalls:
         spawn: runs calls in the background.
         now: the moment.
         patience: seconds for which the JobMaster of a job that has ended is still told to cancel it.
+        has_ended: whether a job ended under a JobMaster that could not say so: read before another one is started.
         trace_of: ``traceparent`` of a job's submission.
     """
 
@@ -69,10 +69,11 @@ class JobMasterCalls:
         spawn: Spawn,
         now: Callable[[], Moment],
         patience: float,
+        has_ended: Callable[[str], Awaitable[bool]],
         trace_of: Callable[[str], str] = lambda job_id: "",
     ) -> None:
         self._core, self._graphs, self._perform, self._spawn = core, graphs, perform, spawn
-        self._now, self._patience, self._trace_of = now, patience, trace_of
+        self._now, self._patience, self._has_ended, self._trace_of = now, patience, has_ended, trace_of
         self._running: set[str] = set()
         self.listed: dict[str, m.RunningJob] = {}
         """What the host told last, by job id."""
@@ -122,6 +123,8 @@ class JobMasterCalls:
             await asyncio.sleep(delay)
 
         async def start(host: JobMasterHostGateway) -> None:
+            if await self._has_ended(job_id):
+                return
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
@@ -130,7 +133,7 @@ class JobMasterCalls:
             message = m.StartJob(
                 graph.to_plain(), where.dispatcher, where.token, resourcemanager, where.dispatcher, where.term,
                 job.takeovers, job.takeover_cause, tuple(job.former),
-                self._trace_of(job_id), job.timestamps.get(JobStatus.INITIALIZING.name, 0),
+                self._trace_of(job_id), job.submitted_ms,
             )  # fmt: skip
             answer = await host.start_job(message)
             if answer.jobmaster_token in job.former:

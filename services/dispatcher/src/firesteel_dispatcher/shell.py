@@ -187,6 +187,8 @@ class DispatcherService(Service):
             settings.terminate_on_any_job,
         )
         self.core.is_held = self.applications.holds
+        self._recorded_ends: dict[str, Archive] = {}
+        """Jobs that had ended while no Dispatcher was up, until the services are connected."""
         self._own_application: Mapping[str, Any] | None = None
         self._own_task: asyncio.Task[None] | None = None
         self.logs = ProcessLogs(
@@ -201,6 +203,7 @@ class DispatcherService(Service):
             self.spawn,
             self.now,
             2 * settings.heartbeat_timeout,
+            self._has_ended,
             self.traces.of,
         )
         cache = ArchiveCache(settings.history_cache)
@@ -292,7 +295,17 @@ class DispatcherService(Service):
         finally:
             await relay.stop()
         self._store = self.ha.job_store(leadership)
-        self._restore(await self.on_disk(self.store.open, self.clock.epoch_ms()))
+        found = await self.on_disk(self.store.open, self.clock.epoch_ms())
+        self._restore(found)
+        for job in found.jobs:
+            job_id = job.graph.job_id
+            try:
+                archive = await self._recorded_end(job_id)
+            except (OSError, DamagedEntryError) as error:  # read again before a JobMaster is started
+                logger.warning("whether job %s has ended can't be read from its record for now: %s", job_id, error)
+            else:
+                if archive is not None:
+                    self._recorded_ends[job_id] = archive
 
     @property
     def store(self) -> JobStore:
@@ -336,6 +349,35 @@ class DispatcherService(Service):
         if found.jobs or found.ends:
             logger.info("%d jobs had not ended, %d had", len(found.jobs), len(found.ends))
 
+    async def _recorded_end(self, job_id: str) -> Archive | None:
+        """How a job ended that counts as running here, as its own record says; None: it has not ended.
+
+        Raises:
+            OSError: that can't be read for now.
+            DamagedEntryError: the record is damaged.
+        """
+        end = await self.on_disk(self.ha.recorded_end, job_id)
+        job = self.core.jobs.get(job_id)
+        if end is None or job is None or job.ended or end.submitted_ms != job.submitted_ms:
+            return None  # a record of another run was left where nobody had cleaned up
+        shown: Mapping[str, Any] = (job.archive or {}).get("firesteel-settings", {})
+        return {**end.archive, "firesteel-settings": shown}
+
+    async def _has_ended(self, job_id: str) -> bool:
+        """Whether a job that is to get a JobMaster ended under the one before; its end is taken over then.
+
+        Raises:
+            RpcFault: that is not known for now: no JobMaster may be started.
+        """
+        try:
+            archive = await self._recorded_end(job_id)
+        except (OSError, DamagedEntryError) as error:
+            text = f"whether the job has ended already can't be read from its record: {error}"
+            raise RpcFault(RpcCode.INTERNAL, text) from error
+        if archive is not None:
+            self.perform(self.core.had_ended(job_id, archive, self.now()))
+        return archive is not None
+
     async def _clean_up(self, job_ids: Iterable[str]) -> None:
         """JobMasters that died between the end of their job and their own have left something."""
         for job_id in await self.on_disk(lambda: [one for one in job_ids if self.ha.remembers_job(one)]):
@@ -362,6 +404,8 @@ class DispatcherService(Service):
         self.spawn(self._ask_jobmasters(), "heartbeats")
         if self.settings.metrics_interval > 0:
             self.spawn(self._sample(), "history of metrics")
+        for job_id, ended in self._recorded_ends.items():
+            self.perform(self.core.had_ended(job_id, ended, self.now()))
         if self._takes_over:
             self.perform([do.AskHost()])
         self.spawn(self._remove_drafts(), "drafts of uploads")

@@ -32,6 +32,7 @@ import os
 import platform
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError, ProgramError
 from firesteel.core.process import myself
 from firesteel.core.secret import rest_token
+from firesteel.ha.jobs import RecordedEnd
 from firesteel.ha.services import (
     HighAvailabilityServices,
     LeaderRetrieval,
@@ -100,6 +102,10 @@ def _log_to(file: Path) -> None:
     os.close(output)
     faulthandler.enable()
     setup_logging(file=file)
+
+
+class EndOnRecordError(FiresteelError):
+    """The job has ended under a JobMaster before."""
 
 
 class _JobProcess:
@@ -215,9 +221,25 @@ class _JobProcess:
             await asyncio.sleep(CHECK_SECONDS)
         logger.error("job %s has no slots, and neither Dispatcher nor ResourceManager: this process ends", job.job_id)
 
-    def _attempts(self) -> JobAttempts | None:
-        """Those of all JobMasters of the job."""
-        return None if self._leadership is None else attempts_of(self._leadership, self._start.takeover)
+    def _attempts(self) -> JobAttempts:
+        """What the JobMasters of the job before this one have left; blocks.
+
+        Raises:
+            EndOnRecordError: one of them has ended the job, which must not run again.
+        """
+        services, leadership, start = self._services, self._leadership, self._start
+        assert services is not None
+        assert leadership is not None
+        job_id = str(start.job_graph["job_id"])
+        # Read by the process that leads: a JobMaster before it can't write an end any more.
+        end = services.recorded_end(job_id)
+        if end is not None and end.submitted_ms == start.submitted_ms:
+            raise EndOnRecordError(f"job {job_id} has ended as {end.archive.get('state')}: its record says so")
+
+        def record_end(archive: Mapping[str, Any]) -> None:
+            services.record_end(leadership, RecordedEnd(start.submitted_ms, archive))
+
+        return attempts_of(leadership, start.takeover, record_end)
 
     def _register(self, job: JobMaster) -> None:
         self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
@@ -259,7 +281,9 @@ class _JobProcess:
         """Whether what had to go of the job's checkpoints is gone."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                return await job.checkpoints_closed()
+                is_clean = await job.checkpoints_closed()
+                await job.end_recorded()  # a write that is under way must not come behind the removal
+                return is_clean
         except TimeoutError:
             logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)
             return False

@@ -30,7 +30,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.protocol.stages import RunLook
 from firesteel.rpc import RpcClient, answers
-from firesteel.service.background import in_slices
+from firesteel.service.background import first_of, in_slices
 from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.logs import log_fields
 from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
@@ -138,7 +138,11 @@ class JobMaster:
             )
             statistics.on_end = self._traces.checkpoint_ended
             self._trace_reporters = [reporter.to_plain() for reporter in tracing.reporters]
-        self._attempts, self._notes = attempts, Calls("numbers of attempts", spawn_call)
+        self._attempts, self._notes = attempts, Calls("records of the job", spawn_call)
+        self._after_record: list[do.Instruction] | None = None
+        """What frees slots waits here while the end of the job is being recorded; None: nothing has to wait."""
+        self._record_begun = False
+        self._hurried = asyncio.Event()
         self.start_message = start
         """As a host would have to be told now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
@@ -185,7 +189,7 @@ class JobMaster:
             token,
             spawn,
             spawn_call,
-            self.core.allocations_at,
+            self._allocations_at,
             lambda tm, report: self._event("a heartbeat", lambda: self.core.taskmanager_heartbeat(tm, report)),
             lambda tm, cause, gone_for: self._event(
                 "losing a TaskManager", lambda: self.core.taskmanager_lost(tm, cause, gone_for)
@@ -213,6 +217,10 @@ class JobMaster:
         An end that the Dispatcher did not take, since another JobMaster goes on, is none.
         """
         return self._dispatcher.is_end_stored and self.core.state.is_globally_terminal_state()
+
+    async def end_recorded(self) -> None:
+        """Wait until the end of the job is in its record, or is not written there any more."""
+        await self._notes.done()
 
     async def checkpoints_closed(self) -> bool:
         """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged.
@@ -371,6 +379,7 @@ class JobMaster:
 
     def suspend(self, cause: str) -> None:
         """The host stops: give the slots back, and wait for nobody who does not answer."""
+        self._hurried.set()
         self._dispatcher.hurry()
         self._resourcemanager.hurry()
         self._taskmanagers.hurry()
@@ -506,6 +515,9 @@ class JobMaster:
     # Instructions
 
     def _perform(self, instruction: do.Instruction) -> None:
+        if self._after_record is not None and isinstance(instruction, do.ReleaseSlot | do.DisconnectResourceManager):
+            self._after_record.append(instruction)
+            return
         match instruction:
             case do.ConnectResourceManager():
                 self._resourcemanager.connect()
@@ -701,11 +713,13 @@ class JobMaster:
             self._event("a submit", lambda: self.core.tasks_submitted(ids))
 
     def _report_end(self) -> None:
+        if not self._record_begun and self._attempts is not None and self._attempts.record_end is not None:
+            self._after_record = []
         look = self.core.look()
         try:
             next(look)
         except StopIteration as end:
-            self._dispatcher.end(end.value)
+            self._ended(end.value)
         else:
             self._spawn_call(self._report_large_end(look), "end of the job")
 
@@ -716,7 +730,55 @@ class JobMaster:
             self._crash("looking at the end of the job", error)
         else:
             if not self.crashed.is_set():
-                self._dispatcher.end(archive)
+                self._ended(archive)
+
+    def _ended(self, archive: Mapping[str, Any]) -> None:
+        """The job has ended: its record and the Dispatcher say so side by side, and then its slots go.
+
+        The record is for the case that no Dispatcher is up: a job without checkpoints would run again from its first
+        record otherwise, as soon as this process has gone.
+        """
+        self._dispatcher.end(archive)
+        if self._after_record is not None and not self._record_begun:
+            self._record_begun = True
+            if self._spawn_call(self._let_go_after_record(archive), "record of the end") is None:  # the host stops
+                self._let_go()
+
+    async def _let_go_after_record(self, archive: Mapping[str, Any]) -> None:
+        self._notes.add(lambda: self._record_end(archive))
+        await first_of(self._notes.done(), self.acknowledged.wait(), self._hurried.wait(), self.crashed.wait())
+        self._let_go()
+
+    def _let_go(self) -> None:
+        held_back, self._after_record = self._after_record or [], None
+        if not self.crashed.is_set():
+            self._waiting.extendleft((instruction, "the end of the job") for instruction in reversed(held_back))
+            self._event("the record of the end", list)
+
+    async def _record_end(self, archive: Mapping[str, Any]) -> None:
+        """Write the end into the job's record, until that works, or the Dispatcher has stored it."""
+        assert self._attempts is not None
+        record_end = self._attempts.record_end
+        assert record_end is not None
+        for delay in pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY):
+            if self.acknowledged.is_set() or self._hurried.is_set() or self.crashed.is_set():
+                return
+            try:
+                await in_a_thread(partial(record_end, archive))
+                return
+            except FencedError as error:
+                if not self.acknowledged.is_set():
+                    self.followed(str(error))
+                return
+            except Exception as error:  # high-availability services are plug-ins
+                logger.error("the end of the job can't be recorded, next try in %g s: %s", delay, error)
+            await first_of(asyncio.sleep(delay), self.acknowledged.wait(), self._hurried.wait(), self.crashed.wait())
+
+    def _allocations_at(self, taskmanager_id: str) -> tuple[str, ...]:
+        """Slots of a TaskManager that the job has; it frees the others."""
+        held_back = (one for one in self._after_record or () if isinstance(one, do.ReleaseSlot))
+        released = tuple(one.allocation_id for one in held_back if one.taskmanager_id == taskmanager_id)
+        return (*self.core.allocations_at(taskmanager_id), *released)
 
     def _set_timer(self, name: str, seconds: float) -> None:
         self._clear_timer(name)

@@ -8,6 +8,7 @@ epoch that is over writes. Payloads need no fence: each has a name of its own, w
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
@@ -15,13 +16,13 @@ from firesteel.ha.cells import Cells, Change, put, settle
 from firesteel.ha.checkpoint_cells import CellCheckpointStore
 from firesteel.ha.documents import decode, encode
 from firesteel.ha.job_cells import CellJobStore
-from firesteel.ha.jobs import JobStore
+from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.payloads import Payloads
 from firesteel.ha.retrieval import Attempts, Listener
 from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
 
 logger = logging.getLogger(__name__)
-_ATTEMPTS = "attempts"
+_ATTEMPTS, _END = "attempts", "end"
 
 
 class CellServices(HighAvailabilityServices):
@@ -67,6 +68,31 @@ class CellServices(HighAvailabilityServices):
         return CellCheckpointStore(
             self.cells, self.payloads, of_job(job_id), leadership.epoch, self._metadata_of(job_id)
         )
+
+    def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
+        """See ``HighAvailabilityServices``."""
+        cells, component = self.cells, leadership.component
+        value = encode(_END, end.to_plain())
+        if len(value) > cells.largest_record:
+            folder = self._metadata_of(component.removeprefix(of_job("")))
+            payload = f"{folder}/{_END}.{leadership.epoch}.{secrets.token_hex(8)}"
+            self.payloads.write(payload, value)
+            value = encode(_END, {"payload": payload})
+
+        def plan() -> Sequence[Change] | None:
+            there = cells.read(component, _END)
+            return None if there is not None and there.value == value else [put(_END, value, there)]
+
+        settle(cells, component, leadership.epoch, plan)
+
+    def recorded_end(self, job_id: str) -> RecordedEnd | None:
+        """See ``HighAvailabilityServices``."""
+        there = self.cells.read(of_job(job_id), _END)
+        if there is None:
+            return None
+        plain = decode(_END, there.value)
+        payload = plain.get("payload")
+        return RecordedEnd.from_plain(plain if payload is None else decode(_END, self.payloads.read(str(payload))))
 
     def forget_job(self, job_id: str) -> None:
         """See ``HighAvailabilityServices``."""

@@ -5,6 +5,7 @@ Layout of ``<high-availability.storageDir>/<high-availability.cluster-id>`` (all
     leaders/<component>.lock            held by the leader's process for as long as it leads
             <component>.held-<epoch>/   the fence: whatever the leader of this epoch writes is drafted in here
             <component>.free-<epoch>/   the same folder when nobody leads: its name says who does
+            job-<job id>.end            how a job has ended, from its JobMaster
             <component>.json            epoch, address and token of the last leader, which others look at
     jobs/…                              see ``job_directory``; ``<firesteel.cluster.directory>/dispatcher`` by default
     checkpoints/<job id>/…              completed checkpoints and the counter of their ids
@@ -37,12 +38,13 @@ from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, read_document, write_document
 from firesteel.ha.job_directory import DirectoryJobStore
-from firesteel.ha.jobs import JobStore
+from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import Attempts, ConfiguredLeaders, LeaderRetrieval, Listener, PolledWatches
 from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
 
 _LEADER: Final = "leader"
+_END: Final = "end"
 _JOB: Final = "job-"
 _HELD, _FREE = "held", "free"
 """What the fence of a component is called while somebody leads it, and while nobody does."""
@@ -255,6 +257,18 @@ class DirectoryServices(HighAvailabilityServices):
         store.open()
         return store
 
+    def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
+        """See ``HighAvailabilityServices``."""
+        with self.led(leadership.component, leadership.epoch) as held:
+            write_document(self._disk, self._file(leadership.component, _END), _END, end.to_plain(), held)
+
+    def recorded_end(self, job_id: str) -> RecordedEnd | None:
+        """See ``HighAvailabilityServices``."""
+        try:
+            return RecordedEnd.from_plain(read_document(self._file(of_job(job_id), _END), _END))
+        except FileNotFoundError:
+            return None
+
     def remembers_job(self, job_id: str) -> bool:
         """See ``HighAvailabilityServices``."""
         return self._file(of_job(job_id), "json").exists() or self._checkpoints_of(job_id).exists()
@@ -267,7 +281,7 @@ class DirectoryServices(HighAvailabilityServices):
             shutil.rmtree(fence[1], ignore_errors=True)
             if fence[1].exists():
                 break  # what is left holds nothing that anybody reads
-        for suffix in ("lock", "json"):  # the record last: until then the job is remembered
+        for suffix in ("lock", _END, "json"):  # the record last: until then the job is remembered
             self._file(component, suffix).unlink(missing_ok=True)
 
     def close(self) -> None:

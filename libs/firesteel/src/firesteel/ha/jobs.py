@@ -10,6 +10,7 @@ from typing import Any
 
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.documents import DamagedEntryError
 
 
 class JobsUnreadableError(FiresteelError, OSError):
@@ -53,6 +54,35 @@ class StoredEnd:
     ended_ms: int
     archive: Mapping[str, Any]
     config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RecordedEnd:
+    """The end of a job in the job's own record, where its JobMaster writes it before it gives the slots back.
+
+    Attributes:
+        submitted_ms: epoch; tells the run of a job from another one that was submitted under the same id later.
+        archive: how it ended.
+    """
+
+    submitted_ms: int
+    archive: Mapping[str, Any]
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"submitted_ms": self.submitted_ms, "archive": dict(self.archive)}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> RecordedEnd:
+        """Inverse of ``to_plain``.
+
+        Raises:
+            DamagedEntryError: it is something else.
+        """
+        try:
+            return cls(int(plain["submitted_ms"]), dict(plain["archive"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedEntryError(f"it holds no end of a job: {error!r}") from error
 
 
 @dataclass(frozen=True)

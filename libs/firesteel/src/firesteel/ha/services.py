@@ -17,6 +17,9 @@
   still there, then removes graph and blobs; whoever finds both removes them, and does not run it again. The result is
   dirty as long as ``remembers_job``, and clean when the checkpoints that are to go are gone and ``forget_job`` was
   called: by the job's JobMaster, or by the Dispatcher where that one has died before.
+* **Ends** (``record_end``, ``recorded_end``): the JobMaster of a job writes how the job ended into the job's own
+  record, while no Dispatcher may be up. Whoever would start a JobMaster reads it first: a job that has ended never runs
+  again.
 * **Blobs** are named by their SHA-256, compared with it when they are read, and there as long as a job needs them.
 * **Attempts** (``note_attempts``): how far the numbers of a job's attempts have come, which are never used again, and
   at which TaskManagers they may run.
@@ -37,7 +40,7 @@ from firesteel.config import Settings, addresses
 from firesteel.config.recovery_options import HA_TYPE
 from firesteel.core.errors import FencedError
 from firesteel.core.plugins import load
-from firesteel.ha.jobs import JobStore
+from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.retrieval import (
     DISPATCHER,
     JOBMASTER_HOST,
@@ -131,6 +134,24 @@ class HighAvailabilityServices(LeaderRetrieval):
     @abstractmethod
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
         """The completed checkpoints of a job, and the counter of their ids; for its JobMaster that leads."""
+
+    @abstractmethod
+    def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
+        """Write how a job ended; for its JobMaster that leads. Safe when this returns, until ``forget_job``.
+
+        Raises:
+            FencedError: it leads no more.
+            OSError: it may be written or not, and can be written again.
+        """
+
+    @abstractmethod
+    def recorded_end(self, job_id: str) -> RecordedEnd | None:
+        """How a job ended, as one of its JobMasters has written it; None: none has.
+
+        Raises:
+            OSError: it can't be read for now.
+            DamagedEntryError: it is not what was written.
+        """
 
     @abstractmethod
     def forget_job(self, job_id: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError, FencedError
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
-from firesteel.ha.jobs import JobStore, StoredEnd, StoredJob
+from firesteel.ha.jobs import JobStore, RecordedEnd, StoredEnd, StoredJob
 from firesteel.ha.retrieval import DISPATCHER, RESOURCEMANAGER, Attempts, Leader, of_job
 from firesteel.ha.services import HighAvailabilityServices, Leadership
 
@@ -19,6 +19,7 @@ _FIRST, _LATER, _GONE = "1" * 32, "2" * 32, "3" * 32
 _BLOB = b"a blob"
 _BLOB_NAME = hashlib.sha256(_BLOB).hexdigest()
 _COMPONENT = of_job(_JOB)
+_END = RecordedEnd(7, {"state": "FINISHED", "vertices": ["a large job"] * 2000})
 _PATIENCE = 20.0
 """Seconds in which a change of leaders has to be told."""
 
@@ -154,6 +155,7 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         "counts checkpoints": lambda: store.next_id(),
         "clears the store": lambda: store.clear(),
         "notes attempts": lambda: first.note_attempts(Attempts(99)),
+        "records an end": lambda: one.record_end(first, RecordedEnd(9, {"state": "FAILED"})),
     }
     for what, write in stale.items():
         _refused(write, what)
@@ -173,6 +175,11 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
     for what, write in stale.items():
         _refused(write, what)
     assert following.all() == [kept], "a stale leader has changed the store"
+    assert one.recorded_end(_JOB) is None, "a job has an end that a stale leader has recorded"
+    other.record_end(second, RecordedEnd(9, {"state": "FAILED"}))
+    other.record_end(second, _END)
+    assert one.recorded_end(_JOB) == _END, f"a job has ended as {one.recorded_end(_JOB)}, not as {_END}"
+    assert one.recorded_end(_OTHER) is None, "the end of one job is that of another one"
     renewed = following.renewed()
     if renewed is not None:
         late = {
@@ -184,7 +191,7 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         for what, write in late.items():
             _refused(write, what, CheckpointStorageError)
         assert renewed.all() == [kept], "a call from before the store was renewed has changed it"
-        assert renewed.next_id() == number + 1, "a store that was renewed counts anew"
+        assert renewed.next_id() > number, "a store that was renewed counts anew"
     second.release()
 
 
@@ -282,10 +289,12 @@ def _check_later(services: HighAvailabilityServices) -> None:
     assert ends == [_OTHER, _FIRST], f"results did not outlive the services: {ends}"
     jobs.close()
     dispatcher.release()
+    assert services.recorded_end(_JOB) == _END, "the end of a job did not outlive the services"
     assert services.remembers_job(_JOB), "of a job whose leader is gone nothing is known before it was forgotten"
     services.forget_job(_JOB)
     services.forget_job(_JOB)
     assert not services.remembers_job(_JOB), "a job that was forgotten is remembered"
+    assert services.recorded_end(_JOB) is None, "a job that was forgotten has an end"
     again = _lead(services, _COMPONENT)
     assert services.completed_checkpoints(_JOB, again).all() == [], "a job that was forgotten has checkpoints"
     assert again.attempts == Attempts(), "of a job that was forgotten attempts are known"
