@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final
 
 from firesteel.common.typeinfo import (
     BasicArrayTypeInfo,
@@ -47,6 +48,36 @@ def float_text(value: float) -> str:
     return double_text(single(value))
 
 
+def java_double_text(value: float) -> str:
+    """What ``Double.toString`` gives (from JDK 19 on, which takes the shortest digits): ``1.0E7``, ``1.0E-4``."""
+    if value == 0 or value - value != 0 or 1e-3 <= abs(value) < 1e7:
+        return double_text(value)
+    return _with_exponent(value, repr(float(value)), f"{value:.1e}")
+
+
+def java_float_text(value: float) -> str:
+    """What ``Float.toString`` gives."""
+    shortest = single(value)
+    if shortest == 0 or shortest - shortest != 0 or 1e-3 <= abs(shortest) < 1e7:
+        return double_text(shortest)
+    if abs(shortest) < _LEAST_NORMAL_FLOAT:
+        shortest = next(
+            found for digits in range(2, 10) if _FLOAT.pack(found := float(f"{value:.{digits}g}")) == _FLOAT.pack(value)
+        )
+    return _with_exponent(shortest, repr(shortest), repr(shortest))
+
+
+def _with_exponent(value: float, shortest: str, two_digits: str) -> str:
+    """Java's form; of several texts with two digits or less it takes the one that is nearest to the value."""
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    if len(digits) == 1 and float(two_digits) == value:
+        sign, digits, exponent = Decimal(two_digits).as_tuple()
+    assert isinstance(exponent, int)
+    exponent += len(digits) - 1
+    text = "".join(map(str, digits)).rstrip("0")
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
+
+
 def single(value: float) -> float:
     """The DOUBLE with the fewest digits (six, where fewer would do) that is the same FLOAT as this one."""
     try:
@@ -63,6 +94,7 @@ def single(value: float) -> float:
     return float(value)
 
 
+_LEAST_NORMAL_FLOAT: Final = 2.0**-126
 _FLOAT = struct.Struct("f")
 
 

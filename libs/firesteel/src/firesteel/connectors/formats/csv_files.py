@@ -364,7 +364,7 @@ class _CsvWriter(BulkWriter):
         self._line = RowWriter(schema)
         self._stream = stream
         if schema.dialect.use_header:
-            stream.write(self._line.line(list(schema.row_type.field_names)).encode())
+            stream.write(self._line.header().encode())
 
     def write(self, elements: Sequence[Any]) -> None:
         self._stream.write("".join(call_each(self._line, elements)).encode())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,8 +12,9 @@ import pyarrow.compute as pc
 from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation
 from firesteel.common.types import Row, make_row
 from firesteel.connectors.formats.arranged import arranged
+from firesteel.connectors.formats.csv_quotes import CsvQuotes
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
-from firesteel.connectors.formats.type_texts import INTEGERS, from_text, to_text
+from firesteel.connectors.formats.type_texts import INTEGERS, csv_text, from_text
 from firesteel.expressions.schema import Digits, arrow_type, element_type, is_bytes, unwrapped
 from firesteel.expressions.values import rounded, row_values, values_of
 
@@ -129,16 +128,17 @@ class RowWriter:
         self._names = schema.row_type.field_names
         null = schema.dialect.null_value or ""
         types = schema.row_type.field_types
-        self._writers = [_writer(t, null, schema.array_separator(i), schema.digits.get(i)) for i, t in enumerate(types)]
+        self._quotes = None if schema.dialect.quote is None else CsvQuotes(schema.dialect)
+        quote = str if self._quotes is None else self._quotes.text
+        self._writers = [
+            _writer(t, null, schema.array_separator(i), schema.digits.get(i), str if _is_bare(t) else quote)
+            for i, t in enumerate(types)
+        ]
         self._null, self._types, self._dialect = null, list(map(unwrapped, types)), schema.dialect
         self._end = schema.dialect.line_separator
-        self._written_end = "\r\n" + self._end  # fields with one of these characters are quoted
+        self._written_end = "\r\n" + self._end  # fields with one of these characters need an escape character
         options = reader_options(schema.dialect)
-        self._write: Any = csv.writer(_Echo(), lineterminator=self._written_end, **options).writerow
-        marks = "\r\n" + "".join(
-            mark for mark in (schema.dialect.separator, schema.dialect.quote, schema.dialect.escape) if mark is not None
-        )
-        self._odd = f"[{re.escape(marks)}]"
+        self._escaped: Any = csv.writer(_Echo(), lineterminator=self._written_end, **options).writerow
 
     def __call__(self, row: Any) -> str:
         """The line, with its end.
@@ -147,25 +147,25 @@ class RowWriter:
             ValueError, TypeError: the record does not fit the schema.
         """
         values = row_values(row, self._names)
-        return self.line([write(value) for write, value in zip(self._writers, values, strict=True)])
+        return self._line([write(value) for write, value in zip(self._writers, values, strict=True)])
+
+    def header(self) -> str:
+        """The line of the names of the columns."""
+        return self._line([name if self._quotes is None else self._quotes.text(name) for name in self._names])
 
     def lines(self, batch: pa.RecordBatch) -> pa.Array:
-        """The lines of the rows of a batch, with their ends. Arrow joins their fields, where none has to be quoted.
+        """The lines of the rows of a batch, with their ends. Arrow quotes and joins their fields.
 
         Raises:
             ValueError, TypeError: the columns do not fit the schema.
         """
         given = arranged(batch, self._names)
         columns = [self._texts(number, column, field) for number, (column, field) in enumerate(given)]
-        if len(columns) == 1:  # an empty field is quoted
-            return pa.array([self.line([text]) for text in columns[0].to_pylist()], pa.string())
+        if len(columns) == 1 or self._quotes is None:
+            rows = zip(*[column.to_pylist() for column in columns], strict=True)
+            return pa.array(map(self._line, rows), pa.string())
         joined = pc.binary_join_element_wise(*columns, self._dialect.separator)
-        lines = pc.binary_join_element_wise(joined, self._end, "")
-        odd = reduce(pc.or_, [pc.match_substring_regex(one, self._odd) for one in columns])
-        if pc.any(odd).as_py():
-            rows = zip(*[column.filter(odd).to_pylist() for column in columns], strict=True)
-            lines = pc.replace_with_mask(lines, odd, pa.array([self.line(row) for row in rows], pa.string()))
-        return lines
+        return pc.binary_join_element_wise(joined, self._end, "")
 
     def _texts(self, number: int, column: pa.Array, field: pa.Field) -> pa.Array:
         declared = self._types[number]
@@ -174,13 +174,17 @@ class RowWriter:
             and declared.basic_type in _ARROWS
             and column.type == arrow_type(declared)
         ):
-            return column.cast(pa.string()).fill_null(self._null)
+            texts = column.cast(pa.string())
+            bare = self._quotes is None or _is_bare(declared)
+            return (texts if bare else self._quotes.column(texts)).fill_null(self._null)
         return pa.array(list(map(self._writers[number], values_of(column, field))), pa.string())
 
-    def line(self, fields: Sequence[str]) -> str:
-        """A line of these fields."""
+    def _line(self, fields: Sequence[str]) -> str:
+        """A line of these fields, which are quoted already if there is a quote character."""
+        if self._quotes is not None:
+            return (self._dialect.separator.join(fields) or self._quotes.empty) + self._end
         try:
-            text: str = self._write(fields)
+            text: str = self._escaped(fields)
         except csv.Error as error:
             raise ValueError(f"{fields!r:.200} can't be written as CSV: {error}") from None
         return text.removesuffix(self._written_end) + self._end
@@ -193,14 +197,25 @@ class _Echo:
         return text
 
 
-def _writer(declared: TypeInformation, null: str, separator: str | None, digits: Digits) -> Write:
+def _is_bare(declared: TypeInformation) -> bool:
+    """Whether values are numbers or booleans, which are never quoted."""
+    declared = unwrapped(declared)
+    texts = (BasicType.STRING, BasicType.CHAR, BasicType.INSTANT)
+    return isinstance(declared, BasicTypeInfo) and declared.basic_type not in texts
+
+
+def _writer(
+    declared: TypeInformation, null: str, separator: str | None, digits: Digits, quote: Callable[[str], str] = str
+) -> Write:
     declared = unwrapped(declared)
     inner = _inner_writer(declared, null, separator, digits)
-    return lambda value: null if value is None else inner(value)
+    if quote is str:
+        return lambda value: null if value is None else inner(value)
+    return lambda value: null if value is None else quote(inner(value))
 
 
 def _inner_writer(declared: TypeInformation, null: str, separator: str | None, digits: Digits) -> Write:
-    text = to_text(declared)
+    text = csv_text(declared)
     if text is not None:
         return text if digits is None else lambda value: text(rounded(value, digits))
     if isinstance(declared, RowTypeInfo):
@@ -214,7 +229,7 @@ def _inner_writer(declared: TypeInformation, null: str, separator: str | None, d
 
         return write_row
     elements = element_type(declared)
-    if elements is None or to_text(unwrapped(elements)) is None:
+    if elements is None or csv_text(unwrapped(elements)) is None:
         raise TypeError(f"values of type {declared} can't be written as CSV")
     write = _writer(elements, null, None, digits)
     return lambda value: _joined([write(item) for item in value], separator)

@@ -23,7 +23,7 @@ from firesteel.common.typeinfo import (
     TimeTypeInfo,
     TypeInformation,
 )
-from firesteel.common.value_texts import double_text, float_text
+from firesteel.common.value_texts import double_text, float_text, java_double_text, java_float_text
 from firesteel.expressions.schema import Digits, is_bytes, parts_of, unwrapped
 
 FromText = Callable[[str], Any]
@@ -137,6 +137,17 @@ def to_text(declared: TypeInformation) -> ToText | None:
     return None
 
 
+def csv_text(declared: TypeInformation) -> ToText | None:
+    """How Flink writes a value of a type without parts as CSV. None: it has parts."""
+    if isinstance(declared, BasicTypeInfo) and declared.basic_type in (BasicType.FLOAT, BasicType.DOUBLE):
+        return java_float_text if declared.basic_type is BasicType.FLOAT else java_double_text
+    text = to_text(declared)
+    moment = isinstance(declared, (TimeTypeInfo, TimestampTypeInfo, LocalTimeTypeInfo, InstantTypeInfo))
+    if text is None or not moment:
+        return text
+    return lambda value: _FRACTION.sub(r"\1", text(value).replace("T", " "))
+
+
 def whole_number(text: str) -> int:
     """What Java's ``parseInt`` takes: digits, perhaps with a sign; blanks around them do not count.
 
@@ -224,6 +235,8 @@ def _instant_text(value: Instant) -> str:
     return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
+_FRACTION: Final = re.compile(r"(\.\d*?)0+(?=Z?$)")
+"""Zeros at the end of the fraction of a second."""
 _TO_TEXT: Final[dict[BasicType, ToText]] = {
     BasicType.BOOLEAN: _boolean_text, BasicType.FLOAT: float_text, BasicType.DOUBLE: double_text,
 }  # fmt: skip
