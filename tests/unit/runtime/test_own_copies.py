@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
-from collections import Counter, OrderedDict, defaultdict, deque
+import pickle
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from time import localtime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from firesteel.common.own_copies import own_copy
 from firesteel.common.time import Time
 from firesteel.common.types import Row, RowKind
+from firesteel.core.errors import SerializationError
 from firesteel.datastream.functions import ProcessJoinFunction
+from firesteel.datastream.joined_streams import TaggedUnion
 from firesteel.datastream.window import (
     ContinuousEventTimeTrigger,
     CountEvictor,
@@ -55,6 +61,43 @@ class Slotted:
         setattr(self, name, value)
 
 
+class Pair(NamedTuple):
+    shop: str
+    lines: list[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    shop: str
+    lines: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenSlotted:
+    shop: str
+    lines: list[Any]
+
+
+class Basket(list[Any]):
+    """Its own methods are not called for a copy."""
+
+    def __init__(self, *items: Any) -> None:
+        super().__init__(items)
+
+    def append(self, item: Any) -> None:
+        raise AssertionError("not by a copy")
+
+    extend = append
+
+
+class Attributes(dict[str, Any]):
+    __slots__ = ("__dict__", "slot")
+
+
+class Tagged(tuple[Any, ...]):
+    """A tuple with attributes."""
+
+
 MAKE: dict[str, Callable[[str, int], Any]] = {
     "dict": lambda shop, amount: {"shop": shop, "amount": amount},
     "Row": lambda shop, amount: Row(shop=shop, amount=amount),
@@ -62,15 +105,39 @@ MAKE: dict[str, Callable[[str, int], Any]] = {
     "dataclass": Sale,
     "slotted dataclass": Slotted,
     "tuple of list": lambda shop, amount: ([shop, amount],),
+    "named tuple": lambda shop, amount: Pair(shop, [shop, amount]),
+    "record of a join": lambda shop, amount: TaggedUnion(0, [shop, amount]),
+    "frozen dataclass": lambda shop, amount: Frozen(shop, [shop, amount]),
+    "frozen slotted dataclass": lambda shop, amount: FrozenSlotted(shop, [shop, amount]),
+    "derived list": Basket,
+    "derived dict": lambda shop, amount: Attributes(shop=shop, amount=amount),
+    "deque": lambda shop, amount: deque([shop, amount]),
+    "OrderedDict": lambda shop, amount: OrderedDict(shop=shop, amount=amount),
+    "defaultdict": lambda shop, amount: defaultdict(int, shop=shop, amount=amount),
+    "Counter": lambda shop, amount: Counter(amount=amount),
+    "numpy array": lambda shop, amount: np.array([0, amount]),
+    "numpy array of objects": lambda shop, amount: np.array([shop, amount], object),
+    "array": lambda shop, amount: array.array("q", [0, amount]),
+    "tree with parents": lambda shop, amount: parent_of([shop, amount]),
 }
+
+
+def parent_of(lines: list[Any]) -> dict[str, Any]:
+    parent: dict[str, Any] = {"amount": lines[1], "children": []}
+    parent["children"].append({"parent": parent})
+    return parent
+
+
 FORMS = pytest.mark.parametrize("form", list(MAKE))
 
 
 def parts(value: Any) -> tuple[Any, Any]:
     """Of any form: what holds the fields, and the key of the amount."""
+    if isinstance(value, Pair | Frozen | FrozenSlotted):
+        return value.lines, 1
     if isinstance(value, tuple):
-        return value[0], 1
-    if isinstance(value, list):
+        return value[-1], 1
+    if isinstance(value, list | deque | np.ndarray | array.array):
         return value, 1
     return (value.__dict__ if isinstance(value, Sale) else value), "amount"
 
@@ -100,7 +167,7 @@ REDUCES = pytest.mark.parametrize("reduce", [into_first, into_second])
 def test_a_copy_is_equal_and_shares_nothing(form: str) -> None:
     value = MAKE[form]("a", 1)
     made = own_copy(value)
-    assert made == value
+    assert repr(made) == repr(value)
     assert type(made) is type(value)
     into_first(made, made)
     assert amount(value) == 1
@@ -117,6 +184,116 @@ def test_what_collections_has() -> None:
     made[2]["b"].append(2)
     made[3][0].append(2)
     assert given == [{"a": [1]}, Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
+
+
+def test_attributes_of_derived_containers_are_copied_too() -> None:
+    basket: Any = Basket([1])
+    attributes: Any = Attributes(a=[1])
+    tagged: Any = Tagged(([1], 2))
+    basket.note, attributes.note, attributes.slot, tagged.note = {"x"}, [basket], [2], [3]
+    for value in (basket, attributes, tagged):
+        made = own_copy(value)
+        assert type(made) is type(value)
+        assert made == value
+        assert made.__dict__ == value.__dict__
+        assert made.note is not value.note
+    assert own_copy(attributes).slot == [2]
+    assert own_copy(attributes).slot is not attributes.slot
+    assert list.__getitem__(own_copy(basket), 0) is not list.__getitem__(basket, 0)
+
+
+def test_what_records_share_and_hold_of_themselves_is_so_in_the_copy() -> None:
+    shared = [1]
+    record: dict[str, Any] = {"a": shared, "b": (shared, {"c": shared})}
+    record["self"] = [record]
+    made = own_copy(record)
+    assert made["a"] is made["b"][0] is made["b"][1]["c"]
+    assert made["a"] is not shared
+    assert made["self"][0] is made
+    frozen = Frozen("a", [])
+    frozen.lines.append(frozen)
+    assert own_copy(frozen).lines[0].lines[0].lines is not frozen.lines
+    of_tuple: Any = ([],)
+    of_tuple[0].append(of_tuple)
+    again = own_copy(of_tuple)
+    assert again[0][0][0] is again[0]
+    assert again[0] is not of_tuple[0]
+    objects = np.array([None, [1]], object)
+    objects[0] = objects
+    assert own_copy(objects)[0][1] is not objects[1]
+
+
+def test_what_is_shared_twice_at_each_of_many_levels_is_copied_once() -> None:
+    value: Any = [1]
+    for _ in range(100):
+        value = [value, value]
+    assert own_copy(value)[0] is not value[0]
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: Sale(inner, 1), lambda inner: ([inner],)],
+    ids=["list", "dict", "dataclass", "list in a tuple"],
+)
+def test_records_may_be_nested_to_any_depth(nest: Callable[[Any], Any]) -> None:
+    value: Any = 1
+    for _ in range(10_000):
+        value = nest(value)
+    made = own_copy(value)
+    depth = 0
+    while made != 1:
+        assert made is not value
+        made, value = (
+            (one.shop if isinstance(one, Sale) else one["a"] if isinstance(one, dict) else one[0])
+            for one in (made, value)
+        )
+        depth += 1
+    assert depth in (10_000, 20_000)
+
+
+def test_tuples_are_copied_as_deep_as_pickle_takes_them_and_refused_by_type_then() -> None:
+    def nested(depth: int) -> Any:
+        value: Any = [1]
+        for _ in range(depth):
+            value = (value,)
+        return value
+
+    depth = 0
+    while True:
+        try:
+            pickle.dumps(nested(depth + 50))
+        except RecursionError:
+            break
+        depth += 50
+    assert own_copy(nested(depth - 50)) is not None
+    with pytest.raises(SerializationError, match="tuple can't be copied: it holds tuples in tuples"):
+        own_copy(nested(2000))
+
+
+def test_classes_that_say_how_they_are_copied_are_left_alone() -> None:
+    class Own(list[Any]):
+        def __reduce__(self) -> Any:
+            return list, ()
+
+    now = localtime(0)
+    for value in (Own([[1]]), now, UserDict(a=1), np.array([1]).astype(">i8").view(np.recarray).copy().dtype):
+        assert own_copy(value) is value
+    fixed = np.array([1])
+    fixed.flags.writeable = False
+    assert own_copy(fixed) is fixed
+
+
+def test_frames_of_pandas_are_copied() -> None:
+    class DataFrame:
+        """Stands for that of pandas, which is no dependency: it is known by its name."""
+
+        def copy(self) -> DataFrame:
+            return DataFrame()
+
+    DataFrame.__module__ = "pandas.core.frame"
+    value = DataFrame()
+    assert own_copy(value) is not value
+    assert own_copy((value,))[0] is not value
 
 
 def test_what_can_not_be_changed_or_copied_is_itself() -> None:
@@ -318,14 +495,16 @@ def test_sessions_that_go_on() -> None:
 class Spoils(ProcessWindowFunction[Any, Any, Any, Any]):
     def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
         for element in elements:
-            element["amount"] += 100
-        yield [element["amount"] for element in elements]
+            holder, name = parts(element)
+            holder[name] += 100
+        yield [amount(element) for element in elements]
 
 
+@FORMS
 @pytest.mark.parametrize("kind", [OperatorKind.ALIGNED_WINDOW, OperatorKind.WINDOW])
-def test_a_window_function_does_not_spoil_the_records_of_other_windows(kind: OperatorKind) -> None:
+def test_a_window_function_does_not_spoil_the_records_of_other_windows(form: str, kind: OperatorKind) -> None:
     rig = Rig(sliding(window_function=Spoils()), kind, key=key_of)
-    rig.records([({"amount": number}, time) for number, time in ((1, 1), (2, 11), (3, 12))])
+    rig.records([(MAKE[form]("a", number), time) for number, time in ((1, 1), (2, 11), (3, 12))])
     assert [out.value for out in rig.watermark(100)] == [[101], [101, 102, 103], [102, 103]]
 
 
