@@ -143,3 +143,24 @@ def test_a_gil_that_is_held_longer_than_heartbeats_wait_fails_no_job(
     with program(tmp_path, "script.py") as run:
         code = run.end(140 + 4 * seconds)
         assert (code, run.out) == (0, "client 2999\nslot 100 2\n"), run.err
+
+
+RESTARTED = """
+settings = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1",
+            "restart-strategy.fixed-delay.delay": "200 ms"}
+env.configure(Configuration.from_dict(settings))
+env.enable_checkpointing(1000)
+env.from_collection([1, 0]).set_parallelism(1).map(lambda x: 1 / x).name("divide").print()
+env.execute("x")
+"""
+
+
+@pytest.mark.parametrize("logging", ["", "import logging\nlogging.basicConfig()\n"], ids=["plain", "with logging"])
+def test_a_script_shows_once_why_its_job_is_restarted(logging: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(logging + HEAD + RESTARTED)
+    with program(tmp_path, "script.py") as script:
+        assert script.end() == 1
+    (line,) = [line for line in script.err.splitlines() if "restart 1 in 0.2 s" in line]
+    assert "'divide'" in line
+    assert "ZeroDivisionError: division by zero at the record 0" in line
+    assert script.err.count(".map(lambda x: 1 / x)") == 2, "with the warning, and with the end of the job"

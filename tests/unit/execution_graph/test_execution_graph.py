@@ -197,7 +197,7 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
     assert not entry.add(FailureRecord(plain | {"message": "another"}, 41), rank=1)
     archive = with_rows(archive_of(graph))
     messages = [e["message"] for e in archive["exceptions"]]
-    assert messages == [*(f"number {i}" for i in range(24, 39)), "the reason"]
+    assert messages == ["number 0", *(f"number {i}" for i in range(25, 39)), "the reason"]
     assert [e["message"] for e in archive["exceptions"][-1]["concurrent"]] == ["number 39", "another"]
     assert archive["exceptions-dropped"]
 

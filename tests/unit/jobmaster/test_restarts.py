@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+
+from firesteel.graph.execution_graph import PEACE_MS
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.restart_strategies import FixedDelay
@@ -370,3 +375,50 @@ def test_tasks_wait_for_their_taskmanager_until_they_are_cancelled_or_taken() ->
     d.did(d.core.cancel("no longer wanted"))
     assert not d.core.awaits_submit(second)
     assert not d.core.awaits_submit(["unknown"])
+
+
+def fail_and_restart(d: Driver, message: str, kind: str = "user", seconds: float = 1.0) -> None:
+    """The first task fails, and the job runs again."""
+    d.report(d.ids()[0], "FAILED", {**failure(kind, message), "operator": "Map", "record": "7"})
+    d.finish_cancelled()
+    fire(d, seconds)
+    submitted(d)
+
+
+def test_each_failure_that_is_answered_by_a_restart_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "firesteel_jobmaster")
+    d = Driver(two_by_two(), settings(attempts=2, delay=2.5))
+    d.running()
+    for message in ("boom", "boom"):
+        fail_and_restart(d, message, seconds=2.5)
+    first, second = [record for record in caplog.records if record.levelno == logging.WARNING]
+    where = f"job {d.core.graph.job_graph.name!r} ({d.core.graph.job_graph.job_id}) failed: operator 'Map' (subtask "
+    assert first.getMessage().startswith(where)
+    assert "raised builtins.ValueError: boom at the record 7; restart 1 in 2.5 s" in first.getMessage()
+    assert second.getMessage().endswith("boom at the record 7; restart 2 in 2.5 s"), "the traceback is told once"
+    answers = [one["answer"] for one in seen(d.core)["exceptions"]]
+    assert answers == ["restart 1 in 2.5 s", "restart 2 in 2.5 s"]
+
+
+def test_the_reason_that_comes_after_its_consequence_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "firesteel_jobmaster")
+    d = Driver(two_by_two(), settings())
+    d.running()
+    first, second, *_ = d.ids()
+    d.report(first, "FAILED", failure("external", "the peer is gone"))
+    d.report(second, "FAILED", failure("user", "boom"))
+    consequence, reason = [record.getMessage() for record in caplog.records if "restart 1" in record.getMessage()]
+    assert "the peer is gone" in consequence
+    assert "boom" in reason
+
+
+def test_the_first_failure_of_a_chain_stays_when_its_consequences_are_many() -> None:
+    d = Driver(two_by_two(), settings(attempts=100, kept_failures=3))
+    d.running()
+    fail_and_restart(d, "long ago")
+    d.clock.advance(PEACE_MS / 1000)
+    for message in ("the reason", *(f"consequence {number}" for number in range(6))):
+        fail_and_restart(d, message)
+    kept = [one["message"] for one in seen(d.core)["exceptions"]]
+    assert kept == ["the reason", "consequence 4", "consequence 5"]
+    assert seen(d.core)["exceptions-dropped"]

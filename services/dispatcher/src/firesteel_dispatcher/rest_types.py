@@ -376,10 +376,20 @@ class OneException(TypedDict):
     taskManagerId: NotRequired[str | None]
 
 
-class RootException(OneException):
-    """With those that came along."""
-
-    concurrentExceptions: list[OneException]
+RootException = TypedDict(
+    "RootException",
+    {
+        "exceptionName": str,
+        "stacktrace": str,
+        "timestamp": int,
+        "failureLabels": dict[str, str],
+        "taskName": NotRequired[str | None],
+        "endpoint": NotRequired[str | None],
+        "taskManagerId": NotRequired[str | None],
+        "concurrentExceptions": list[OneException],
+        "firesteel-answer": str,
+    },
+)
 
 
 class ExceptionHistory(TypedDict):

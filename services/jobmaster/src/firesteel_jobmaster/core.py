@@ -106,6 +106,8 @@ class JobMasterCore:
             lost = failures.external(cause, PeerUnreachableError).to_plain()
             self.graph.record_failure(FailureRecord(lost, clock.epoch_ms()), failures.rank(lost))
         self._plan = job_plan(job_graph)
+        self._warned_of = ""
+        """The cause of the last failure that was answered by a restart."""
         self._archive: dict[str, Any] | None = None
         self.logs: dict[str, str] = {}
         """Where the log of its JobMaster is (``firesteel.graph.job_archive.LOGS``)."""
@@ -1097,17 +1099,16 @@ class JobMasterCore:
         regions = self._restarts.touched(failed)
         entry = self._restarts.entry(regions)
         if entry is not None:
-            entry.add(record, rank)
+            if entry.add(record, rank):
+                self._warn_of_restart(entry)
         elif self._restarts.failed(now):
             entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
-            self._restarts.begin(regions, entry, now)
-            self._declare_more()
+            self._begin_restart(regions, entry, now)
         elif failures.is_of_infrastructure(record.failure) and self.checkpoints.is_committing:
             logger.warning("some results may be shown: the job goes on committing, though %s", self._restarts.strategy)
             entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
             self.graph.restarts += 1
-            self._restarts.begin(regions, entry, now, COMMIT_PAUSE)
-            self._declare_more()
+            self._begin_restart(regions, entry, now, COMMIT_PAUSE)
         else:
             logger.info("the job is not restarted: %s", self._restarts.strategy)
             return False
@@ -1118,6 +1119,20 @@ class JobMasterCore:
             self._move(JobStatus.RESTARTING, cause)
         self._cancel_tasks(f"restart after {cause}", self.graph.in_regions(regions))
         return True
+
+    def _begin_restart(self, regions: Collection[int], entry: FailureEntry, now: float, pause: float = 0.0) -> None:
+        pause = self._restarts.begin(regions, entry, now, pause)
+        entry.answer = f"restart {self.graph.restarts} in {pause:.3g} s"
+        self._warn_of_restart(entry)
+        self._declare_more()
+
+    def _warn_of_restart(self, entry: FailureEntry) -> None:
+        """Tell whoever runs the job why it is restarted; the traceback only once of a cause that comes again."""
+        cause = failures.cause_text(entry.root.failure)
+        stack = "" if cause == self._warned_of else f"\n{entry.root.failure.get('traceback') or ''}".rstrip()
+        self._warned_of = cause
+        graph = self.graph.job_graph
+        logger.warning("job %r (%s) failed: %s; %s%s", graph.name, graph.job_id, cause, entry.answer, stack)
 
     def _check_restart(self, ended: Execution | None) -> None:
         """Start again what has ended and waited long enough: the region of a task that has ended now, or any."""

@@ -53,6 +53,15 @@ def may_be_a_consequence(failure: Mapping[str, Any]) -> bool:
     return rank(failure) == _RANK["external"]
 
 
+def cause_text(failure: Mapping[str, Any]) -> str:
+    """A plain ``TaskFailure`` in one line: the operator and its record where a function of the user raised."""
+    cause = f"{failure['error_class']}: {failure['message']}".rstrip(": ")
+    if failure.get("kind") not in ("user", "type") or not failure.get("operator"):
+        return cause
+    record = "" if failure.get("record") is None else f" at the record {failure['record']}"
+    return f"operator {failure['operator']!r} (subtask {failure.get('subtask')}) raised {cause}{record}"
+
+
 def is_of_infrastructure(failure: Mapping[str, Any]) -> bool:
     """Whether a slot, a peer or the machine is to blame, and nothing that the job does or needs."""
     return failure.get("kind") == "external" and failure.get("error_class") not in (_TOO_LARGE, _CHECKPOINTS)

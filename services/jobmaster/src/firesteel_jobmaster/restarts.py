@@ -48,12 +48,14 @@ class Restarts:
             self._graph.restarts += self.strategy.can_restart(now)
         return self.strategy.can_restart(now)
 
-    def begin(self, regions: Iterable[int], entry: FailureEntry, now: float, pause: float = 0.0) -> None:
-        """These regions wait for their restart, for ``pause`` seconds at least."""
-        due = now + max(self.strategy.delay(now), pause)
+    def begin(self, regions: Iterable[int], entry: FailureEntry, now: float, pause: float = 0.0) -> float:
+        """These regions wait for their restart, for ``pause`` seconds at least; returns for how long."""
+        pause = max(self.strategy.delay(now), pause)
+        due = now + pause
         for region in regions:
             self._due[region] = due
             self._entries[region] = entry
+        return pause
 
     def take_ready(self, now: float, among: Iterable[int] | None = None) -> list[int]:
         """The regions that can be restarted now, of all or among some; they wait no longer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
@@ -25,6 +26,8 @@ class Console:
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None, into: TextIO | None = None) -> None:
         self._given_out, self._given_err, self._given_into = out, err, into
         self._live = False
+        self._lock = threading.RLock()
+        """Failures of a job are told by another thread than its progress."""
 
     @property
     def _out(self) -> TextIO:
@@ -55,9 +58,10 @@ class Console:
 
     def say(self, text: str) -> None:
         """A line of standard output."""
-        self.clear()
-        write_text(self._out, text + "\n")
-        self._out.flush()
+        with self._lock:
+            self.clear()
+            write_text(self._out, text + "\n")
+            self._out.flush()
 
     def say_json(self, value: Any) -> None:
         """A JSON document on standard output."""
@@ -72,23 +76,26 @@ class Console:
 
     def note(self, text: str) -> None:
         """A line of standard error."""
-        self.clear()
-        write_text(self._err, text + "\n")
-        self._err.flush()
+        with self._lock:
+            self.clear()
+            write_text(self._err, text + "\n")
+            self._err.flush()
 
     def live(self, text: str) -> None:
         """Show this in place of the last live line; only where ``has_live_line``."""
         width = shutil.get_terminal_size().columns
-        write_text(self._err, _CLEAR_LINE + text[: max(1, width - 1)])
-        self._err.flush()
-        self._live = True
+        with self._lock:
+            write_text(self._err, _CLEAR_LINE + text[: max(1, width - 1)])
+            self._err.flush()
+            self._live = True
 
     def clear(self) -> None:
         """Take the live line away."""
-        if self._live:
-            self._live = False
-            self._err.write(_CLEAR_LINE)
-            self._err.flush()
+        with self._lock:
+            if self._live:
+                self._live = False
+                self._err.write(_CLEAR_LINE)
+                self._err.flush()
 
     def ask(self, question: str) -> bool | None:
         """A yes-or-no question; no answer is no; None at the end of the input.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -13,6 +14,7 @@ from firesteel.client.attached import AttachedWait
 from firesteel.client.connections import Connection, connect
 from firesteel.client.console import Console
 from firesteel.client.detached import DetachedJobExecutionResult
+from firesteel.client.failure_watch import FailureWatch, watch_failures
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
 from firesteel.client.planning import PlanOnly
@@ -89,6 +91,7 @@ class RemoteExecutor:
                 program.told_of_print = True
                 program.console.note(_PRINT_NOTE)
         job.start_heartbeats()
+        job.watch_failures(program.console.note if program is not None else logger.warning)
         return job
 
     def close(self) -> None:
@@ -116,6 +119,12 @@ class RemoteJobClient(ClusterJobClient):
             interval = self._settings.get(options.CLIENT_HEARTBEAT_INTERVAL)
             timeout = self._settings.get(options.CLIENT_HEARTBEAT_TIMEOUT)
             self._loop.start(_beat(self._rest, self._job_id, interval.total_seconds(), timeout // _MILLISECOND))
+
+    def watch_failures(self, tell: Callable[[str], None]) -> None:
+        """Tell why the job is restarted, as long as somebody waits for it."""
+        if self._attached:
+            watch = FailureWatch(f"job {self._graph.name!r} ({self._job_id})", tell)
+            self._loop.start(watch_failures(self._rest, self._job_id, watch))
 
     def wait(self) -> JobExecutionResult:
         """See ``CollectingJobClient``; a detached job is not waited for."""

@@ -27,6 +27,9 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.pipelined_regions import pipelined_regions
 
 KEPT_FAILURES = 16
+PEACE_MS = 3_600_000
+"""A failure this long after the last one has nothing to do with it; as long as Flink's threshold that resets a backoff
+(``restart-strategy.exponential-delay.reset-backoff-threshold``)."""
 """Flink's default of ``web.exception-history-size``."""
 KEPT_CONCURRENT = 64
 """Failures that are kept of those that came along with another one."""
@@ -315,12 +318,17 @@ class FailureRecord:
 
 @dataclass
 class FailureEntry:
-    """A failure that was answered by a restart or by the end of the job, and those that came along with it."""
+    """A failure that was answered by a restart or by the end of the job, and those that came along with it.
+
+    Attributes:
+        answer: which restart answers it, and when, for people (``restart 3 in 2.5 s``); empty: none does.
+    """
 
     root: FailureRecord
     rank: int = 0
     """Of the root; lower = rather the reason than a consequence."""
     concurrent: list[FailureRecord] = field(default_factory=list)
+    answer: str = ""
 
     def add(self, record: FailureRecord, rank: int) -> bool:
         """A failure came along; whether it is the reason of those before."""
@@ -381,6 +389,8 @@ class ExecutionGraph:
         name = f"Job {job_graph.name} ({job_graph.job_id})"
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
         self.failures: list[FailureEntry] = []
+        self._first_failure: FailureEntry | None = None
+        """Of those that follow each other within ``PEACE_MS``."""
         self.failures_dropped = False
         """Whether there were more than are kept."""
         self.spark_pages = ""
@@ -629,9 +639,17 @@ class ExecutionGraph:
             entry.concurrent = [_explained(one, taskmanager_id, better) for one in entry.concurrent]
 
     def record_failure(self, record: FailureRecord, rank: int, kept: int = KEPT_FAILURES) -> FailureEntry:
-        """Keep a failure that begins an entry of its own."""
-        self.failures.append(FailureEntry(record, rank))
+        """Keep a failure that begins an entry of its own.
+
+        When there are too many, the oldest goes, but not the first of those that follow each other until now: what came
+        behind it are often its consequences.
+        """
+        last = self.failures[-1].root.timestamp_ms if self.failures else None
+        entry = FailureEntry(record, rank)
+        if last is None or record.timestamp_ms - last > PEACE_MS:
+            self._first_failure = entry
+        self.failures.append(entry)
         if len(self.failures) > kept:
-            del self.failures[0]
+            del self.failures[1 if kept > 1 and self.failures[0] is self._first_failure else 0]
             self.failures_dropped = True
-        return self.failures[-1]
+        return entry

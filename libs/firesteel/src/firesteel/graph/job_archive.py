@@ -140,7 +140,8 @@ def archive_in_slices(
         "status-counts": {**dict.fromkeys(_VALUES.values(), 0), **Counter(v["status"] for v in vertices)},
         TASKMANAGERS: dict(at),
         "exceptions": [
-            {**_failure(f.root), "concurrent": [_failure(one) for one in f.concurrent]} for f in graph.failures
+            {**_failure(f.root), "answer": f.answer, "concurrent": [_failure(one) for one in f.concurrent]}
+            for f in graph.failures
         ],
         "exceptions-dropped": graph.failures_dropped,
         "failure": dict(root.failure) if root is not None and graph.state in _FAILED else None,

@@ -129,7 +129,11 @@ def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None
     answer: dict[str, Any] = {
         "exceptionHistory": {
             "entries": [
-                {**_exception(e), "concurrentExceptions": [_exception(one) for one in e.get("concurrent", [])]}
+                {
+                    **_exception(e),
+                    "concurrentExceptions": [_exception(one) for one in e.get("concurrent", [])],
+                    "firesteel-answer": str(e.get("answer", "")),
+                }
                 for e in newest[:most]
             ],
             "truncated": truncated,

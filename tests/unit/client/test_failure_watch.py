@@ -1,0 +1,62 @@
+"""Whoever waits for a job of a cluster elsewhere is told why it is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from firesteel.client import failure_watch
+from firesteel.client.failure_watch import FailureWatch, watch_failures
+from firesteel.core.errors import JobNotFoundError, PeerUnreachableError
+
+STACK = "Traceback\nValueError: boom\nThe record at hand: 7\n"
+
+
+def entry(time: int, answer: str, stack: str = STACK) -> dict[str, Any]:
+    return {"exceptionName": "ValueError", "stacktrace": stack, "timestamp": time, "firesteel-answer": answer}
+
+
+def exceptions(*newest_first: dict[str, Any]) -> dict[str, Any]:
+    return {"exceptionHistory": {"entries": list(newest_first), "truncated": False}}
+
+
+def test_each_failure_is_told_once_and_its_traceback_when_it_is_new() -> None:
+    told: list[str] = []
+    watch = FailureWatch("job 'x' (ab)", told.append)
+    watch.look(exceptions(entry(1, "restart 1 in 1 s")))
+    watch.look(exceptions(entry(2, "restart 2 in 1.5 s"), entry(1, "restart 1 in 1 s")))
+    watch.look(exceptions(entry(3, "restart 3 in 2 s", "OSError"), entry(2, "restart 2 in 1.5 s")))
+    watch.look(exceptions(entry(4, ""), entry(3, "restart 3 in 2 s")))
+    assert told == [
+        "job 'x' (ab) failed with ValueError; restart 1 in 1 s\nTraceback\nValueError: boom\nThe record at hand: 7",
+        "job 'x' (ab) failed with ValueError; restart 2 in 1.5 s",
+        "job 'x' (ab) failed with ValueError; restart 3 in 2 s\nOSError",
+    ], "the last one ends the job, and is raised"
+
+
+class Rest:
+    """Answers by script."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script)
+
+    async def get(self, path: str) -> Any:
+        answer = self.script.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("end", [[exceptions(), {"status": "FINISHED"}], [JobNotFoundError("gone")]])
+def test_it_looks_until_the_job_has_ended(end: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure_watch, "INTERVAL_SECONDS", 0)
+    told: list[str] = []
+    one = exceptions(entry(1, "restart 1 in 1 s"))
+    rest = Rest(
+        exceptions(), {"status": "RUNNING"}, PeerUnreachableError("no leader"), one, {"status": "RESTARTING"}, *end
+    )
+    asyncio.run(watch_failures(cast(Any, rest), "ab", FailureWatch("job", told.append)))
+    assert len(told) == 1
+    assert not rest.script
