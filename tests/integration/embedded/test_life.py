@@ -155,9 +155,8 @@ env.execute("x")
 """
 
 
-@pytest.mark.parametrize("logging", ["", "import logging\nlogging.basicConfig()\n"], ids=["plain", "with logging"])
-def test_a_script_shows_once_why_its_job_is_restarted(logging: str, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(logging + HEAD + RESTARTED)
+def test_a_plain_script_shows_once_why_its_job_is_restarted(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(HEAD + RESTARTED)
     with program(tmp_path, "script.py") as script:
         assert script.end() == 1
     (line,) = [line for line in script.err.splitlines() if "restart 1 in 0.2 s" in line]
