@@ -220,6 +220,7 @@ def test_restart_strategies() -> None:
 def test_schemas() -> None:
     assert SimpleStringSchema().deserialize(SimpleStringSchema().serialize("ä")) == "ä"
     assert SimpleStringSchema("latin-1").serialize("ä") == b"\xe4"
+    assert SimpleStringSchema().deserialize(b"a\xffb\xe4\xbd") == "a\ufffdb\ufffd", "as in Flink"
     assert SimpleStringSchema().get_produced_type() == Types.STRING()
     assert ByteArraySchema().serialize(bytearray(b"a")) == b"a"
     assert issubclass(SimpleStringSchema, SerializationSchema)

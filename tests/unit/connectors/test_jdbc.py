@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
-from firesteel.common.typeinfo import Types
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from firesteel.common.types import Row
 from firesteel.connectors.jdbc.databases import database_of, statement
 from firesteel.connectors.jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
@@ -20,6 +24,7 @@ from firesteel.connectors.jdbc.source import (
     JdbcNumericBetweenParametersProvider,
     JdbcSource,
 )
+from firesteel.connectors.jdbc.values import DeclaredColumns
 from firesteel.connectors.split_reader import Chunk
 from firesteel.core.errors import FiresteelError, ProgramError
 from firesteel.expressions.values import records_of
@@ -218,6 +223,85 @@ def test_types_come_as_they_are_declared(database: JdbcConnectionOptions) -> Non
     found = values if isinstance(values, list) else records_of(values)
     assert found == [Row(n=1, x=0.5, text="it's a ?", none=None)]
     cursor.close()
+
+
+def read(options: JdbcConnectionOptions, sql: str, row_type: RowTypeInfo) -> list[Any]:
+    built = JdbcSource.builder().set_connection_options(options).set_sql(sql).set_type_information(row_type).build()
+    cursor = built.open(Split("q", {"parameters": []}))
+    try:
+        chunk = cursor.read(10)
+        assert isinstance(chunk, Chunk)
+        return chunk.values if isinstance(chunk.values, list) else records_of(chunk.values)
+    finally:
+        cursor.close()
+
+
+def test_what_a_database_has_no_type_for_comes_as_it_is_declared(database: JdbcConnectionOptions) -> None:
+    """SQLite has integers for BOOLEAN, texts for dates, and numbers for DECIMAL."""
+    row_type = Types.ROW_NAMED(
+        ["flag", "day", "at", "price", "big", "i"],
+        [
+            Types.BOOLEAN(), Types.SQL_DATE(), Types.SQL_TIMESTAMP(), Types.BIG_DEC(), Types.DOUBLE(), Types.INSTANT(),
+        ],
+    )  # fmt: skip
+    sql = "SELECT 1, '2020-01-02', '2020-01-02 03:04:05.5', '12.50', 7, '2020-01-02 03:04:05'"
+    (row,) = read(database, sql, row_type)
+    assert row == Row(
+        flag=True, day=date(2020, 1, 2), at=datetime(2020, 1, 2, 3, 4, 5, 500_000), price=Decimal("12.50"), big=7.0,
+        i=Instant.of_epoch_milli(1_577_934_245_000),
+    )  # fmt: skip
+    assert [type(row.flag), str(row.price), type(row.big)] == [bool, "12.50", float]
+
+
+@pytest.mark.parametrize(
+    ("sql", "declared", "told"),
+    [
+        ("SELECT 7", Types.BOOLEAN(), r"column 'a': 7 \(int\) is no Boolean"),
+        ("SELECT 'x'", Types.INT(), r"column 'a': 'x' \(str\) is no Integer"),
+        ("SELECT 1.5e0", Types.INT(), r"column 'a': 1.5 \(float\) is no Integer"),
+        ("SELECT 5000000000", Types.INT(), r"column 'a': 5000000000 \(int\) is no Integer"),
+        ("SELECT 5", Types.STRING(), r"column 'a': 5 \(int\) is no String: it is no text; cast it in the query"),
+        ("SELECT 'soon'", Types.SQL_DATE(), r"column 'a': 'soon' \(str\)"),
+        ("SELECT 1, 2", Types.INT(), r"gives 2 columns, and set_type_information\(\) declares 1: a"),
+    ],
+)
+def test_what_does_not_fit_is_told_by_name(
+    database: JdbcConnectionOptions, sql: str, declared: TypeInformation, told: str
+) -> None:
+    with pytest.raises(ProgramError, match=told):
+        read(database, sql, Types.ROW_NAMED(["a"], [declared]))
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "fitted"),
+    [
+        (Types.BOOLEAN(), Decimal(1), True), (Types.BOOLEAN(), "f", False), (Types.LONG(), Decimal("7.00"), 7),
+        (Types.INT(), "12", 12), (Types.DOUBLE(), Decimal("0.5"), 0.5), (Types.BIG_DEC(), 0.1, Decimal("0.1")),
+        (Types.BIG_INT(), Decimal(10**30), 10**30), (Types.SQL_DATE(), datetime(2020, 1, 2), date(2020, 1, 2)),
+        (Types.SQL_TIME(), timedelta(hours=3, seconds=1), time(3, 0, 1)), (Types.SQL_TIME(), "03:00:01", time(3, 0, 1)),
+        (Types.SQL_TIMESTAMP(), datetime(2020, 1, 2, 3, tzinfo=UTC), datetime(2020, 1, 2, 3)),
+        (Types.INSTANT(), datetime(1970, 1, 1, 0, 0, 1, 5), Instant(1, 5000)),
+        (Types.STRING(), UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+        (Types.PRIMITIVE_ARRAY(Types.BYTE()), memoryview(b"x"), b"x"), (Types.INT(), None, None),
+        (Types.PICKLED_BYTE_ARRAY(), {"any": 1}, {"any": 1}),
+    ],
+)  # fmt: skip
+def test_what_other_drivers_give_is_fitted(declared: TypeInformation, given: Any, fitted: Any) -> None:
+    ((value,),) = DeclaredColumns(RowTypeInfo([declared], ["a"])).rows([(given,)])
+    assert (value, type(value)) == (fitted, type(fitted))
+
+
+@pytest.mark.parametrize(
+    ("declared", "given"),
+    [
+        (Types.SQL_DATE(), datetime(2020, 1, 2, 3)), (Types.SQL_TIME(), timedelta(days=2)), (Types.LONG(), 0.5),
+        (Types.LONG(), True), (Types.BYTE(), 200), (Types.LONG(), Decimal("0.5")), (Types.SQL_TIMESTAMP(), 5),
+        (Types.DOUBLE(), "1,5"), (Types.BIG_DEC(), True), (Types.STRING(), b"x"), (Types.BOOLEAN(), 0.0),
+    ],
+)  # fmt: skip
+def test_what_would_lose_something_is_refused(declared: TypeInformation, given: Any) -> None:
+    with pytest.raises(ProgramError, match="column 'a': "):
+        DeclaredColumns(RowTypeInfo([declared], ["a"])).rows([(given,)])
 
 
 def test_ranges() -> None:

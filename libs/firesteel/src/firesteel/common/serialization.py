@@ -92,8 +92,8 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         return element.encode(self._charset)
 
     def deserialize(self, message: bytes) -> str:
-        """Returns the decoded text."""
-        return message.decode(self._charset)
+        """Returns the decoded text; bytes that are not of the charset become U+FFFD, as in Flink."""
+        return message.decode(self._charset, "replace")
 
     def get_produced_type(self) -> TypeInformation:
         """Returns ``Types.STRING()``."""

@@ -175,8 +175,8 @@ class RowWriter:
             and column.type == arrow_type(declared)
         ):
             texts = column.cast(pa.string())
-            bare = self._quotes is None or _is_bare(declared)
-            return (texts if bare else self._quotes.column(texts)).fill_null(self._null)
+            quotes = None if _is_bare(declared) else self._quotes
+            return (texts if quotes is None else quotes.column(texts)).fill_null(self._null)
         return pa.array(list(map(self._writers[number], values_of(column, field))), pa.string())
 
     def _line(self, fields: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.jdbc.databases import Connection, statement
 from firesteel.connectors.jdbc.options import JdbcConnectionOptions
+from firesteel.connectors.jdbc.values import DeclaredColumns
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.schema import uncolumnar
@@ -83,6 +84,7 @@ class JdbcSource(Source[Any]):
 
     The position in a split is a number of rows: after a restart the query is executed again, and so many rows are
     passed over. A query that is read with checkpoints says ``ORDER BY``, and the rows stay as they are meanwhile.
+    Values come in the declared types, whatever the driver makes of them (``jdbc.values``).
     """
 
     def __init__(
@@ -213,7 +215,7 @@ class _Cursor(SplitCursor[Any]):
         position: Plain,
     ) -> None:
         self._connection, self._type = connection, row_type
-        self._names = tuple(row_type.field_names)
+        self._names, self._declared = tuple(row_type.field_names), DeclaredColumns(row_type)
         self._schema = None if uncolumnar(row_type) else arrow_schema(row_type, {RECORDS: ROW})
         self._pieces: Iterator[Any] = connection.read(sql, parameters, fetch_size)
         self._values: Any = []
@@ -246,25 +248,15 @@ class _Cursor(SplitCursor[Any]):
 
     def _made(self, piece: Any) -> Any:
         if isinstance(piece, list):
-            if piece and len(piece[0]) != len(self._names):
-                raise ProgramError(f"JdbcSource: the query gives {len(piece[0])} columns, not {list(self._names)}")
-            return [make_row(self._names, tuple(row)) for row in piece]
-        if piece.num_columns != len(self._names):
-            raise ProgramError(f"JdbcSource: the query gives {piece.num_columns} columns, not {list(self._names)}")
+            return [make_row(self._names, values) for values in self._declared.rows(piece)]
+        self._declared.check_width(piece.num_columns)
         if self._schema is None:
-            renamed = pa.RecordBatch.from_arrays(piece.columns, names=list(self._names))
-            return [
-                make_row(self._names, values)
-                for values in zip(*(one.to_pylist() for one in renamed.columns), strict=True)
-            ]
-        arrays = []
-        for column, wanted in zip(piece.columns, self._schema, strict=True):
-            try:
-                arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise ProgramError(
-                    f"JdbcSource: column {wanted.name!r} is {column.type}, not {wanted.type}: {error}"
-                ) from error
+            rows = list(zip(*(one.to_pylist() for one in piece.columns), strict=True))
+            return [make_row(self._names, values) for values in self._declared.rows(rows)]
+        arrays = [
+            self._declared.column(number, column, field)
+            for number, (column, field) in enumerate(zip(piece.columns, self._schema, strict=True))
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def close(self) -> None:

@@ -1,0 +1,255 @@
+"""Values as drivers give them, as values of declared types.
+
+Databases and their drivers differ: SQLite has no BOOLEAN, DATE or DECIMAL and gives numbers and texts for them, MySQL's
+drivers give a ``timedelta`` for TIME, Oracle's a ``datetime`` for DATE and a ``Decimal`` for each number. What is the
+same value is taken; what would lose something is an error with the column's name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import (
+    BasicType,
+    BasicTypeInfo,
+    DateTypeInfo,
+    LocalTimeTypeInfo,
+    RowTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TypeInformation,
+)
+from firesteel.connectors.formats.column_types import check_column, fitted
+from firesteel.connectors.formats.type_texts import INTEGERS, from_text, integer
+from firesteel.core.errors import ProgramError
+from firesteel.expressions.schema import is_bytes, unwrapped
+from firesteel.expressions.values import column_of
+
+__all__ = ["DeclaredColumns"]
+
+Convert = Callable[[Any], Any]
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_DAY: Final = datetime.timedelta(days=1)
+
+
+class DeclaredColumns:
+    """Brings results of queries to a row type.
+
+    Args:
+        row_type: names and types of the columns, in their order.
+    """
+
+    def __init__(self, row_type: RowTypeInfo) -> None:
+        self._names, self._types = tuple(row_type.field_names), [unwrapped(one) for one in row_type.field_types]
+        self._converts = [_convert(one) for one in self._types]
+
+    def check_width(self, width: int) -> None:
+        """See that a query gives as many columns as are declared.
+
+        Raises:
+            ProgramError: it does not.
+        """
+        if width != len(self._names):
+            raise ProgramError(
+                f"JdbcSource: the query gives {width} columns, and set_type_information() declares "
+                f"{len(self._names)}: {', '.join(self._names)}"
+            )
+
+    def rows(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Rows of values.
+
+        Raises:
+            ProgramError: there are too many or too few, or one is not of its type.
+        """
+        if not rows:
+            return []
+        self.check_width(len(rows[0]))
+        columns = [self._values(number, values) for number, values in enumerate(zip(*rows, strict=True))]
+        return list(map(list, zip(*columns, strict=True)))
+
+    def column(self, number: int, column: pa.Array, field: pa.Field) -> pa.Array:
+        """A column in the type that it has in the stream.
+
+        Raises:
+            ProgramError: a value is not of its type.
+        """
+        if column.type == field.type:
+            return column
+        try:
+            check_column(field.name, column.type, field.type)
+            return fitted(field.name, column, field.type)
+        except ValueError:  # perhaps each value is one in another form
+            values = self._values(number, column.to_pylist())
+        return column_of(values, field.name, self._types[number])
+
+    def _values(self, number: int, values: Sequence[Any]) -> Sequence[Any]:
+        convert = self._converts[number]
+        if convert is None:
+            return values
+        made: list[Any] = []
+        try:
+            for value in values:
+                made.append(None if value is None else convert(value))
+        except (ValueError, TypeError, ArithmeticError) as error:
+            value = values[len(made)]
+            shown = f"{value!r:.60} ({type(value).__name__})"
+            raise ProgramError(
+                f"JdbcSource: column {self._names[number]!r}: {shown} is no {self._types[number]}: {error}"
+            ) from error
+        return made
+
+
+def _convert(declared: TypeInformation) -> Convert | None:
+    """Brings a value that is not None to a type; None = it is taken as it is."""
+    if is_bytes(declared):
+        return _bytes
+    parse = from_text(declared)
+    if isinstance(declared, BasicTypeInfo):
+        basic = declared.basic_type
+        if basic in INTEGERS:
+            bits = INTEGERS[basic]
+            return lambda value: value if type(value) is int and -128 <= value < 128 else integer(_integer(value), bits)
+        return _BASIC.get(basic)
+    moment: Convert | None = None
+    if isinstance(declared, DateTypeInfo) or _is_local(declared, "LOCAL_DATE"):
+        moment = _date
+    elif isinstance(declared, TimeTypeInfo) or _is_local(declared, "LOCAL_TIME"):
+        moment = _time
+    elif isinstance(declared, TimestampTypeInfo) or _is_local(declared, "LOCAL_DATE_TIME"):
+        moment = _timestamp
+    if moment is None or parse is None:
+        return None
+    convert, read = moment, parse
+    return lambda value: read(value) if isinstance(value, str) else convert(value)
+
+
+def _is_local(declared: TypeInformation, name: str) -> bool:
+    return isinstance(declared, LocalTimeTypeInfo) and declared.time_type.name == name
+
+
+def _refused(what: str) -> ValueError:
+    return ValueError(f"{what}; cast it in the query")
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, Decimal)) and value in (0, 1):
+        return bool(value)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", "t", "f"):
+        return value.strip().lower().startswith("t")
+    raise _refused("true, false, 1 and 0 are booleans")
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)
+    if isinstance(value, str):
+        number: int = _READ_INTEGER(value)
+        return number
+    raise _refused("it is no whole number")
+
+
+def _floating(value: Any) -> float:
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        number: float = _READ_DOUBLE(value)
+        return number
+    raise _refused("it is no number")
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Decimal(repr(value))  # the digits that a float shows: SQLite keeps decimal numbers in floats
+    if isinstance(value, str):
+        number: Decimal = _READ_DECIMAL(value)
+        return number
+    raise _refused("it is no number")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    raise _refused("it is no text")
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise _refused("these are no bytes")
+
+
+def _date(value: Any) -> datetime.date:
+    if isinstance(value, datetime.datetime):
+        if value.time() != datetime.time() or value.tzinfo is not None:
+            raise _refused("it has a time of day")
+        return value.date()
+    if isinstance(value, datetime.date):
+        return value
+    raise _refused("it is no date")
+
+
+def _time(value: Any) -> datetime.time:
+    if isinstance(value, datetime.timedelta):
+        if not datetime.timedelta() <= value < _DAY:
+            raise _refused("it is not within a day")
+        return (datetime.datetime.min + value).time()
+    if isinstance(value, datetime.time) and value.tzinfo is None:
+        return value
+    raise _refused("it is no time without a zone")
+
+
+def _timestamp(value: Any) -> datetime.datetime:
+    """Those of a zone in UTC."""
+    if isinstance(value, datetime.datetime):
+        return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+    raise _refused("it is no timestamp")
+
+
+def _instant(value: Any) -> Instant:
+    """Those without a zone are in UTC."""
+    if isinstance(value, Instant):
+        return value
+    if isinstance(value, str):
+        instant: Instant = _READ_INSTANT(value)
+        return instant
+    if isinstance(value, datetime.datetime):
+        since = (value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)) - _EPOCH
+        return Instant(since.days * 86_400 + since.seconds, since.microseconds * 1000)
+    raise _refused("it is no instant")
+
+
+def _reader(basic: BasicType) -> Convert:
+    read = from_text(BasicTypeInfo(basic))
+    assert read is not None
+    return read
+
+
+_READ_INTEGER: Final = _reader(BasicType.BIG_INT)
+_READ_DOUBLE: Final = _reader(BasicType.DOUBLE)
+_READ_DECIMAL: Final = _reader(BasicType.BIG_DEC)
+_READ_INSTANT: Final = _reader(BasicType.INSTANT)
+_BASIC: Final[dict[BasicType, Convert]] = {
+    BasicType.BOOLEAN: _boolean,
+    BasicType.FLOAT: _floating,
+    BasicType.DOUBLE: _floating,
+    BasicType.BIG_INT: _integer,
+    BasicType.BIG_DEC: _decimal,
+    BasicType.STRING: _text,
+    BasicType.CHAR: _text,
+    BasicType.INSTANT: _instant,
+}
