@@ -14,7 +14,7 @@ from firesteel.config import Settings
 from firesteel.ha.kubernetes import KubernetesServices
 from firesteel.ha.retrieval import of_job
 from firesteel.testing.clock import ManualClock
-from firesteel_operator.decisions import JobSeen, OperationSeen, job_id_of
+from firesteel_operator.decisions import JobSeen, LastCheckpoint, OperationSeen, job_id_of
 from firesteel_operator.reconciler import FINALIZER, Reconciler
 from firesteel_operator.report import read_status
 from firesteel_operator.specs import DEPLOYMENTS, GROUP, SESSION_JOBS, VERSION
@@ -44,18 +44,18 @@ class RestDouble:
 
     def stop(self, job_id: str, operation_id: str) -> None:
         self.savepoint(job_id, operation_id)
-        self.jobs[job_id] = JobSeen("FINISHED", "job", f"s3://b/s/{operation_id}")
+        self.jobs[job_id] = JobSeen("FINISHED", "job", LastCheckpoint(f"s3://b/s/{operation_id}"))
 
     def savepoint(self, job_id: str, operation_id: str) -> None:
         self.savepoints[operation_id] = OperationSeen(f"s3://b/s/{operation_id}")
 
     def cancel(self, job_id: str) -> None:
         if job_id in self.jobs:
-            self.jobs[job_id] = JobSeen("CANCELED", "job", self.jobs[job_id].checkpoint)
+            self.jobs[job_id] = JobSeen("CANCELED", "job", self.jobs[job_id].last)
 
     def run(self, name: str, program: bytes, order: Mapping[str, Any]) -> None:
         self.orders.append(order)
-        self.jobs[order["jobId"]] = JobSeen("RUNNING", name, "s3://b/c/chk-1")
+        self.jobs[order["jobId"]] = JobSeen("RUNNING", name, LastCheckpoint("s3://b/c/chk-1"))
 
 
 class World:
@@ -120,7 +120,7 @@ class World:
         uid = self.get(name)["metadata"]["uid"]
         job_id = job_id_of(uid, int(number))
         if job_id in text:
-            self.rest.jobs[job_id] = JobSeen("RUNNING", "job", "s3://b/c/chk-1")
+            self.rest.jobs[job_id] = JobSeen("RUNNING", "job", LastCheckpoint("s3://b/c/chk-1"))
 
     def arguments(self, name: str) -> str:
         """Of the container of the JobManager."""

@@ -134,6 +134,9 @@ def test_what_became_of_a_checkpoint_by_hand() -> None:
 def test_what_there_is_not() -> None:
     with pytest.raises(views.NoCheckpointsError, match="Checkpointing has not been enabled"):
         views.checkpoints({"checkpoints": None})
+    for unread in ({}, {"checkpoints": {**archive()["checkpoints"], "unread": True}}):  # no JobMaster has looked
+        with pytest.raises(views.NoCheckpointsError, match="are not known"):
+            views.checkpoints(unread)
     with pytest.raises(views.NoCheckpointsError, match="checkpoint 9"):
         views.checkpoint_details(archive(), {"checkpoint_id": "9"})
     with pytest.raises(ConfigurationError, match=r"\(checkpointid\) from value 'x'"):

@@ -173,6 +173,7 @@ def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can()
     job.coordinator.recover()
     for _ in range(5000):
         assert not job.coordinator.is_settled
+        assert job.coordinator.is_unread
         recover = job.work.pop(0)
         assert isinstance(recover, Recover)
         job.coordinator.done(Done(recover, error="no answer"))
@@ -181,6 +182,7 @@ def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can()
         job.advance(pause)
     job.coordinator.done(Done(job.work.pop(0)))
     assert job.coordinator.is_settled
+    assert not job.coordinator.is_unread
     assert job.settled == 1
 
 

@@ -114,6 +114,7 @@ def test_slots_that_never_come_fail_a_takeover_and_what_could_not_be_read_stays(
     found.advance(301)
     assert found.state == "FAILED"
     assert "slot.request.timeout" in seen(found.core)["failure"]["message"]
+    assert seen(found.core)["checkpoints"]["unread"], "nobody may take it for a job without checkpoints"
     assert seen(found.core)[CLEAN_UP] == "touch nothing"
     assert retained(tmp_path) == ["chk-2"]
 

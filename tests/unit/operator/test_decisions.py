@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firesteel.ha.cell_services import CellServices
+from firesteel.ha.cells import MemoryCells
+from firesteel.ha.jobs import StoredEnd
+from firesteel.ha.payloads import DirectoryPayloads
+from firesteel.ha.services import DISPATCHER
 from firesteel_operator import decisions as o
 from firesteel_operator.decisions import JobSeen, LastCheckpoint, OperationSeen, Seen, Status, decide
 from firesteel_operator.report import lifecycle, status_of
 from firesteel_operator.specs import ROLLBACK, Spec, SpecError
+from firesteel_operator.worlds import Clusters, last_checkpoint
 
 UID = "uid-1"
 HA = {"high-availability.type": "kubernetes", "high-availability.storageDir": "s3://b/ha"}
 PLACES = {"execution.checkpointing.dir": "s3://b/c", "execution.checkpointing.savepoint-dir": "s3://b/s"}
 GONE = Seen()
+JOB = "a" * 32
 
 
 def spec(mode: str = "savepoint", *, image: str = "one", ha: bool = True, rollback: bool = False, **job: Any) -> Spec:
@@ -25,7 +33,7 @@ def spec(mode: str = "savepoint", *, image: str = "one", ha: bool = True, rollba
 
 
 def running(number: int = 1, state: str = "RUNNING", checkpoint: str = "s3://b/c/chk-1", **more: Any) -> Seen:
-    return Seen(True, number, is_ready=True, job=JobSeen(state, "job", checkpoint), **more)
+    return Seen(True, number, is_ready=True, job=JobSeen(state, "job", LastCheckpoint(checkpoint)), **more)
 
 
 class World:
@@ -469,3 +477,113 @@ def test_how_a_job_is_upgraded_is_no_reason_for_an_upgrade() -> None:
     assert spec("last-state", savepointTriggerNonce=1, state="suspended").digest == one.digest
     assert spec("savepoint", parallelism=3).digest != one.digest
     assert spec("savepoint", image="two").digest != one.digest
+
+
+UNKNOWN = LastCheckpoint(error="no JobMaster has read them")
+
+
+def ended(last: LastCheckpoint, state: str = "FAILED") -> Seen:
+    return replace(running(), job=JobSeen(state, "job", last))
+
+
+@pytest.mark.parametrize("mode", ["savepoint", "last-state"])
+def test_what_a_job_that_has_ended_stands_on_is_asked_of_high_availability_where_nobody_else_knows(mode: str) -> None:
+    world = deployed(spec(mode, initialSavepointPath="s3://b/s/old"))
+    world.wanted = spec(mode, image="two", initialSavepointPath="s3://b/s/old")
+    world.seen, world.state = ended(UNKNOWN), "FAILED"
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-9", "the old savepoint is no answer to what is not known"
+
+
+def test_what_nobody_knows_is_waited_for_and_what_runs_is_not_removed() -> None:
+    initial: dict[str, Any] = {"initialSavepointPath": "s3://b/s/old"}
+    world = deployed(spec(ha=False, **initial))
+    world.wanted = spec(image="two", ha=False, **initial)
+    world.seen, world.state = ended(UNKNOWN), "FAILED"
+    world.actions.clear()
+    for _ in range(3):
+        world.look()
+    assert world.actions == []
+    assert "no JobMaster has read them" in world.status.error
+    assert "initialSavepointPath" in world.status.error
+    world.seen = ended(LastCheckpoint("s3://b/c/chk-4"))
+    world.settle()
+    assert world.made[1].restore == "s3://b/c/chk-4"
+
+
+def test_a_checkpoint_that_is_never_found_gives_way_to_one_that_its_user_names() -> None:
+    world = deployed(spec("last-state"))
+    world.wanted, world.last = spec("last-state", image="two"), UNKNOWN
+    for _ in range(5):
+        world.look()
+    assert "no JobMaster has read them" in world.status.error
+    assert len(world.made) == 1
+    named: dict[str, Any] = {"initialSavepointPath": "s3://b/s/mine", "savepointRedeployNonce": 1}
+    world.wanted = spec("last-state", image="two", **named)
+    world.settle()
+    assert world.made[1].restore == "s3://b/s/mine"
+
+
+@pytest.mark.parametrize("state", ["RESTARTING", "FAILED"])
+def test_a_rollback_begins_from_nothing_that_is_only_unknown(state: str) -> None:
+    world = deployed(spec(rollback=True, initialSavepointPath="s3://b/s/old"))
+    world.status = replace(world.status, state=o.UPGRADING, reconciled=spec(image="two", rollback=True).plain)
+    world.wanted = spec(image="two", rollback=True)
+    world.seen, world.state = ended(UNKNOWN), state
+    world.now += 10_000
+    world.settle()
+    assert world.made[-1].restore == "s3://b/c/chk-9"
+
+
+@pytest.mark.parametrize(
+    ("latest", "location"),
+    [
+        ({}, ""),
+        ({"completed": None, "savepoint": None, "restored": {"id": 7, "external_path": "r7"}}, "r7"),
+        ({"completed": {"id": 8, "external_path": "c8"}, "restored": {"id": 7, "external_path": "r7"}}, "c8"),
+        ({"savepoint": {"id": 3, "external_path": "s3"}, "restored": {"id": 7, "external_path": "r7"}}, "r7"),
+        ({"completed": {"id": 8, "external_path": "c8"}, "savepoint": {"id": 9, "external_path": "s9"}}, "s9"),
+    ],
+)
+def test_a_job_whose_jobmaster_was_replaced_stands_on_what_it_has_restored(
+    latest: dict[str, Any], location: str
+) -> None:
+    assert last_checkpoint({"latest": latest}) == LastCheckpoint(location)
+
+
+def test_a_checkpoint_without_a_place_is_not_taken_for_none() -> None:
+    assert "checkpoint 8" in last_checkpoint({"latest": {"completed": {"id": 8, "external_path": None}}}).error
+
+
+class _Cells(CellServices):
+    """Of a cluster that is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(MemoryCells(), DirectoryPayloads(folder))
+
+
+def _look(services: _Cells, *, has_run: bool = True) -> LastCheckpoint:
+    """As the operator looks at the records of the job."""
+    status = Status(job_id=JOB, reconciled={"a": 1}, stable={"a": 1} if has_run else None)
+    was_led = services.remembers_job(JOB)
+    return Clusters._last_of_end(services, status, was_led)
+
+
+def test_what_a_job_stands_on_that_has_ended_and_is_cleaned_up_is_in_its_archive(tmp_path: Path) -> None:
+    """High availability lists no checkpoint of it any more."""
+    services = _Cells(tmp_path)
+    assert _look(services, has_run=False) == LastCheckpoint(), "it was never submitted"
+    assert "gone" in _look(services).error, "it has run, and nothing is known of it"
+    leadership = services.campaign(DISPATCHER)
+    assert leadership is not None
+    store = services.job_store(leadership)
+    store.open(1)
+    statistics = {"counts": {}, "history": [], "latest": {}, "restored": {"id": 7, "external_path": "s3://b/c/chk-7"}}
+    store.end(StoredEnd(JOB, "job", "f", 1, {"state": "FAILED", "checkpoints": statistics}))
+    assert _look(services) == LastCheckpoint("s3://b/c/chk-7")
+    store.end(StoredEnd(JOB, "job", "f", 1, {"state": "FAILED", "checkpoints": {**statistics, "unread": True}}))
+    assert "not known" in _look(services).error
+    store.end(StoredEnd(JOB, "job", "f", 1, {"state": "CANCELED"}))  # no JobMaster was there
+    assert "not known" in _look(services).error
+    store.end(StoredEnd(JOB, "job", "f", 1, {"state": "FINISHED", "checkpoints": None}))
+    assert _look(services) == LastCheckpoint(), "it took none"

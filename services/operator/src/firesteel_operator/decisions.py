@@ -32,19 +32,32 @@ AGAIN_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
+class LastCheckpoint:
+    """The checkpoint or savepoint that a job stands on: the last one that is complete, or that it was restored from.
+
+    Attributes:
+        location: empty, without an error: it is known that the job has none.
+        error: why it is not known.
+    """
+
+    location: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class JobSeen:
     """The job of the incarnation, as its REST API shows it.
 
     Attributes:
         state: Flink's name.
         name: of the job.
-        checkpoint: location of the last one that is complete; empty: there is none.
+        last: what another job can go on from.
         started: epoch seconds.
     """
 
     state: str
     name: str = ""
-    checkpoint: str = ""
+    last: LastCheckpoint = LastCheckpoint()
     started: float = 0.0
 
 
@@ -62,19 +75,6 @@ class OperationSeen:
 
 
 @dataclass(frozen=True)
-class LastCheckpoint:
-    """The last checkpoint of an incarnation that is gone.
-
-    Attributes:
-        location: empty: it had none.
-        error: why that can't be told now.
-    """
-
-    location: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class Seen:
     """What there is of an object.
 
@@ -89,7 +89,7 @@ class Seen:
         blocked: why nothing can be done for the object now.
         job: None: it is not known.
         operation: None: nothing is known of it.
-        last: None: nobody has looked.
+        last: of an incarnation that is gone. None: nobody has looked.
         leftovers: nothing runs, and records of what ran are left.
     """
 
@@ -382,13 +382,10 @@ def _removing(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
         d.actions.append(Remove(s.incarnation))
         return
     if s.find:
-        if seen.last is None:
+        if _redeploy(d, spec):  # its user knows what it goes on from
             return
-        if seen.last.error:
-            d.note(error=f"the last checkpoint can't be told: {seen.last.error}")
+        if not _goes_on_from(d, seen.last, claim=True):
             return
-        if seen.last.location:
-            d.note(restore=seen.last.location, claim=True)
         d.note(find=False)  # it is written down before the records go that tell it
         d.actions.append(Forget(s.incarnation))
         return
@@ -405,6 +402,32 @@ def _removing(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
         _next(d, uid, spec.plain, now, UPGRADING)
 
 
+def _goes_on_from(d: _Draft, last: LastCheckpoint | None, *, claim: bool) -> bool:
+    """Note what the next incarnation goes on from: the only place that decides it from what was seen.
+
+    An incarnation that is known to have no checkpoint leaves the next one what it began with itself. What is not known
+    is never taken for nothing: the job would begin anew, or from an old savepoint.
+
+    Args:
+        d: the decision.
+        last: what the job stands on; None: nobody has looked yet.
+        claim: the next incarnation owns it.
+
+    Returns:
+        Whether it is known.
+    """
+    if last is None:
+        return False
+    if last.error:
+        d.note(error=f"the last checkpoint can't be told: {last.error}. It is looked for again; to go on from another "
+               "one, say it in spec.job.initialSavepointPath with another savepointRedeployNonce")  # fmt: skip
+        d.again = SOON
+        return False
+    if last.location:
+        d.note(restore=last.location, claim=claim)
+    return True
+
+
 def _stopping(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
     s = d.status
     assert s.operation is not None
@@ -418,8 +441,11 @@ def _stopping(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
         d.note(error=f"the savepoint of the upgrade has failed: {done.failure}")
         d.say("SavepointError", done.failure, is_warning=True)
     elif seen.job is not None and seen.job.state in TERMINAL:  # its JobManager does not know of the request any more
-        if seen.job.checkpoint:
-            d.note(step=REMOVING, restore=seen.job.checkpoint, claim=False, find=False, operation=None)
+        if seen.job.last.location and _goes_on_from(d, seen.job.last, claim=False):
+            d.note(step=REMOVING, find=False, operation=None)
+            d.actions.append(Remove(s.incarnation))
+        elif seen.job.last.error and spec.is_available:
+            d.note(step=REMOVING, find=True, operation=None)
             d.actions.append(Remove(s.incarnation))
         else:
             d.note(error=f"the job is {seen.job.state}, and where its savepoint is is not known: say it in "
@@ -494,7 +520,13 @@ def _upgrade(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
     if mode is UpgradeMode.STATELESS:
         d.note(step=REMOVING, restore="", claim=False, find=False)
     elif seen.job is not None and seen.job.state in TERMINAL:
-        d.note(step=REMOVING, restore=seen.job.checkpoint or s.restore, claim=False, find=False)
+        if seen.job.last.error and spec.is_available:
+            d.note(step=REMOVING, find=True)
+        elif _goes_on_from(d, seen.job.last, claim=False):
+            d.note(step=REMOVING, find=False)
+        else:
+            d.note(state=s.state)
+            return
     elif mode is UpgradeMode.SAVEPOINT and seen.job is not None and seen.job.state == "RUNNING":
         if now < s.not_before:
             d.note(state=s.state, error="the savepoint of the upgrade has failed, and is taken again soon")
@@ -579,12 +611,14 @@ def _should_roll_back(s: Status, running: Spec, seen: Seen, now: float) -> bool:
 
 def _roll_back(d: _Draft, spec: Spec, seen: Seen) -> None:
     s = d.status
-    d.note(state=ROLLING_BACK, step=REMOVING, refused=spec.digest, operation=None)
     if _mode(spec) is UpgradeMode.STATELESS:
         d.note(restore="", claim=False, find=False)
-    elif seen.job is not None and seen.job.state in TERMINAL:
-        d.note(restore=seen.job.checkpoint or s.restore, claim=False, find=False)
+    elif seen.job is None or seen.job.state not in TERMINAL or (seen.job.last.error and spec.is_available):
+        d.note(find=True)  # a spec without high availability is not rolled back; a session is asked when the job ends
+    elif _goes_on_from(d, seen.job.last, claim=False):
+        d.note(find=False)
     else:
-        d.note(find=spec.is_available or bool(spec.session))
+        return
+    d.note(state=ROLLING_BACK, step=REMOVING, refused=spec.digest, operation=None)
     d.say("Rollback", "the upgrade did not become stable in time: the last stable spec is deployed", is_warning=True)
     d.actions.append(Remove(s.incarnation))

@@ -19,13 +19,16 @@ import aiohttp
 from firesteel.client.rest_client import RestClient
 from firesteel.config import Settings, options
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobNotFoundError, RpcError
+from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import AwayError
+from firesteel.ha.job_cells import CellJobStore
 from firesteel.ha.kubernetes import HIGH_AVAILABILITY, LABEL_KIND, KubernetesServices
-from firesteel.ha.retrieval import of_job
+from firesteel.ha.retrieval import DISPATCHER, of_job
 from firesteel.kubernetes.api import JsonObject, KubernetesApi, MissingError
 from firesteel.kubernetes.clusters import Found, KubernetesCluster, KubernetesClusterError
 from firesteel.kubernetes.names import JOBMANAGER, LABEL_COMPONENT, cluster_labels, selector
 from firesteel.kubernetes.pods import end_of, waits_for
+from firesteel.rest.checkpoint_views import CHECKPOINTS_OFF, NoCheckpointsError, checkpoints
 from firesteel_operator.decisions import (
     REMOVING,
     TERMINAL,
@@ -98,17 +101,15 @@ class RestOfCluster:
         async def ask(client: RestClient) -> JobSeen | None:
             try:
                 job = await client.get(f"/jobs/{job_id}", _REST_SECONDS)
-                checkpoints = await client.get(f"/jobs/{job_id}/checkpoints", _REST_SECONDS)
             except JobNotFoundError:
                 return None
-            latest = checkpoints.get("latest") or {}
-            last = max(
-                (one for one in (latest.get("completed"), latest.get("savepoint")) if one),
-                key=lambda one: int(one["id"]),
-                default=None,
-            )
-            place = "" if last is None else str(last.get("external_path") or "")
-            return JobSeen(str(job["state"]), str(job["name"]), place, int(job["start-time"]) / 1000)
+            try:
+                last = last_checkpoint(await client.get(f"/jobs/{job_id}/checkpoints", _REST_SECONDS))
+            except JobNotFoundError as error:
+                last = LastCheckpoint() if CHECKPOINTS_OFF in str(error) else LastCheckpoint(error=str(error))
+            except RpcError as error:
+                last = LastCheckpoint(error=str(error))
+            return JobSeen(str(job["state"]), str(job["name"]), last, int(job["start-time"]) / 1000)
 
         return _ask(self._url, self._token, ask)
 
@@ -162,6 +163,23 @@ class RestOfCluster:
             asyncio.run(ask())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ActionError(f"{self._url} does not answer: {error!r}") from error
+
+
+def last_checkpoint(checkpoints: Mapping[str, Any]) -> LastCheckpoint:
+    """The checkpoint that a job stands on, from ``/jobs/:jobid/checkpoints``.
+
+    A JobMaster that follows another one counts anew: all it has at first is what it has restored.
+    """
+    latest = checkpoints.get("latest") or {}
+    last = max(
+        (one for kind in ("completed", "savepoint", "restored") if (one := latest.get(kind))),
+        key=lambda one: int(one["id"]),
+        default=None,
+    )
+    if last is None:
+        return LastCheckpoint()
+    place = str(last.get("external_path") or "")
+    return LastCheckpoint(place, "" if place else f"nobody knows where checkpoint {last['id']} is")
 
 
 def _ask(url: str, token: str, ask: Callable[[RestClient], Awaitable[T]]) -> T:
@@ -317,6 +335,7 @@ class Clusters(World):
             return LastCheckpoint(error=str(error))
         leadership = None
         try:
+            was_led = services.remembers_job(status.job_id)
             leadership = services.campaign(of_job(status.job_id))
             if leadership is None:
                 return LastCheckpoint(error="its JobMaster's lease is not over yet")
@@ -324,13 +343,31 @@ class Clusters(World):
             kept = store.all()
             if store.damaged:  # it may be the last one
                 return LastCheckpoint(error=f"what is known of it is damaged: {store.damaged[0]}")
-            return LastCheckpoint(kept[-1].location if kept else "")
+            if kept:
+                return LastCheckpoint(kept[-1].location)
+            return self._last_of_end(services, status, was_led)
         except (AwayError, FiresteelError, OSError) as error:
             return LastCheckpoint(error=str(error))
         finally:
             if leadership is not None:
                 with suppress(OSError, FiresteelError):
                     leadership.release()
+
+    @staticmethod
+    def _last_of_end(services: CellServices, status: Status, was_led: bool) -> LastCheckpoint:
+        """As ``_last``, of a job of which high availability lists no checkpoint: it has ended, or has none."""
+        jobs = CellJobStore(services.cells, services.payloads, DISPATCHER, 0)  # which is only read
+        end = services.recorded_end(status.job_id)
+        archive = jobs.archive(status.job_id) if end is None else end.archive
+        if archive is not None:
+            try:
+                return last_checkpoint(checkpoints(archive))
+            except NoCheckpointsError as error:
+                return LastCheckpoint() if CHECKPOINTS_OFF in str(error) else LastCheckpoint(error=str(error))
+        has_run = status.stable is not None and status.stable == status.reconciled
+        if has_run and not was_led and services.cells.read(DISPATCHER, f"job.{status.job_id}") is None:
+            return LastCheckpoint(error="its records of high availability are gone")
+        return LastCheckpoint()
 
 
 class SessionJobs(World):
@@ -356,9 +393,7 @@ class SessionJobs(World):
         is_removed = status.step == REMOVING or bool(thing["metadata"].get("deletionTimestamp"))
         last = None
         if status.find and (job is None or ended):
-            last = LastCheckpoint("" if job is None else job.checkpoint)
-            if job is None:
-                last = LastCheckpoint(error=f"{spec.session} does not know the job any more")
+            last = LastCheckpoint(error=f"{spec.session} does not know the job any more") if job is None else job.last
         return Seen(
             exists=job is not None and not (ended and is_removed), incarnation=status.incarnation,
             is_ready=True, job=job, operation=operation, last=last,

@@ -17,6 +17,10 @@ _NAMES: Final = {"COMPLETED": "completed", "FAILED": "failed", "IN_PROGRESS": "i
 Subtask = Sequence[int]
 
 
+CHECKPOINTS_OFF: Final = "Checkpointing has not been enabled"
+"""What is said, as by Flink, of a job that takes none and has none."""
+
+
 class NoCheckpointsError(FiresteelError):
     """The job takes no checkpoints, has no such one, or nobody has asked for one under this id."""
 
@@ -173,8 +177,12 @@ def savepoint_status(archive: Archive, query: Mapping[str, str]) -> dict[str, An
 
 def _of(archive: Archive) -> Mapping[str, Any]:
     found: Mapping[str, Any] | None = archive.get("checkpoints")
+    if "checkpoints" not in archive or (found is not None and found.get("unread")):
+        raise NoCheckpointsError(
+            "The checkpoints of the job are not known: no JobMaster has read what there is of them"
+        )
     if found is None:
-        raise NoCheckpointsError("Checkpointing has not been enabled")
+        raise NoCheckpointsError(CHECKPOINTS_OFF)
     return found
 
 

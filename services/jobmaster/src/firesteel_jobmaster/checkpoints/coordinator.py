@@ -127,6 +127,11 @@ class CheckpointCoordinator:
         return plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
 
     @property
+    def is_unread(self) -> bool:
+        """Whether nobody knows which checkpoints the job has: what there was could not be read before it ended."""
+        return self._recovery.is_unread
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is known from which checkpoint the job would go on: none is on its way into the store."""
         return not self._recovery.is_under_way and not any(p.is_unsettled for p in self._pending.values())

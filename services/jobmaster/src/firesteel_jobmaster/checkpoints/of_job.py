@@ -113,13 +113,20 @@ class JobCheckpoints:
     def in_slices(self) -> Generator[None, None, dict[str, Any] | None]:
         """For people, in slices; None = the job has none."""
         statistics = self.coordinator.statistics
-        if not self.coordinator.is_periodic and statistics.is_empty and self.coordinator.requests.is_empty:
+        unread = self.coordinator.is_unread
+        if (
+            not unread
+            and not self.coordinator.is_periodic
+            and statistics.is_empty
+            and self.coordinator.requests.is_empty
+        ):
             return None
         return {
             **(yield from statistics.in_slices()),
             "metrics": statistics.metrics(),
             "triggers": self.coordinator.requests.to_plain(),
             "config": self.settings.to_plain(),
+            **({"unread": True} if unread else {}),
         }
 
     # -- what happens

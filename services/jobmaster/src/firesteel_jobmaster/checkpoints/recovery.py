@@ -37,6 +37,8 @@ class Recovery:
         self._completed, self._clock, self._emit = completed, clock, emit
         self._since: float | None = None
         self._failures = 0
+        self.is_unread = False
+        """Nobody knows which checkpoints there are, also when the job has ended by now."""
 
     @property
     def is_under_way(self) -> bool:
@@ -46,6 +48,7 @@ class Recovery:
     def begin(self) -> None:
         """Ask for it."""
         self._since, self._failures = self._clock.monotonic(), 0
+        self.is_unread = True
         self._completed.recover()
 
     def again(self) -> None:
@@ -77,6 +80,7 @@ class Recovery:
         self._since = None
         if done.error is not None:
             self._completed.unreadable()
+            self.is_unread = not (done.of_user or done.refused)
             if done.of_user:
                 raise StateRestoreError(
                     f"The job can't start from the checkpoint that it was given ({STATE_RECOVERY_PATH.key}, -s): "
@@ -87,6 +91,7 @@ class Recovery:
                 raise StateRestoreError(f"The job can't take checkpoints: {done.error}")
             raise StateRestoreError(f"The job can't go on from its checkpoints: {done.error}. They stay where they are")
         self._completed.recovered(done)
+        self.is_unread = False
         try:
             self._completed.latest()
         except StateRestoreError:  # another version of the program may fit
