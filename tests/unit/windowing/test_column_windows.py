@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,10 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.expressions import avg, col, count, first, last, max_, min_, sum_
+from firesteel.runtime.columns.windows import sessions
+from firesteel.state.columnar.aggregate_kernels import Accumulators
 from firesteel.testing.taken import Taking
+from firesteel.windowing.columnar_sessions import merged
 from tests.unit.windowing.column_rig import (
     AGGREGATES,
     WORDS,
@@ -97,9 +102,69 @@ def test_sliding(stream: list[Any], size: int, slide: int, data: Any, lateness: 
     check(stream, oracle, ColumnRig(SlidingEventTimeWindows(size, slide, offset), lateness), sizes)
 
 
-@given(STREAMS, st.integers(1, 9), LATENESS, SIZES)
-def test_sessions(stream: list[Any], gap: int, lateness: int, sizes: list[int]) -> None:
-    check(stream, Oracle(gap=gap, lateness=lateness), ColumnRig(EventTimeSessionWindows(gap), lateness), sizes)
+@given(STREAMS, st.integers(1, 9), LATENESS, SIZES, st.sampled_from([(64, 65_536), (1, 3), (0, 1000)]))
+def test_sessions(stream: list[Any], gap: int, lateness: int, sizes: list[int], waiting: tuple[int, int]) -> None:
+    """Also where sessions that wait are brought together at other times."""
+    with mock.patch.multiple(sessions, _PARTS=waiting[0], _WAITING=waiting[1]):
+        check(stream, Oracle(gap=gap, lateness=lateness), ColumnRig(EventTimeSessionWindows(gap), lateness), sizes)
+
+
+class Sizes:
+    """Notes how much arrays that a function gets hold."""
+
+    def __init__(self, function: Any) -> None:
+        self._function, self.seen = function, list[int]()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.seen += [len(argument) for argument in arguments if isinstance(argument, np.ndarray)]
+        return self._function(*arguments)
+
+
+@pytest.mark.parametrize("lateness", [0, 1_000_000])
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_late_row_costs_a_look_at_the_sessions_of_its_key(lateness: int, settled: bool) -> None:
+    """Not one at all that are open, or wait."""
+    windows = ColumnRig(EventTimeSessionWindows(1000), lateness, aggregates=(count(),))
+    everybody = [(f"key {number}", 1, None, None, number) for number in range(20_000)]
+    windows.records(everybody, [10_000] * len(everybody))
+    windows.watermark(10_500)
+    if settled:
+        assert len(windows.operator.state.opened.slots) == len(everybody)
+    batch = [("key 7", 1, None, None, 20_000), ("key 8", 1, None, None, 20_001), ("new", 1, None, None, 20_002)]
+    with mock.patch.object(sessions, "merged", Sizes(merged)) as looked:
+        windows.records(batch, [9_200, 9_100, 5])
+    assert looked.seen
+    assert max(looked.seen) <= 10
+    assert windows.late == ([] if lateness else [((*batch[2],), 5)])
+    assert sorted(row for row in windows.watermark(20_000) if row[3] > 1) == [
+        ("key 7", 9_200, 11_000, 2), ("key 8", 9_100, 11_000, 2),
+    ]  # fmt: skip
+    windows.records([("key 7", 1, None, None, 20_003)], [30_000])
+    assert windows.watermark(40_000) == [("key 7", 30_000, 31_000, 1)]
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [TumblingEventTimeWindows(100), SlidingEventTimeWindows(100, 50), EventTimeSessionWindows(100)],
+)
+def test_many_rows_of_a_window_that_has_ended_are_brought_together_at_once(assigner: Any) -> None:
+    windows = ColumnRig(assigner, 10_000, aggregates=(count(), sum_("number"), last("word")))
+    windows.records([("a", 1000, None, "first", 0)], [160])
+    assert ("a", 1, 1000, "first") in [(row[0], *row[3:]) for row in windows.watermark(1000)]
+    rows = [("a", number, None, str(number), number) for number in range(1, 1001)]
+    merge = Accumulators.merge
+    merges = 0
+
+    def counted(*arguments: Any) -> None:
+        nonlocal merges
+        merges += 1
+        merge(*arguments)
+
+    with mock.patch.object(Accumulators, "merge", counted):
+        results = windows.records(rows, [170] * 1000)
+    of_one_window = [row[3:] for row in results if row[1] == results[0][1]]
+    assert of_one_window == [(n + 1, 1000 + n * (n + 1) // 2, str(n)) for n in range(1, 1001)]
+    assert merges < 40
 
 
 SHAPES = st.one_of(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,8 +45,15 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.graph.specs import OperatorKind
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.operators.keyed_base import state_parameters
 from firesteel.runtime.task.failures import find_site
-from tests.unit.windowing.harness import Everything, Out, Rig, Sum, spec_of
+from firesteel.state.backend import load_state_backend
+from firesteel.state.keys import NO_KEY
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.taken import take
+from firesteel.windowing.assigners import WindowAssigner
+from tests.unit.windowing.harness import Clock, Everything, Out, Rig, Sum, spec_of
 
 KINDS = pytest.mark.parametrize("kind", [OperatorKind.WINDOW, OperatorKind.ALIGNED_WINDOW])
 
@@ -103,11 +111,81 @@ def test_continuous_processing_time() -> None:
     assert rig.entries == 0
 
 
-def test_count_windows_leave_a_counter_and_nothing_else() -> None:
-    rig = Rig(spec_of(CountTumblingWindowAssigner(2), None, "all"))
-    assert given(rig, 1, 2, 3, 4, 5) == [("a", 0, [("a", 1), ("a", 2)]), ("a", 1, [("a", 3), ("a", 4)])]
-    given(rig, 6)
-    assert rig.entries == 1  # the counter of the key
+def with_backend(name: str, folder: Path) -> Callable[[Any], None]:
+    """Has an operator keep its state there."""
+
+    def use(operator: Any) -> None:
+        info = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", 0, 1, 128, 0)
+        parameters = state_parameters(operator.spec, info, Clock(), 1, str(folder))
+        operator.use_backend(load_state_backend(name), parameters)
+
+    return use
+
+
+def entries_in(rig: Rig) -> int:
+    """Entries of all states and timers that a savepoint has."""
+    rig.operator.keyed.key = NO_KEY
+    return sum(chunk.count for chunk in take(rig.operator.keyed.snapshot(purpose=Purpose(canonical=True))).chunks)
+
+
+COUNTED: list[tuple[WindowAssigner[Any, Any], int]] = [
+    (CountTumblingWindowAssigner(3), 6),
+    (CountSlidingWindowAssigner(3, 3), 6),
+    (CountSlidingWindowAssigner(2, 5), 10),
+]
+"""Count windows, and the number of records that fill some and leave none open."""
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("gathering", ["all", "reduce", "aggregate"])
+@pytest.mark.parametrize(("assigner", "records"), COUNTED, ids=repr)
+def test_count_windows_that_are_full_leave_nothing_behind(
+    assigner: WindowAssigner[Any, Any], records: int, gathering: str, backend: str, tmp_path: Path
+) -> None:
+    rig = Rig(spec_of(assigner, None, gathering), before_open=with_backend(backend, tmp_path))
+    try:
+        for number in range(records - 1):
+            for key in ("a", "b", "c"):
+                given(rig, number, key=key)
+        assert entries_in(rig) > 0
+        for key in ("a", "b", "c"):
+            given(rig, records - 1, key=key)
+        assert entries_in(rig) == 0
+        assert sum(len(given(rig, number)) for number in range(records)) == 2, "the next windows are whole"
+    finally:
+        rig.operator.close()
+
+
+class Numbered(ProcessWindowFunction[Any, Any, Any, Any]):
+    """How many windows have used the state of this one."""
+
+    def process(self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Any) -> Any:
+        state = context.window_state().get_state(ValueStateDescriptor("windows", Types.LONG()))
+        state.update((state.value() or 0) + 1)
+        yield context.window().id, state.value()
+
+
+def test_count_windows_with_state_of_their_own_are_numbered_on() -> None:
+    rig = Rig(spec_of(CountTumblingWindowAssigner(2), None, "all", window_function=Numbered()))
+    assert given(rig, 1, 2, 3, 4, 5, 6) == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_count_windows_with_another_trigger_are_numbered_on() -> None:
+    """They are never thrown away: records of a second window 0 would come to those of the first."""
+    rig = Rig(spec_of(CountTumblingWindowAssigner(2), CountTrigger(2), "all"))
+    assert given(rig, 1, 2, 3, 4) == [("a", 0, [("a", 1), ("a", 2)]), ("a", 1, [("a", 3), ("a", 4)])]
+
+
+def test_count_windows_of_earlier_versions_go_on_where_they_were() -> None:
+    """Their counters went on for ever."""
+    rig = Rig(spec_of(CountTumblingWindowAssigner(3), None, "all"))
+    rig.operator.keyed.key = "a"
+    counter = rig.operator.keyed.get_state(ValueStateDescriptor("tumble-count-assigner", Types.LONG()))
+    counter.update(6)
+    assert given(rig, 1, 2, 3, 4, 5, 6) == [
+        ("a", 2, [("a", 1), ("a", 2), ("a", 3)]), ("a", 0, [("a", 4), ("a", 5), ("a", 6)]),
+    ]  # fmt: skip
+    assert rig.entries == 0
 
 
 def test_sliding_count_windows() -> None:

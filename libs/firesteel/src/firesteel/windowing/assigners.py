@@ -260,8 +260,15 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         return "GlobalWindows()"
 
 
-class _CountWindows(WindowAssigner[Any, CountWindow]):
-    """Windows of so many records of a key; a counter for each key is kept in state."""
+class CountWindows(WindowAssigner[Any, CountWindow]):
+    """Windows of so many records of a key; a counter for each key is kept in state.
+
+    Attributes:
+        window_size: records.
+        period: after so many records no window is open, and none of those before matters; 0 = that is never so.
+    """
+
+    period: int
 
     def __init__(self, window_size: int, state_name: str) -> None:
         self.window_size = check_whole(f"{type(self).__name__}: the size", window_size, 1)
@@ -273,6 +280,18 @@ class _CountWindows(WindowAssigner[Any, CountWindow]):
         number: int = state.value() or 0
         state.update(number + 1)
         return number
+
+    def forget(self, context: WindowAssigner.WindowAssignerContext) -> None:
+        """Forgets the counter of the key if no window of it is open: the next record begins anew, with window 0."""
+        state = context.get_runtime_context().get_state(self._counter)
+        number: int = state.value() or 0
+        if number and number % self.period == 0:
+            state.clear()
+
+    def is_default(self, trigger: Trigger[Any, Any]) -> bool:
+        """Whether a trigger throws each window away when it is full, as the default one does."""
+        nested = trigger.nested_trigger if type(trigger) is PurgingTrigger else None
+        return type(nested) is CountTrigger and nested.window_size == self.window_size
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, CountWindow]:
         """Fires when the window is full, and throws its records away: no more can come."""
@@ -287,11 +306,12 @@ class _CountWindows(WindowAssigner[Any, CountWindow]):
         return False
 
 
-class CountTumblingWindowAssigner(_CountWindows):
+class CountTumblingWindowAssigner(CountWindows):
     """Windows of so many records of a key, one behind the other."""
 
     def __init__(self, window_size: int) -> None:
         super().__init__(window_size, "tumble-count-assigner")
+        self.period = self.window_size
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
@@ -308,12 +328,13 @@ class CountTumblingWindowAssigner(_CountWindows):
         return f"CountTumblingWindowAssigner({self.window_size})"
 
 
-class CountSlidingWindowAssigner(_CountWindows):
+class CountSlidingWindowAssigner(CountWindows):
     """Windows of so many records of a key; one starts each ``window_slide`` records."""
 
     def __init__(self, window_size: int, window_slide: int) -> None:
         super().__init__(window_size, "slide-count-assigner")
         self.window_slide = check_whole("CountSlidingWindowAssigner: the slide", window_slide, 1)
+        self.period = self.window_slide if self.window_slide >= self.window_size else 0
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:

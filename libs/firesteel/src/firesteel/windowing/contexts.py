@@ -173,10 +173,12 @@ class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFuncti
 
     Attributes:
         at: the window at hand.
+        has_window_state: the function has asked for state of a window.
     """
 
     def __init__(self, timers: Timers, stores: Stores, merging: bool) -> None:
         self.at: Any = None
+        self.has_window_state = False
         self._timers, self._stores = timers, stores
         self._merging = _MergingStore() if merging else None
 
@@ -194,6 +196,7 @@ class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFuncti
 
     def window_state(self) -> KeyedStateStore:
         """Of the key and window."""
+        self.has_window_state = True
         return self._merging or self._stores(self.at)
 
     def global_state(self) -> KeyedStateStore:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from firesteel.common.own_copies import own_copy as own
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import RuntimeContext
-from firesteel.windowing.assigners import FixedTimeWindows, MergingWindowAssigner, no_timestamp
+from firesteel.windowing.assigners import CountWindows, FixedTimeWindows, MergingWindowAssigner, no_timestamp
 from firesteel.windowing.builtin_triggers import is_quiet, keeps_cleanup_timers
 from firesteel.windowing.contents import EMPTY, contents_of
 from firesteel.windowing.contexts import (
@@ -98,6 +98,8 @@ class WindowCore:
             type(spec.assigner).merge_windows is TimeSessions.merge_windows
         )
         self._order = SessionOrder() if sessions else None
+        counts = spec.assigner if isinstance(spec.assigner, CountWindows) and spec.assigner.period else None
+        self._counts = counts if counts is not None and counts.is_default(spec.trigger) else None
         self._fixed = spec.assigner if isinstance(spec.assigner, FixedTimeWindows) and spec.fixed else None
         self._known: dict[int, list[TimeWindow]] = {}
         self._keeps_timers = keeps_cleanup_timers(spec.trigger)
@@ -187,6 +189,8 @@ class WindowCore:
             if held is EMPTY or not self._keeps_timers:
                 self._register_cleanup(window)
         self._keep(key, panes)
+        if skipped and self._counts is not None:
+            self._forget_count()
         if skipped and self._event_time and time + self._lateness <= watermark:
             self._stamp.value = timestamp
             yield from self._late(value)
@@ -246,7 +250,18 @@ class WindowCore:
             yield from self._fire(key, panes, window, goes_on=not (ends or purges))
         if purges:
             self._empty(panes, window)
+            if self._counts is not None:
+                self._forget_count()
         self._trigger_context.window = window
+
+    def _forget_count(self) -> None:
+        """A count window is over: keys whose windows all are leave nothing behind, as in Flink's Java API.
+
+        Windows of a key are numbered from 0 again then. Functions that keep state by window must not find that of an
+        earlier one, so the numbers go on once there is such state.
+        """
+        if self._counts is not None and not self._function_context.has_window_state:
+            self._counts.forget(self._assigner_context)
 
     def _fire(self, key: Any, panes: dict[Any, Any], window: Any, *, goes_on: bool) -> Iterator[Any]:
         held = panes[window]

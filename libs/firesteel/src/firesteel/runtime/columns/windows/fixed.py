@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.expressions.aggregates import BoundAggregate
+from firesteel.runtime.columns.windows.chains import accumulate
 from firesteel.runtime.columns.windows.keys import Index, Keys
 from firesteel.runtime.columns.windows.results import Results, Work, concatenated, pieces
 from firesteel.runtime.columns.windows.snapshots import StoredAs, WindowRows, WindowState
@@ -205,37 +206,43 @@ class FixedWindows(WindowState):
     def _one_after_the_other(
         self, again: Sequence[tuple[int, Ints]], keys: Keys, given: Sequence[Values], order: Ints
     ) -> Iterator[Results | None]:
-        """Rows of windows that have ended: each one gives results. In turns, in each of which a key has one row."""
-        rows = np.sort(np.concatenate([chosen for _, chosen in again]))
-        turn = np.empty(len(order), np.int64)
-        groups = Groups(self._make_index().slots([key.take(rows) for key in keys]))
-        turn[rows] = groups.to_rows(groups.position)
+        """Rows of windows that have ended: each one gives results, with the rows of its window in front of it."""
         most = self._size // self._slide + 1  # windows of a record
+        rows_of: dict[int, list[Ints]] = {}
+        places_of: dict[int, list[Ints]] = {}  # of the results: by row, the latest window first
+        for low, chosen in again:
+            for place, start in enumerate(self._windows(low)):
+                if start + self._size - 1 <= self.watermark:
+                    rows_of.setdefault(start, []).append(chosen)
+                    places_of.setdefault(start, []).append(chosen * most + place)
         found: list[Results] = []
         places: list[Ints] = []
-        for number in range(groups.longest):
-            for low, chosen in again:
-                now = chosen[turn[chosen] == number]
-                if not now.size:
-                    continue
-                own = [key.take(now) for key in keys]
-                self.pane(low).add(own, [one.take(now) for one in given], order[now])
-                for place, start in enumerate(self._windows(low)):
-                    if start + self._size - 1 <= self.watermark:
-                        found.append(self._of_keys(start, own))
-                        places.append(now * most + place)
+        for start, parts in rows_of.items():
+            rows, own_places = np.concatenate(parts), np.concatenate(places_of[start])
+            arrival = np.argsort(rows)
+            rows = rows[arrival]
+            found.append(self._running(start, rows, keys, given, order))
+            places.append(own_places[arrival])
             yield None
+        for low, chosen in again:
+            own = [key.take(chosen) for key in keys]
+            self.pane(low).add(own, [one.take(chosen) for one in given], order[chosen])
         yield concatenated(found, np.argsort(np.concatenate(places), kind="stable"))
 
-    def _of_keys(self, start: int, keys: Keys) -> Results:
-        """What a window holds for some keys, each of which it has."""
-        index, accumulators = self._make_index(), Accumulators(self._bound, sparse=True)
-        slots = index.slots(keys)
+    def _running(self, start: int, rows: Ints, keys: Keys, given: Sequence[Values], order: Ints) -> Results:
+        """What a window holds of the key of each of these rows, with this row and those in front of it."""
+        own, count = [key.take(rows) for key in keys], len(rows)
+        groups = Groups(self._make_index().slots(own))
+        accumulators = Accumulators(self._bound, sparse=True)  # a slot for each row
+        accumulators.add(np.arange(count), [one.take(rows) for one in given], order[rows], count)
+        firsts = groups.order[groups.starts]
+        first_keys = [key.take(firsts) for key in own]
         for pane in self._panes_of(start):
-            others = pane.index.find(keys)
+            others = pane.index.find(first_keys)
             there = others >= 0
-            accumulators.merge(slots[there], pane.accumulators, others[there], index.capacity)
-        return self._results(start, list(keys), accumulators, slots)
+            accumulators.merge(firsts[there], pane.accumulators, others[there], count)
+        accumulate(accumulators, groups.order, groups.position, count)
+        return self._results(start, own, accumulators, np.arange(count))
 
     # -- time
 

@@ -2,8 +2,10 @@
 
 Open sessions are arrays, sorted by key and start; what they hold stands in accumulators by number. A batch becomes
 sessions of its own rows first; these wait beside the open ones, and are brought together with them when time has come
-so far that one may have ended. Rows that may be late, or that come to a session that has ended, are dealt with one by
-one, together with all rows and sessions that they are connected with.
+so far that one may have ended. Rows that may be late, or that come to a session that has ended, are dealt with in the
+order in which they came, together with all rows and sessions that they are connected with. Nothing that is open is
+changed by them: what they become waits like other sessions, and so do the times of the sessions that they belong to.
+So a late row costs a look at the sessions of its key, however many others are open.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.expressions.aggregates import BoundAggregate
+from firesteel.runtime.columns.windows.chains import accumulate
 from firesteel.runtime.columns.windows.keys import Index, Keys
-from firesteel.runtime.columns.windows.results import PIECE, Results, Work, concatenated
+from firesteel.runtime.columns.windows.results import PIECE, Results, Work
 from firesteel.runtime.columns.windows.snapshots import StoredAs, WindowRows, WindowState
 from firesteel.state.columnar.aggregate_fields import Ints
 from firesteel.state.columnar.aggregate_kernels import Accumulators, Values
+from firesteel.state.columnar.groups import Groups
 from firesteel.windowing.columnar_sessions import merged
 from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -27,6 +32,8 @@ START, END = "start", "end"
 """Columns of sessions in snapshots."""
 _WAITING: Final = 65_536
 """So many sessions wait beside the open ones, or as many as these are."""
+_PARTS: Final = 64
+"""A look at the sessions of a key looks into so many parts that wait, at about 3 us each; more are brought together."""
 
 
 class Opened(NamedTuple):
@@ -54,6 +61,171 @@ def _together(parts: Sequence[Opened]) -> Opened:
 
 
 _NONE = Opened(*[np.empty(0, np.int64)] * 4)
+
+
+def _ranges(ascending: Ints, slots: Ints) -> tuple[Ints, Ints]:
+    """Where the sessions of each of these keys begin and end, among those of the sorted keys."""
+    return np.searchsorted(ascending, slots, "left"), np.searchsorted(ascending, slots, "right")
+
+
+def _positions(first: Ints, last: Ints) -> Ints:
+    """All positions of such ranges, one range behind the other."""
+    counts = last - first
+    before = np.cumsum(counts) - counts
+    positions: Ints = np.repeat(first - before, counts) + np.arange(counts.sum())
+    return positions
+
+
+class _Session:
+    """A session that rows which may be late belong to, while a batch is looked at.
+
+    Attributes:
+        start, end: ms.
+        chain: number of the run of rows that have come to it since it was there, or brought together with another one.
+        last_row: place of the last one of these; -1 = there is none.
+    """
+
+    __slots__ = ("chain", "end", "last_row", "start")
+
+    def __init__(self, start: int, end: int, chain: int) -> None:
+        self.start, self.end, self.chain, self.last_row = start, end, chain, -1
+
+
+class _Connected:
+    """Rows of groups in which some may be late, in the order in which they came, and the sessions of these groups.
+
+    What a session holds when a row has come is what was in it before and a chain of rows. A row that brings sessions
+    together begins a new chain, which goes on from all of them.
+
+    Args:
+        rows: their positions in the batch, ascending.
+        of_row: the group of each.
+        known: sessions that were there; those of a group may overlap.
+        of_known: the group of each.
+
+    Attributes:
+        late: positions of the rows that are.
+        fires: places among the rows of those whose session has ended.
+        fired_starts, fired_ends: of these sessions, ms.
+    """
+
+    def __init__(self, rows: Ints, of_row: Ints, known: Opened, of_known: Ints) -> None:
+        self.rows, self.late = rows, _NONE.slots
+        self.fires = self.fired_starts = self.fired_ends = _NONE.starts
+        self._of_row = of_row
+        self._sessions: dict[int, list[_Session]] = {}
+        self._chain_of_row = np.full(len(rows), -1, np.int64)
+        self._session_of_row: list[_Session | None] = [None] * len(rows)
+        self._into: dict[_Session, _Session] = {}
+        # of each chain: numbers of what was there before, rows that it goes on from, and how many chains are before it
+        self._numbers: list[list[int]] = []
+        self._goes_on: list[list[int]] = []
+        self._level: list[int] = []
+        by_start = np.lexsort((known.starts, of_known))
+        columns = (of_known[by_start], known.starts[by_start], known.ends[by_start], known.numbers[by_start])
+        for group, start, end, number in zip(*(column.tolist() for column in columns), strict=True):
+            sessions = self._sessions.setdefault(group, [])
+            if sessions and sessions[-1].end >= start:  # one of them waits, and is not brought together with it yet
+                sessions[-1].end = max(sessions[-1].end, end)
+                self._numbers[sessions[-1].chain].append(number)
+            else:
+                sessions.append(_Session(start, end, self._new_chain([number], [], 0)))
+
+    def _new_chain(self, numbers: list[int], goes_on: list[int], level: int) -> int:
+        self._numbers.append(numbers)
+        self._goes_on.append(goes_on)
+        self._level.append(level)
+        return len(self._level) - 1
+
+    def put(self, stamps: Ints, gap: int, watermark: int, lateness: int) -> None:
+        """Put the rows into sessions, one after the other."""
+        late: list[int] = []
+        fires: list[tuple[int, int, int]] = []
+        for place, (row, group, start) in enumerate(
+            zip(self.rows.tolist(), self._of_row.tolist(), stamps[self.rows].tolist(), strict=True)
+        ):
+            end = start + gap
+            sessions = self._sessions.setdefault(group, [])
+            touched = [one for one in sessions if one.start <= end and one.end >= start]
+            if not touched:
+                if end - 1 + lateness <= watermark:
+                    late.append(row)
+                    continue
+                session = _Session(start, end, self._new_chain([], [], 0))
+                sessions.append(session)
+            else:
+                session = touched[0] if len(touched) == 1 else self._together(sessions, touched)
+                session.start, session.end = min(start, session.start), max(end, session.end)
+            session.last_row = place
+            self._chain_of_row[place] = session.chain
+            self._session_of_row[place] = session
+            if session.end - 1 <= watermark:
+                fires.append((place, session.start, session.end))
+        self.late = np.array(late, np.int64)
+        if fires:
+            self.fires, self.fired_starts, self.fired_ends = np.array(fires, np.int64).T.copy()
+
+    def _together(self, sessions: list[_Session], touched: list[_Session]) -> _Session:
+        numbers: list[int] = []
+        goes_on: list[int] = []
+        level = 0
+        for one in touched:
+            if one.last_row < 0:
+                numbers += self._numbers[one.chain]
+            else:
+                goes_on.append(one.last_row)
+                level = max(level, self._level[one.chain] + 1)
+            sessions.remove(one)
+        start, end = min(one.start for one in touched), max(one.end for one in touched)
+        session = _Session(start, end, self._new_chain(numbers, goes_on, level))
+        sessions.append(session)
+        self._into.update(dict.fromkeys(touched, session))
+        return session
+
+    def sessions(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Rows that are in a session, which one by number, and the times of these sessions."""
+        found: dict[_Session, int] = {}
+        rows: list[int] = []
+        places: list[int] = []
+        for row, session in zip(self.rows.tolist(), self._session_of_row, strict=True):
+            if session is not None:
+                while session in self._into:
+                    session = self._into[session]
+                rows.append(row)
+                places.append(found.setdefault(session, len(found)))
+        starts, ends = ([getattr(one, name) for one in found] for name in ("start", "end"))
+        return tuple(np.array(column, np.int64) for column in (rows, places, starts, ends))  # type: ignore[return-value]
+
+    def contents(
+        self, before: Accumulators, accumulators: Accumulators, given: Sequence[Values], order: Ints
+    ) -> Accumulators:
+        """What the session of each row held when the row had come, in a slot for each row.
+
+        Args:
+            before: what the known sessions hold.
+            accumulators: empty ones, which are filled and given back.
+            given: values of the rows of the batch.
+            order: when these came.
+        """
+        count = len(self.rows)
+        accumulators.add(np.arange(count), [one.take(self.rows) for one in given], order[self.rows], count)
+        in_chains = np.flatnonzero(self._chain_of_row >= 0)
+        groups = Groups(self._chain_of_row[in_chains])
+        slots = in_chains[groups.order]
+        chains = groups.slots
+        firsts = slots[groups.starts]
+        levels = np.array(self._level, np.int64)
+        for level in range(int(levels[chains].max(initial=-1)) + 1):
+            now = np.flatnonzero(levels[chains] == level)
+            beginnings = list(zip(firsts[now].tolist(), chains[now].tolist(), strict=True))
+            for held, goes_on_from in ((before, self._numbers), (accumulators, self._goes_on)):
+                pairs = [(first, slot) for first, chain in beginnings for slot in goes_on_from[chain]]
+                if pairs:
+                    into, others = np.array(pairs, np.int64).T
+                    accumulators.merge(into, held, others, count)
+            mine = np.flatnonzero(groups.spread(levels[chains] == level))
+            accumulate(accumulators, slots[mine], groups.position[mine], count)
+        return accumulators
 
 
 class SessionWindows(WindowState):
@@ -91,7 +263,6 @@ class SessionWindows(WindowState):
         self._waiting_count = 0
         self._numbers = 0
         self._first_end = MAX_TIMESTAMP
-        self._without: list[Ints] = []
         self.watermark = self.latest = MIN_TIMESTAMP
 
     @property
@@ -109,8 +280,6 @@ class SessionWindows(WindowState):
 
     def add(self, keys: Keys, given: Sequence[Values], stamps: Ints, order: Ints) -> Iterator[Results | Ints | None]:
         """Add rows; gives results of sessions that have ended but are kept, and positions of rows that are late."""
-        if self._without:
-            self._settle()  # before slots are looked up: it may give some back
         slots = self.index.slots(keys)
         if int(stamps.min()) + self._gap - 1 > self.watermark:
             self._gather(slots, stamps, given, order)
@@ -141,31 +310,56 @@ class SessionWindows(WindowState):
     def _settle(self) -> None:
         """Bring what waits together with the open sessions."""
         if self._waiting:
-            everything = _together([self._opened, *self._waiting])
+            parts = [self._opened, *self._waiting]
             self._waiting, self._waiting_count = [], 0
-            found = merged(everything.slots, everything.starts, everything.ends)
-            sessions = everything.take(found.order)
-            numbers = sessions.numbers[found.firsts]
-            if len(found.firsts) < len(sessions.slots):
-                others = np.ones(len(sessions.slots), np.bool_)
-                others[found.firsts] = False
-                self._save(sessions.slots[others])
-                into = numbers[found.group[others]]
-                self.accumulators.merge(into, self.accumulators, sessions.numbers[others], self._numbers)
-            ends = np.maximum.reduceat(sessions.ends, found.firsts)
-            self._opened = Opened(sessions.slots[found.firsts], sessions.starts[found.firsts], ends, numbers)
-        if self._without:
-            self._release(np.unique(np.concatenate(self._without)))
-            self._without = []
+            self._opened = self._merged(parts)
         self._tidy()
 
-    def _release(self, slots: Ints) -> None:
-        """Forget the keys among these that have no session."""
-        kept = self._opened.slots
-        places = np.searchsorted(kept, slots)
-        there = places < len(kept)
-        there[there] = kept[places[there]] == slots[there]
-        self.index.release(slots[~there])
+    def _merged(self, parts: Sequence[Opened]) -> Opened:
+        """Sessions brought together, sorted by key and start; those that overlap or touch become one."""
+        everything = _together(parts)
+        found = merged(everything.slots, everything.starts, everything.ends)
+        sessions = everything.take(found.order)
+        numbers = sessions.numbers[found.firsts]
+        if len(found.firsts) < len(sessions.slots):
+            others = np.ones(len(sessions.slots), np.bool_)
+            others[found.firsts] = False
+            self._save(sessions.slots[others])
+            into = numbers[found.group[others]]
+            self.accumulators.merge(into, self.accumulators, sessions.numbers[others], self._numbers)
+        ends = np.maximum.reduceat(sessions.ends, found.firsts)
+        return Opened(sessions.slots[found.firsts], sessions.starts[found.firsts], ends, numbers)
+
+    def _have_sessions(self, slots: Ints) -> npt.NDArray[np.bool_]:
+        """Which of these keys have a session, open or waiting."""
+        found = np.zeros(len(slots), np.bool_)
+        for sessions in (self._opened, *self._waiting):
+            first, last = _ranges(sessions.slots, slots)
+            found |= last > first
+        return found
+
+    def _sessions_of(self, slots: Ints) -> Opened:
+        """The sessions of some keys, open or waiting; those of a key may overlap."""
+        if len(self._waiting) > _PARTS:
+            self._bring_parts_together()
+        found = []
+        for sessions in (self._opened, *self._waiting):
+            positions = _positions(*_ranges(sessions.slots, slots))
+            if len(positions):
+                found.append(sessions.take(positions))
+        return _together(found) if found else _NONE
+
+    def _bring_parts_together(self) -> None:
+        """Make few parts of the many that wait, each of about ``_WAITING`` sessions."""
+        parts: list[Opened] = []
+        run: list[Opened] = []
+        for sessions in self._waiting:
+            run.append(sessions)
+            if sum(len(one.slots) for one in run) >= _WAITING:
+                parts.append(self._merged(run) if len(run) > 1 else run[0])
+                run = []
+        self._waiting = [*parts, self._merged(run)] if run else parts
+        self._waiting_count = sum(len(one.slots) for one in self._waiting)
 
     def _save(self, slots: Ints) -> None:
         """Sessions of these keys, which a snapshot may not have written yet, are about to change."""
@@ -174,11 +368,7 @@ class SessionWindows(WindowState):
         if self._rows.closed:
             self._rows, self._rows_slots = None, _NONE.slots
             return
-        slots = np.unique(slots)
-        first, last = (np.searchsorted(self._rows_slots, slots, side) for side in ("left", "right"))
-        counts = last - first
-        before = np.cumsum(counts) - counts
-        self._rows.save(np.repeat(first - before, counts) + np.arange(counts.sum()))
+        self._rows.save(_positions(*_ranges(self._rows_slots, np.unique(slots))))
 
     def _tidy(self) -> None:
         """Forget what ended sessions held, once it is more than what the others hold."""
@@ -195,79 +385,66 @@ class SessionWindows(WindowState):
     def _gather_carefully(
         self, slots: Ints, stamps: Ints, given: Sequence[Values], order: Ints
     ) -> Iterator[Results | Ints | None]:
-        self._settle()
-        self._save(slots)
-        count = len(slots)
-        near = np.flatnonzero(np.isin(self._opened.slots, slots))
-        known = self._opened.take(near)
+        last = stamps + (self._gap - 1)
+        keys = np.unique(slots[last <= self.watermark])
+        mine = np.flatnonzero(np.isin(slots, keys))  # rows of keys that have a row which may be late
+        known = self._sessions_of(keys)
+        count = len(mine)
         found = merged(
-            np.concatenate([slots, known.slots]),
-            np.concatenate([stamps, known.starts]),
-            np.concatenate([stamps + self._gap, known.ends]),
+            np.concatenate([slots[mine], known.slots]),
+            np.concatenate([stamps[mine], known.starts]),
+            np.concatenate([stamps[mine] + self._gap, known.ends]),
         )
         group = np.empty(len(found.order), np.int64)
         group[found.order] = found.group
         of_row, of_known = group[:count], group[count:]
-        last = stamps + (self._gap - 1)
         groups = len(found.firsts)
-        careful = np.bincount(of_row[last <= self.watermark], minlength=groups) > 0
+        careful = np.bincount(of_row[last[mine] <= self.watermark], minlength=groups) > 0
         over = max(self.watermark - self._lateness, MIN_TIMESTAMP)
-        open_still = np.bincount(of_row[last > over], minlength=groups) > 0
+        open_still = np.bincount(of_row[last[mine] > over], minlength=groups) > 0
         open_still |= np.bincount(of_known, minlength=groups) > 0
-        late = [np.flatnonzero(~open_still[of_row])]
-        free = np.flatnonzero(~careful[of_row])
-        rows = np.flatnonzero((careful & open_still)[of_row])
-        if rows.size:
-            mine = (careful & open_still)[of_known]
-            sessions: dict[int, list[list[int]]] = {}
-            for place, number in zip(near[mine].tolist(), of_known[mine].tolist(), strict=True):
-                columns = [int(column[place]) for column in self._opened]
-                sessions.setdefault(number, []).append(columns)
-            self._opened = self._opened.take(np.setdiff1d(np.arange(len(self._opened.slots)), near[mine]))
-            found_results: list[Results] = []
-            for row in rows.tolist():
-                own = sessions.setdefault(int(of_row[row]), [])
-                session = self._add_row(own, row, slots, stamps, given, order)
-                if session is None:
-                    late.append(np.array([row]))
-                elif session[2] - 1 <= self.watermark:
-                    found_results.append(self._results(Opened(*[np.array([field]) for field in session])))
-                    yield None
-            left = [session for own in sessions.values() for session in own]
-            if left:
-                self._wait(Opened(*np.array(left, np.int64).T.copy()))
-            if found_results:
-                yield concatenated(found_results, np.arange(len(found_results)))
+        late = [mine[~open_still[of_row]]]
+        in_order = careful & open_still
+        chosen = in_order[of_row]
+        if chosen.any():
+            there = in_order[of_known]
+            connected = _Connected(mine[chosen], of_row[chosen], known.take(np.flatnonzero(there)), of_known[there])
+            connected.put(stamps, self._gap, self.watermark, self._lateness)
+            late.append(connected.late)
+            if len(connected.fires):
+                yield self._fired(connected, slots, given, order)
+            self._wait_for(connected, slots, given, order)
+            yield None
+        fast = np.ones(len(slots), np.bool_)
+        fast[mine[careful[of_row]]] = False
+        free = np.flatnonzero(fast)
         if free.size:
             self._gather(slots[free], stamps[free], [one.take(free) for one in given], order[free])
         positions = np.sort(np.concatenate(late))
         if positions.size:
-            self._without.append(slots[positions])
+            without = np.unique(slots[positions])
+            self.index.release(without[~self._have_sessions(without)])
             yield positions
 
-    def _add_row(
-        self, sessions: list[list[int]], row: int, slots: Ints, stamps: Ints, given: Sequence[Values], order: Ints
-    ) -> list[int] | None:
-        """Put a row into one of the sessions it is connected with; None: it is late."""
-        start = int(stamps[row])
-        end = start + self._gap
-        touched = [one for one in sessions if one[1] <= end and one[2] >= start]
-        if not touched:
-            if end - 1 + self._lateness <= self.watermark:
-                return None
-            touched = [[int(slots[row]), start, end, self._numbers]]
-            sessions.append(touched[0])
-            self._numbers += 1
-        into = touched[0]
-        for other in touched[1:]:
-            numbers = np.array([into[3]]), np.array([other[3]])
-            self.accumulators.merge(numbers[0], self.accumulators, numbers[1], self._numbers)
-            sessions.remove(other)
-        into[1] = min(start, *(one[1] for one in touched))
-        into[2] = max(end, *(one[2] for one in touched))
-        at = np.array([row])
-        self.accumulators.add(np.array([into[3]]), [one.take(at) for one in given], order[at], self._numbers)
-        return into
+    def _fired(self, connected: _Connected, slots: Ints, given: Sequence[Values], order: Ints) -> Results:
+        """Results of the rows that came to a session which has ended: what it held when they had come."""
+        accumulators = connected.contents(self.accumulators, Accumulators(self._bound, sparse=True), given, order)
+        fires = connected.fires
+        keys = self.index.keys(slots[connected.rows[fires]])
+        starts, ends = connected.fired_starts, connected.fired_ends
+        return Results(keys, starts, ends, accumulators.results(fires, keys))
+
+    def _wait_for(self, connected: _Connected, slots: Ints, given: Sequence[Values], order: Ints) -> None:
+        """The rows wait as sessions, with the times of those that they belong to."""
+        rows, places, starts, ends = connected.sessions()
+        if not len(rows):
+            return
+        numbers = np.arange(self._numbers, self._numbers + len(starts))
+        self._numbers += len(starts)
+        self.accumulators.add(numbers[places], [one.take(rows) for one in given], order[rows], self._numbers)
+        of_session = np.empty(len(starts), np.int64)
+        of_session[places] = slots[rows]
+        self._wait(self._merged([Opened(of_session, starts, ends, numbers)]))
 
     # -- time
 
@@ -289,7 +466,7 @@ class SessionWindows(WindowState):
             gone = np.unique(self._opened.slots[over])
             self._save(gone)
             self._opened = self._opened.take(np.flatnonzero(~over))
-            self._release(gone)
+            self.index.release(gone[~self._have_sessions(gone)])
             self._tidy()
         self._first_end = int(self._opened.ends.min()) if len(self._opened.ends) else MAX_TIMESTAMP
 
@@ -327,7 +504,7 @@ class SessionWindows(WindowState):
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         self.accumulators.load(numbers, columns, self._numbers)
         starts, ends = (columns[name].to_numpy() for name in (START, END))
-        self._wait(Opened(slots, starts, ends, numbers))
+        self._wait(self._merged([Opened(slots, starts, ends, numbers)]))
 
     @property
     def rows_seen(self) -> int:
@@ -337,6 +514,6 @@ class SessionWindows(WindowState):
     def close(self) -> None:
         """Forget everything; idempotent."""
         self.index, self.accumulators = self._make_index(), Accumulators(self._bound)
-        self._opened, self._waiting, self._without = _NONE, [], []
+        self._opened, self._waiting = _NONE, []
         self._numbers = self._waiting_count = 0
         self._first_end = MAX_TIMESTAMP
