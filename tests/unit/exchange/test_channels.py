@@ -302,6 +302,8 @@ def test_or_else_is_told_to_the_task_or_the_link(sender: Any) -> None:
     s.channel.write(of(threading.Lock()))
     s.advance(0.02)
     s.channel.grant(1000)
+    assert not s.link.errors, "the grant is in the middle of what the link has read"
+    run_idle(s.loop)
     assert [type(error) for error in s.link.errors] == [SerializationError]
     s.channel.on_error = errors.append
     s.channel.write(of(threading.Lock()))

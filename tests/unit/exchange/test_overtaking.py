@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Barrier, Batch, EndOfInput
+from firesteel.core.errors import ProtocolError, SerializationError
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput
+from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
+from firesteel.runtime.task.channel_inputs import ChannelInputs
 from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import ManualClock, Slots, drain, of, run_idle, slots
 
@@ -119,6 +122,107 @@ def test_many_barriers_do_not_fill_the_memory_of_a_receiver_that_stands_still(en
             fill(output, run)
         sizes.append((input_._channel if isinstance(input_, BridgedInput) else input_).queued_bytes)
     assert sizes[-1] == sizes[1], sizes
+
+
+def test_a_barrier_that_nobody_takes_holds_nothing_up(ends: Ends) -> None:
+    output, input_, run = ends
+    count = fill(output, run)
+    sent = barrier(1, output, run)
+    output.write(of("1000 behind"))
+    output.end()
+    run()
+    got: list[object] = []
+    for _ in range(4 * count):
+        item = input_.poll()
+        got += [int(value.partition(" ")[0]) for value in item.values] if isinstance(item, Batch) else [item]
+        run()
+    assert [item for item in got if item is not None] == [*range(count), sent, 1000, END_OF_INPUT]
+
+
+def test_a_barrier_that_may_not_overtake_hides_what_follows(ends: Ends) -> None:
+    output, input_, run = ends
+    savepoint = Barrier(1, 0)
+    output.write(of("0 first"))
+    output.send(savepoint)
+    output.write(of("1 second"))
+    sent = barrier(2, output, run)
+    assert input_.barrier_ahead() is None
+    left: list[object] = []
+    while savepoint not in left:
+        left.append(input_.poll())
+        run()
+    found = input_.barrier_ahead()
+    assert found == sent
+    assert isinstance(found, Barrier)
+    assert numbers(input_.overtaken(found)) == [1]
+
+
+def test_a_barrier_that_is_discarded_shows_the_next(ends: Ends) -> None:
+    output, input_, run = ends
+    output.write(of("0 first"))
+    first = barrier(1, output, run)
+    second = barrier(2, output, run)
+    found = input_.barrier_ahead()
+    assert found == first
+    assert isinstance(found, Barrier)
+    input_.discard(found)
+    assert input_.barrier_ahead() == second
+
+
+class Unreadable:
+    """Can be pickled, and not unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_what_cannot_be_read_at_a_barrier_fails_its_reader_and_no_frame_is_lost(two: Slots) -> None:
+    """The barrier comes in the middle of what the link reads, and so do frames of other channels behind it."""
+    two.configure(window=WINDOW)
+    output, others = two["a"].output(0, 0, 0, "b", 100), two["a"].output(1, 0, 0, "b", 100)
+    channel, other = two["b"].input(0, 0, 0, "a"), two["b"].input(1, 0, 0, "a")
+    woken: list[bool] = []
+    inputs = ChannelInputs([(channel, 0)], lambda: woken.append(True), clock=two.clock)
+    two.run()
+    output.write(Batch([Unreadable()]))
+    output.send(Barrier(1, 0, NOW))
+    output.flush()
+    output.hurry()
+    for number in range(5):
+        others.write(of(f"{number} behind"))
+        others.flush()
+    two.run()
+    assert [item for batch in polled(other) for item in numbers([batch])] == list(range(5))
+    assert woken
+    inputs.look_ahead()
+    arrived = inputs.overtake()
+    assert arrived is not None
+    with pytest.raises(SerializationError, match="no number"):
+        inputs.log_in_flight(InFlightLog(1, Out(), lambda: None), ())
+
+
+def test_a_bug_in_the_code_that_takes_a_frame_is_reported_and_the_frames_behind_it_are_read(two: Slots) -> None:
+    two.configure(window=WINDOW)
+    output, others = two["a"].output(0, 0, 0, "b", 100), two["a"].output(1, 0, 0, "b", 100)
+    channel, other = two["b"].input(0, 0, 0, "a"), two["b"].input(1, 0, 0, "a")
+    two.run()
+    channel.on_barrier = lambda: [][0]
+    output.send(Barrier(1, 0, NOW))
+    for number in range(5):
+        others.write(of(f"{number} behind"))
+        others.flush()
+    two.run()
+    assert [item for batch in polled(other) for item in numbers([batch])] == list(range(5))
+    assert [type(error) for error in two.failures["b"]] == [IndexError]
+
+
+def polled(channel: InputChannel) -> list[Batch]:
+    """The batches that are there."""
+    return [item for item in iter(channel.poll, None) if isinstance(item, Batch)]
+
+
+class Out:
+    def data(self, part: int, data: bytes) -> None: ...
 
 
 def test_the_end_is_hurried_as_a_barrier_is(ends: Ends) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.assign import OperatorRestore, TaskRestore, assign
@@ -49,6 +49,7 @@ from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.partitioners import create_output
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import TaskLoop
@@ -195,6 +196,7 @@ class Checkpoint:
     states: dict[tuple[str, int], TaskState]
 
 
+W = TypeVar("W", bound="Wires")
 Task = tuple[str, int]
 """Vertex and subtask."""
 
@@ -203,7 +205,7 @@ class Wires:
     """Connects tasks that are all in one slot."""
 
     def __init__(self, loop: TaskLoop, window: int = 400) -> None:
-        self._loop, self._window = loop, window
+        self.loop, self._window = loop, window
         self.pipes: dict[ChannelId, LocalPipe] = {}
 
     def output(self, channel: ChannelId, target: Task, owner: Task) -> OutputChannel:
@@ -215,10 +217,25 @@ class Wires:
         return self._pipe(channel).input
 
     def _pipe(self, channel: ChannelId) -> LocalPipe:
-        return self.pipes.setdefault(channel, LocalPipe(channel, self._loop, self._window))
+        return self.pipes.setdefault(channel, LocalPipe(channel, self.loop, self._window))
 
     def close(self) -> None:
         """The processes of all tasks are gone."""
+
+
+def bridged(wires: type[W], vertices: Collection[str]) -> type[W]:
+    """Wires on which the tasks of some vertices hang as if each had a thread of its own."""
+
+    class Bridges(wires):  # type: ignore[valid-type, misc]
+        def output(self, channel: ChannelId, target: Task, owner: Task) -> OutputChannel:
+            end = super().output(channel, target, owner)
+            return BridgedOutput(end, self.loop, self.loop) if owner[0] in vertices else end
+
+        def input(self, channel: ChannelId, origin: Task, owner: Task) -> InputChannel:
+            end = super().input(channel, origin, owner)
+            return BridgedInput(end, self.loop, self.loop) if owner[0] in vertices else end
+
+    return Bridges
 
 
 class MiniJob:

@@ -102,6 +102,11 @@ class FakeInput(InputChannel):
     def overtaken(self, element: object) -> list[Batch]:
         raise AssertionError("no barrier is ahead")
 
+    def discard(self, barrier: object) -> None:
+        raise AssertionError("no barrier is ahead")
+
+    def give_back(self, size: int) -> None: ...
+
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...

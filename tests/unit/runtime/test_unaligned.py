@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from firesteel.common import Types, WatermarkStrategy
-from firesteel.functions.functions import KeyedProcessFunction, KeySelector, MapFunction
+from firesteel.functions.functions import FlatMapFunction, KeyedProcessFunction, KeySelector, MapFunction
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime.batch import Batch
+from firesteel.runtime.batch import Barrier, Batch
+from firesteel.runtime.chain import stages
 from firesteel.runtime.checkpoints.in_flight import InFlightLog, Source
 from firesteel.runtime.task import task as task_module
-from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListSource, MiniJob, Shelf, Vertex
+from firesteel.runtime.task.channel_inputs import ChannelInputs
+from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListSource, MiniJob, Shelf, Vertex, Wires, bridged
 from tests.unit.runtime.test_exactly_once import operator, sink
 
 RECORDS = 300
@@ -61,7 +63,11 @@ def shelf() -> Shelf:
 
 
 def job(
-    options: dict[str, Any] | None, counters: int = 2, restore: Checkpoint | None = None, partitioner: P = P.HASH
+    options: dict[str, Any] | None,
+    counters: int = 2,
+    restore: Checkpoint | None = None,
+    partitioner: P = P.HASH,
+    blocking: Sequence[str] = (),
 ) -> MiniJob:
     """Source, something slow, a count by key, and a sink that commits."""
     strategy = WatermarkStrategy.no_watermarks()
@@ -76,7 +82,8 @@ def job(
         Vertex("sink", lambda: [sink()], 1, [("count", P.REBALANCE, None)]),
     ]
     splits = {"source": [[[n, n] for n in range(first, RECORDS, 2)] for first in (0, 1)]}
-    made = MiniJob(vertices, splits, 7, restore, options)
+    wires = bridged(Wires, blocking)
+    made = MiniJob(vertices, splits, 7, restore, options, wires=lambda loop, clock: wires(loop))
     made.random = random.Random(1)
     return made
 
@@ -179,6 +186,95 @@ def test_with_a_timeout_a_barrier_waits_that_long(monkeypatch: pytest.MonkeyPatc
     assert patient.completed is not None
     assert not in_flight(patient.completed)
     patient.crash()
+
+
+@pytest.mark.parametrize("blocking", [[], ["slow"], ["slow", "count", "sink"]])
+def test_a_checkpoint_that_is_given_up_before_its_barrier_overtakes_stops_nobody(
+    blocking: list[str], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
+    running = job({"unaligned": True, "aligned_ms": 500}, blocking=blocking)
+    slow = [task for (name, _), task in running.tasks.items() if name == "slow"]
+    steps = [task.step for task in slow]
+    for task in slow:
+        task.step = lambda: None  # type: ignore[method-assign]
+    running.steps(40)
+    given_up = running.trigger()
+    running.steps(10)
+    assert any(isinstance(item, Barrier) for pipe in running.wires.pipes.values() for item in pipe.queue)
+    running.abort(given_up)
+    running.clock.now += 0.6
+    running.steps(10)
+    for task, step in zip(slow, steps, strict=True):
+        task.step = step  # type: ignore[method-assign]
+    running.to_end()
+    running.crash()
+    assert len(shelf.visible) == RECORDS
+
+
+@pytest.mark.parametrize("blocking", [[], ["slow"]])
+def test_a_barrier_overtakes_although_one_that_is_given_up_stands_in_front_of_it(
+    blocking: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
+    running = job(NOW, blocking=blocking)
+    slow_down(running)
+    running.steps(200)
+    monkeypatch.setattr(ChannelInputs, "abort_checkpoint", lambda inputs, number: inputs._aligner.abort(number))
+    given_up = running.trigger()
+    running.abort(given_up)
+    monkeypatch.undo()
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
+    unaligned = until_complete(running, running.trigger())
+    assert running.completed is not None
+    assert in_flight(running.completed)
+    assert unaligned < RECORDS // 4
+    running.crash()
+
+
+class Exploding(FlatMapFunction[Any, Any]):
+    """Many results for one record."""
+
+    given = 0
+
+    def flat_map(self, value: Any) -> Iterator[Any]:
+        for number in range(300):
+            Exploding.given += 1
+            yield value[0], number
+
+
+@pytest.mark.parametrize("blocking", [[], ["explode"]])
+def test_a_generator_is_not_worked_off_for_a_barrier_without_any_bound(
+    blocking: list[str], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
+    monkeypatch.setattr(stages, "_now", iter(range(10**9)).__next__)  # a record is slow: slices are short
+    Exploding.given = 0
+    strategy = WatermarkStrategy.no_watermarks()
+    head = operator("source", K.SOURCE, ListSource(1), extra={"watermark_strategy": strategy})
+    vertices = [
+        Vertex("source", lambda: [head], 1),
+        Vertex("explode", lambda: [operator("explode", K.FLAT_MAP, Exploding())], 1, [("source", P.REBALANCE, None)]),
+        Vertex("slow", lambda: [operator("slow", K.MAP, Slow())], 1, [("explode", P.REBALANCE, None)]),
+        Vertex("sink", lambda: [sink()], 1, [("slow", P.REBALANCE, None)]),
+    ]
+    wires = bridged(Wires, blocking)
+    running = MiniJob(
+        vertices, {"source": [[[n, n] for n in range(40)]]}, 7, None, NOW, wires=lambda loop, clock: wires(loop)
+    )
+    slow_task = running.tasks["slow", 0]
+    step, slow_task.step = slow_task.step, lambda: None  # type: ignore[method-assign]
+    running.steps(3000)
+    before = Exploding.given
+    number = running.trigger()
+    running.steps(3000)
+    assert Exploding.given < 3 * before + 50, "twice the window, and no more, waits in front of what stands still"
+    monkeypatch.undo()
+    slow_task.step = step  # type: ignore[method-assign]
+    until_complete(running, number)
+    running.to_end()
+    running.crash()
+    assert len(shelf.visible) == 40 * 300
 
 
 class Parts:

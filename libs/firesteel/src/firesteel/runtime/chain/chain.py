@@ -30,6 +30,10 @@ class Writable(Protocol):
     def writable(self) -> bool:
         """Whether it takes more now."""
 
+    @property
+    def overdrawn(self) -> bool:
+        """Whether it takes no more even if a barrier waits behind what would come."""
+
 
 class ChainExecutor:
     """Moves batches and watermarks through a chain, one slice for each ``step``.
@@ -88,6 +92,13 @@ class ChainExecutor:
             if self._full:
                 return True
         return self.waits
+
+    @property
+    def overdrawn(self) -> bool:
+        """Whether a step has to wait for room even for the sake of a barrier: an output or a consumer is more than
+        full.
+        """
+        return any(not target.writable and target.overdrawn for target in self._full)
 
     def wait_for(self, targets: Iterable[Writable]) -> None:
         """These have become full otherwise than by ``step``."""
@@ -213,7 +224,7 @@ class ChainExecutor:
             guard.active = token
             consumer.take(next(given))
             guard.active = None
-            if not consumer.writable:
+            if not consumer.writable and consumer not in self._full:
                 self._full.append(consumer)
         for output in outlet.outputs:
             self.records_out += count
@@ -222,7 +233,7 @@ class ChainExecutor:
             guard.active = None
             for channel, part in routed:
                 channel.write(part)
-                if not channel.writable:
+                if not channel.writable and channel not in self._full:
                     self._full.append(channel)
         for child in outlet.children:
             child.records_in += count

@@ -86,7 +86,7 @@ class BarrierAligner:
     def barrier(self, channel: int, barrier: Barrier) -> list[InBand]:
         """A channel delivered a barrier; what the task has to do now: ``Arrived`` and ``CancelBarrier``."""
         checkpoint = barrier.checkpoint_id
-        out = self._overtaken(channel, checkpoint)
+        out = self.skipped(channel, checkpoint)
         if not self.is_over(checkpoint):
             self._of(barrier).arrived.add(channel)
             out += self._complete()
@@ -100,6 +100,12 @@ class BarrierAligner:
         waiting.begun = True
         self._block()
         return Arrived(barrier, waiting.start_delay_ms, overtakes=True)
+
+    def give_up_below(self, checkpoint_id: int) -> list[InBand]:
+        """Give up the checkpoints before this one that are waited for: it begins, and theirs would come behind it."""
+        out = [self._give_up(number) for number in sorted(self._waiting) if number < checkpoint_id]
+        self._block()
+        return out
 
     def is_begun(self, checkpoint_id: int) -> bool:
         """Whether a checkpoint has begun, and its barrier is still to come over some channels."""
@@ -126,7 +132,7 @@ class BarrierAligner:
 
     def cancelled(self, channel: int, checkpoint_id: int) -> list[InBand]:
         """A channel said that the barrier will not come."""
-        out = self._overtaken(channel, checkpoint_id)
+        out = self.skipped(channel, checkpoint_id)
         if not self.is_over(checkpoint_id):
             out.append(self._give_up(checkpoint_id))
         self._block()
@@ -156,14 +162,16 @@ class BarrierAligner:
         """Whether a checkpoint is complete here, or was given up."""
         return checkpoint_id <= self._done or checkpoint_id in self._given_up
 
-    def _overtaken(self, channel: int, checkpoint_id: int) -> list[InBand]:
-        """Checkpoints whose barriers this channel has left out."""
+    def skipped(self, channel: int, checkpoint_id: int) -> list[InBand]:
+        """Give up the checkpoints before this one whose barriers the channel has left out."""
         left_out = [
             number
             for number, waiting in sorted(self._waiting.items())
             if number < checkpoint_id and channel not in waiting.arrived
         ]
-        return [self._give_up(number) for number in left_out]
+        out = [self._give_up(number) for number in left_out]
+        self._block()
+        return out
 
     def _give_up(self, checkpoint_id: int) -> InBand:
         self._waiting.pop(checkpoint_id, None)

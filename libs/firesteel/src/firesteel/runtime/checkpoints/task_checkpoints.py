@@ -115,6 +115,7 @@ class TaskCheckpoints:
         stopped_at: the savepoint with which the job stops, whose barrier has gone on from here; 0 = none. Until it is
             complete, or given up, nothing happens behind it.
         stop_complete: it is complete.
+        call_later: of the task, which fails with what the call raises.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class TaskCheckpoints:
         self.final_complete = False
         self.stopped_at = 0
         self.stop_complete = False
+        self.call_later: Callable[[float, Callable[[], None]], object] = lambda seconds, call: None
 
     # -- what the task asks
 
@@ -352,8 +354,7 @@ class TaskCheckpoints:
         self._passed = barrier.checkpoint_id
         if not self._input_ended:
             self._broadcast(barrier)
-        for channel in self._outputs:
-            self._when_it_overtakes(barrier, channel.hurry)
+        self._when_it_overtakes(barrier, self._hurry)
         checkpoint_id = barrier.checkpoint_id
         if barrier.options.get(savepoints.STOP_OPTION):
             self.stopped_at = checkpoint_id
@@ -397,7 +398,11 @@ class TaskCheckpoints:
         if left <= 0:
             call()
         elif left < float("inf"):
-            self._loop.call_later(left / 1000, call)
+            self.call_later(left / 1000, call)
+
+    def _hurry(self) -> None:
+        for channel in self._outputs:
+            channel.hurry()
 
     def _logged(self, snapshot: TaskSnapshot) -> None:
         """What the barrier has overtaken is known, or can't be serialised."""

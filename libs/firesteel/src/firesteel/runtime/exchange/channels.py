@@ -85,6 +85,11 @@ class OutputChannel(ABC):
         """
         self.flush()
 
+    @property
+    def overdrawn(self) -> bool:
+        """Whether a task whose barrier may not wait for room has to wait after all: twice the window is queued here."""
+        return self.queued_bytes >= 2 * self.window
+
     def hurry(self) -> None:  # noqa: B027 - what is with the receiver at once needs no hurry
         """A barrier, or the end, is queued: let it and all in front of it get to the receiver now, room or not.
 
@@ -121,7 +126,10 @@ class InputChannel(ABC):
         records_in: running total of records that ``poll`` gave.
         queued_bytes: received and not polled yet.
         window: bytes that may be under way and queued here.
-        on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the queue.
+        on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the queue. It is
+            called within the code that carries the channel, so it must not raise, and not run user code.
+        lends: what ``poll`` gives still counts as queued here, until it is given back with ``give_back``.
+        lent_bytes: what counts so now.
     """
 
     def __init__(self, channel: ChannelId) -> None:
@@ -132,6 +140,7 @@ class InputChannel(ABC):
         self.bytes_in = 0
         self.records_in = 0
         self.queued_bytes = self.window = 0
+        self.lends, self.lent_bytes = False, 0
 
     @abstractmethod
     def poll(self) -> Batch | InBand | None:
@@ -146,7 +155,7 @@ class InputChannel(ABC):
 
     @abstractmethod
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """The first barrier in the queue that may overtake, or the end, whichever comes first. Looks at all of it."""
+        """The first barrier in the queue if it may overtake, or the end, whichever comes first. Looks at all of it."""
 
     @abstractmethod
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
@@ -155,6 +164,14 @@ class InputChannel(ABC):
         Raises:
             SerializationError, ProtocolError: see ``poll``.
         """
+
+    @abstractmethod
+    def discard(self, barrier: Barrier) -> None:
+        """Take a barrier out of the queue that is of no use any more."""
+
+    @abstractmethod
+    def give_back(self, size: int) -> None:
+        """Grant the sender the room of so many of the ``lent_bytes``."""
 
     @abstractmethod
     def pause(self) -> None:

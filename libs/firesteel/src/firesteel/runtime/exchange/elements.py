@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final, TypeGuard
 
 from firesteel.core.errors import ProtocolError
@@ -68,6 +69,17 @@ def supersedes(element: InBand, before: Any) -> bool:
 def may_overtake(element: Any) -> TypeGuard[Barrier | EndOfInput]:
     """Whether an element of a queue is a barrier that overtakes now or later, or the end."""
     return isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.overtakes_at < float("inf"))
+
+
+def barrier_in(queue: Iterable[Any]) -> Barrier | EndOfInput | None:
+    """The first barrier of a queue, or the end; None: there is none, or it may not overtake, and hides what follows."""
+    first = next((item for item in queue if isinstance(item, Barrier | EndOfInput)), None)
+    return first if may_overtake(first) else None
+
+
+def position_of(element: InBand, queue: Iterable[Any]) -> int:
+    """Where an element stands in its queue."""
+    return next(position for position, item in enumerate(queue) if item is element)
 
 
 def append_element(queue: deque[Any], element: InBand) -> bool:

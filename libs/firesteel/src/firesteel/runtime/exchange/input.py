@@ -16,7 +16,7 @@ from firesteel.core.errors import ProtocolError
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
 from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
-from firesteel.runtime.exchange.elements import append_element, load_element, may_overtake
+from firesteel.runtime.exchange.elements import append_element, barrier_in, load_element, may_overtake, position_of
 from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
@@ -90,12 +90,10 @@ class RemoteInputChannel(InputChannel):
                 self._give_credit()  # nothing else is queued now: the rest of a large message may come
             return item
         if isinstance(item, Batch):  # a barrier has overtaken it
-            self.queued_bytes -= item.bytes_estimate
-            self._give_credit()
+            self._leaves(item.bytes_estimate)
             self.records_in += len(item)
             return item
-        self.queued_bytes -= len(item)
-        self._give_credit()
+        self._leaves(len(item))
         batch = self._reader.loads(item)
         if queue and len(item) < SMALL_MESSAGE:
             self._merge_small(batch, item)
@@ -104,23 +102,36 @@ class RemoteInputChannel(InputChannel):
 
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
         """See ``InputChannel.barrier_ahead``."""
-        return next(filter(may_overtake, self._queue), None)
+        return barrier_in(self._queue)
 
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
         """See ``InputChannel.overtaken``. What is in front becomes batches where it is."""
         queue, front = self._queue, list[Batch]()
-        for position, item in enumerate(queue):
-            if item is element:
-                break
-            if not isinstance(item, InBand):
-                batch = queue[position] = item if isinstance(item, Batch) else self._reader.loads(item)
-                front.append(batch)
+        for position in range(position_of(element, queue)):
+            item = queue[position]
+            if isinstance(item, InBand):
+                continue
+            if not isinstance(item, Batch):
+                item = queue[position] = self._reader.loads(item)
+            front.append(item)
         if isinstance(element, Barrier):
-            del queue[position]
-            self.readable = self.readable and bool(queue)
-            if self._rest and not queue:
-                self._give_credit()
+            self.discard(element)
         return front
+
+    def discard(self, barrier: Barrier) -> None:
+        """See ``InputChannel.discard``."""
+        queue = self._queue
+        del queue[position_of(barrier, queue)]
+        self.readable = self.readable and bool(queue)
+        if self._rest and not queue:
+            self._give_credit()
+
+    def give_back(self, size: int) -> None:
+        """See ``InputChannel.give_back``."""
+        if not self._closed:
+            self.lent_bytes -= size
+            self.queued_bytes -= size
+            self._give_credit()
 
     def pause(self) -> None:
         """See ``InputChannel.pause``."""
@@ -141,7 +152,7 @@ class RemoteInputChannel(InputChannel):
             self.readable = False
             self._queue.clear()
             self._partial = self._place = None
-            self._rest = self.queued_bytes = 0
+            self._rest = self.queued_bytes = self.lent_bytes = 0
             self._wide.give_back(self.window - self._narrow)
             self.window = self._narrow
             self._link.release_input(self)
@@ -259,6 +270,14 @@ class RemoteInputChannel(InputChannel):
 
     # -- inside
 
+    def _leaves(self, size: int) -> None:
+        """A message is polled."""
+        if self.lends:
+            self.lent_bytes += size
+        else:
+            self.queued_bytes -= size
+            self._give_credit()
+
     def _arrived(self, item: Message | InBand) -> None:
         self._queue.append(item)
         if len(self._queue) == 1:
@@ -275,7 +294,7 @@ class RemoteInputChannel(InputChannel):
             return
         room = self.window - self._outstanding - self.queued_bytes
         amount = room if room * 2 >= self.window else 0
-        if self._rest and not self._queue:
+        if self._rest and not self._queue and not self.lent_bytes:
             amount = max(amount, self._rest - self._outstanding)
         if amount > 0:
             self._outstanding += amount
@@ -290,8 +309,7 @@ class RemoteInputChannel(InputChannel):
             if isinstance(item, InBand | Batch) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
                 break
             queue.popleft()
-            self.queued_bytes -= len(item)
-            self._give_credit()
+            self._leaves(len(item))
             more = self._reader.loads(item)
             values += more.values
             if isinstance(batch.timestamps, list) and isinstance(more.timestamps, list):

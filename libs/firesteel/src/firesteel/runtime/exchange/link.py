@@ -11,6 +11,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from firesteel.core.errors import ProtocolError
@@ -288,6 +289,15 @@ class Link:
 
     def dispatch(self, frame: Frame) -> bool:
         """See ``FrameTarget``."""
+        try:
+            self._dispatch(frame)
+        except ProtocolError:
+            raise
+        except Exception as error:  # a bug of ours: the frames behind this one belong to others, and have to be read
+            self._loop.call_soon(partial(self.failed, error))
+        return self._sock is not None
+
+    def _dispatch(self, frame: Frame) -> None:
         kind, channel, attempt, value, payload = frame
         if kind is FrameKind.GOODBYE:
             self._goodbye = "".join(c if c.isprintable() else "?" for c in bytes(payload).decode(errors="replace"))
@@ -308,7 +318,6 @@ class Link:
                 raise ProtocolError(self.peer, f"{kind.name} frame for unknown {channel} of attempt {attempt}")
         else:
             self._dispatch_to_sender(kind, channel, attempt, value)
-        return self._sock is not None
 
     def _dispatch_to_sender(self, kind: FrameKind, channel: ChannelId, attempt: int, value: int) -> None:
         sender = self.outputs.get(channel)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
-from firesteel.runtime.exchange.elements import append_element, may_overtake
+from firesteel.runtime.exchange.elements import append_element, barrier_in, may_overtake, position_of
 from firesteel.runtime.exchange.sizes import BatchSizes
 from firesteel.runtime.task.loop import TaskLoop
 
@@ -121,17 +121,31 @@ class LocalInputChannel(InputChannel):
 
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
         """See ``InputChannel.barrier_ahead``."""
-        return next(filter(may_overtake, self._pipe.queue), None)
+        return barrier_in(self._pipe.queue)
 
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
         """See ``InputChannel.overtaken``."""
         queue = self._pipe.queue
-        at = next(position for position, item in enumerate(queue) if item is element)
-        front = [item for item in islice(queue, at) if isinstance(item, Batch)]
+        front = [item for item in islice(queue, position_of(element, queue)) if isinstance(item, Batch)]
         if isinstance(element, Barrier):
-            del queue[at]
-            self.readable = self.readable and bool(queue)
+            self.discard(element)
         return front
+
+    def discard(self, barrier: Barrier) -> None:
+        """See ``InputChannel.discard``."""
+        queue = self._pipe.queue
+        del queue[position_of(barrier, queue)]
+        self.readable = self.readable and bool(queue)
+
+    def give_back(self, size: int) -> None:
+        """See ``InputChannel.give_back``."""
+        if not self._closed:
+            self.lent_bytes -= size
+            self._leaves(size)
+
+    def _leaves(self, size: int) -> None:
+        self.queued_bytes -= size
+        self._pipe.output.consumed(size)
 
     def arrived(self, item: Batch, size: int) -> None:
         """The producer wrote this."""
@@ -154,9 +168,11 @@ class LocalInputChannel(InputChannel):
             size = item.bytes_estimate
             if queue and len(item) < SMALL_BATCH and isinstance(item.values, list):
                 item, size = self._merge_small(item)
-            self.queued_bytes -= size
+            if self.lends:
+                self.lent_bytes += size
+            else:
+                self._leaves(size)
             self.records_in += len(item)
-            self._pipe.output.consumed(size)
         self.readable = bool(queue)
         return item
 
@@ -196,7 +212,7 @@ class LocalInputChannel(InputChannel):
             self.on_readable = self.on_barrier = None
             self.readable = False
             self._pipe.queue.clear()
-            self.queued_bytes = 0
+            self.queued_bytes = self.lent_bytes = 0
             self._pipe.output.cancel()
 
     def _became_readable(self) -> None:

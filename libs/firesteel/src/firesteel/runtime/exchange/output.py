@@ -7,6 +7,7 @@ serialised. So what waits for credit is merged to full messages, however small t
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -175,7 +176,11 @@ class RemoteOutputChannel(OutputChannel):
 
     def hurry(self) -> None:
         """See ``OutputChannel.hurry``."""
-        if not self._done and (self._ending or any(isinstance(e, Barrier) for e in (*self._pending, *self._outbox))):
+        now = self._loop.clock.epoch_ms()
+        queued = (*self._pending, *self._outbox)
+        if not self._done and (
+            self._ending or any(isinstance(item, Barrier) and item.overtakes_at <= now for item in queued)
+        ):
             self._hurried = True
             self._ship()
 
@@ -331,10 +336,9 @@ class RemoteOutputChannel(OutputChannel):
         try:
             self._fill()
         except FiresteelError as error:
-            if self.on_error is not None:
-                self.on_error(error)
-            else:
-                self._link.failed(error)
+            # the caller is the link, perhaps within a frame that it reads: what the task does is not to disturb it
+            report = self.on_error or self._link.failed
+            self._loop.call_soon(partial(report, error))
 
     def _fill(self) -> None:
         """Serialise what is to go and has credit."""

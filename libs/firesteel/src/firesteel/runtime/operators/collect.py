@@ -95,6 +95,11 @@ class CollectOperator(Consumer):
         return self._bytes - self._hidden_bytes < self._limit
 
     @property
+    def overdrawn(self) -> bool:
+        """Whether twice the buffer is full."""
+        return self._bytes - self._hidden_bytes >= 2 * self._limit
+
+    @property
     def drained(self) -> bool:
         """Whether the input has ended and the client has fetched everything."""
         return self._ended and not self._results

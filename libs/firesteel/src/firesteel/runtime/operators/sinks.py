@@ -48,6 +48,11 @@ class Consumer(Operator, ABC):
         return True
 
     @property
+    def overdrawn(self) -> bool:
+        """Whether it takes no more even if a barrier waits behind what would come."""
+        return not self.writable
+
+    @property
     def drained(self) -> bool:
         """Nothing is left in it for others to fetch; the task ends only then."""
         return True

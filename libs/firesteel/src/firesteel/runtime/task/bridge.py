@@ -6,10 +6,13 @@ A real channel belongs to the main loop's thread, the bridge to the task's. Each
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
+from firesteel.runtime.exchange.elements import barrier_in, position_of
 from firesteel.runtime.task.loop import TaskLoop
 
 LARGEST_QUEUE: Final = 4
@@ -59,6 +62,11 @@ class BridgedOutput(OutputChannel):
         if not self._queue or (self._queue[-1] is not _FLUSH and self._queue[-1] is not _REST):
             self._queue.append(_REST)
             self._main.call_soon_threadsafe(self._pump)
+
+    @property
+    def overdrawn(self) -> bool:
+        """Whether twice as much waits as is let in."""
+        return len(self._queue) >= 2 * LARGEST_QUEUE
 
     def hurry(self) -> None:
         """All that was handed over goes, whether there is room or not."""
@@ -124,93 +132,128 @@ class BridgedOutput(OutputChannel):
 
 
 class BridgedInput(InputChannel):
-    """The task's end of an input."""
+    """The task's end of an input.
+
+    A few batches are handed over ahead of the task. When a barrier overtakes, it is handed over with all that is in
+    front of it, so that the task finds everything in the one queue here. The room of what came over in this way stays
+    the sender's debt until the task has taken it: else each checkpoint would let in another window of records.
+    """
 
     def __init__(self, channel: InputChannel, main: TaskLoop, task: TaskLoop) -> None:
         super().__init__(channel.id)
         self._channel, self._main, self._task = channel, main, task
-        self._queue: deque[Batch | InBand | Exception] = deque()
+        self._queue: deque[tuple[Batch | InBand | Exception, int]] = deque()
+        """Each with the bytes that are lent. The main loop appends, the task takes from the front."""
         self._closed = False
         self._most = LARGEST_QUEUE
-        self._ahead: tuple[Barrier, list[Batch]] | None = None
-        """A barrier that overtakes, and what is in front of it in the channel; that stands still until it is taken."""
         channel.on_readable = self._pump
-        channel.on_barrier = self._look_ahead
+        channel.on_barrier = self._barrier_came
         main.call_soon_threadsafe(self._pump)
+
+    # -- the task's side
 
     def poll(self) -> Batch | InBand | None:
         """The next batch; raises what the channel raised."""
         if not self._queue:
             return None
-        got = self._queue.popleft()
-        self._main.call_soon_threadsafe(self._pump)
-        if isinstance(got, Exception):
-            raise got
-        if isinstance(got, Batch):
-            self.records_in += len(got)
-        return got
+        item, lent = self._queue.popleft()
+        self._main.call_soon_threadsafe(partial(self.give_back, lent))
+        if isinstance(item, Exception):
+            raise item
+        if isinstance(item, Batch):
+            self.records_in += len(item)
+        return item
 
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """One that the channel has told of, or the end."""
-        if self._ahead is not None:
-            return self._ahead[0]
-        return END_OF_INPUT if END_OF_INPUT in list(self._queue) else None
+        """See ``InputChannel.barrier_ahead``."""
+        return barrier_in(self._items())
 
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """What is here, and what is in front of it in the channel."""
-        front = [item for item in list(self._queue) if isinstance(item, Batch)]
-        if self._ahead is None:  # see ``barrier_ahead``
-            return front
-        front += self._ahead[1]
-        self._ahead = None
-        self._main.call_soon_threadsafe(self._pump)
+        """See ``InputChannel.overtaken``."""
+        items = self._items()
+        front = [item for item in islice(items, position_of(element, items)) if isinstance(item, Batch)]
+        if isinstance(element, Barrier):
+            self.discard(element)
         return front
 
-    def _look_ahead(self) -> None:
-        """On the main loop: a barrier has come that overtakes, now or later, or the end."""
-        barrier = None if self._closed or self._ahead is not None else self._channel.barrier_ahead()
-        if isinstance(barrier, EndOfInput):
-            self._most = _ALL  # nothing comes behind it: what is there may wait here as well
-            self._pump()
-        if not isinstance(barrier, Barrier):
-            return
-        left = barrier.overtakes_at - self._main.clock.epoch_ms()
-        if left > 0:
-            self._main.call_later(left / 1000, self._look_ahead)
-            return
-        try:
-            self._ahead = barrier, self._channel.overtaken(barrier)
-        except Exception as error:
-            self._queue.append(error)
-            self._task.call_soon_threadsafe(self._readable)
-            return
-        self._task.call_soon_threadsafe(self._told)
+    def discard(self, barrier: Barrier) -> None:
+        """See ``InputChannel.discard``."""
+        del self._queue[position_of(barrier, self._items())]
+        self._main.call_soon_threadsafe(self._pump)
 
-    def _told(self) -> None:
-        if self.on_barrier is not None and self.barrier_ahead() is not None:
+    def _items(self) -> list[Batch | InBand | Exception]:
+        return [item for item, _ in list(self._queue)]  # a copy, as the main loop may append meanwhile
+
+    def _tell_readable(self) -> None:
+        if self._queue and self.on_readable is not None:
+            self.on_readable()
+
+    def _tell_of_barrier(self) -> None:
+        if self.on_barrier is not None:
             self.on_barrier()
 
+    # -- on the main loop
+
+    def give_back(self, size: int) -> None:
+        """The task has taken what was lent to it."""
+        if size and not self._closed:
+            self._channel.give_back(size)
+        self._pump()
+
+    def _barrier_came(self) -> None:
+        """A barrier has come that overtakes, now or later, or the end."""
+        while not self._closed:
+            element = self._channel.barrier_ahead()
+            if isinstance(element, EndOfInput):
+                self._most = _ALL  # nothing comes behind it: what is there may wait here as well
+                self._pump()
+                return
+            if element is not None and (left := element.overtakes_at - self._main.clock.epoch_ms()) > 0:
+                self._main.call_later(left / 1000, self._barrier_came)
+                return
+            if element is not None and not self._hand_over(element):
+                return
+            self._task.call_soon_threadsafe(self._tell_of_barrier)
+            if element is None:  # it is with the task already
+                return
+
+    def _hand_over(self, barrier: Barrier) -> bool:
+        """All up to a barrier goes to the task; False: the channel gives nothing."""
+        self._channel.lends = True
+        item: object = None
+        while item is not barrier and (item := self._take()) is not None:
+            pass
+        self._channel.lends = False
+        return item is not None
+
+    def _take(self) -> Batch | InBand | None:
+        before = self._channel.lent_bytes
+        try:
+            item = self._channel.poll()
+        except Exception as error:
+            self._queue.append((error, 0))
+            self._task.call_soon_threadsafe(self._tell_readable)
+            self._closed = True
+            return None
+        if item is not None:
+            self._queue.append((item, self._channel.lent_bytes - before))
+            if isinstance(item, Barrier):
+                self._main.call_soon(self._barrier_came)  # it may have hidden another one
+        return item
+
     def _pump(self) -> None:
-        while len(self._queue) < self._most and not self._closed and self._ahead is None:
-            try:
-                got = self._channel.poll()
-            except Exception as error:
-                self._queue.append(error)
-                self._closed = True
+        while len(self._queue) < self._most and not self._closed:
+            item = self._take()
+            if item is None:
                 break
-            if got is None:
-                break
-            self._queue.append(got)
-            if got is END_OF_INPUT:
-                self._task.call_soon_threadsafe(self._told)
+            if item is END_OF_INPUT:
+                self._task.call_soon_threadsafe(self._tell_of_barrier)
                 break
         self.bytes_in = self._channel.bytes_in
         if self._queue:
-            self._task.call_soon_threadsafe(self._readable)
+            self._task.call_soon_threadsafe(self._tell_readable)
 
-    def _readable(self) -> None:
-        if self._queue and self.on_readable is not None:
-            self.on_readable()
+    # -- both
 
     def pause(self) -> None:
         """Pause the channel; what was handed over already is still given."""
@@ -219,6 +262,7 @@ class BridgedInput(InputChannel):
     def resume(self) -> None:
         """Go on."""
         self._main.call_soon_threadsafe(self._channel.resume)
+        self._main.call_soon_threadsafe(self._barrier_came)
 
     def close(self) -> None:
         """Drop everything."""

@@ -62,6 +62,7 @@ class ChannelInputs(TaskInput):
         self._replay: deque[Replayed] = deque()
         self._log: InFlightLog | None = None
         self._last = Source(0, PartitionerKind.FORWARD)  # of the last batch
+        self.barriers_came: set[int] = set()
         self._known = 0  # the last checkpoint whose barrier may overtake
         self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock, senders)
         self._aligner = BarrierAligner(len(self._channels), clock)
@@ -136,6 +137,8 @@ class ChannelInputs(TaskInput):
                     return passed_on
             elif isinstance(got, Barrier):
                 self._found.extend(aligner.barrier(number, got))
+                self._expect(got)
+                self.barriers_came.add(number)  # it may have hidden another one
             elif isinstance(got, CancelBarrier):
                 self._found.extend(aligner.cancelled(number, got.checkpoint_id))
             else:
@@ -151,24 +154,22 @@ class ChannelInputs(TaskInput):
         if self.overtaking is not None and self.overtaking.checkpoint_id == checkpoint_id:
             self.overtaking = None
         self._end_log()
-        for _, channel, _ in self._open:
-            barrier = channel.barrier_ahead()
-            if isinstance(barrier, Barrier) and barrier.checkpoint_id == checkpoint_id:
-                channel.overtaken(barrier)  # nobody waits for it
+        self._look_again()
         return waited
 
     # -- barriers that overtake
 
     def triggered(self, barrier: Barrier) -> None:
         """See ``TaskInput``."""
-        if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._known:
-            self._known = barrier.checkpoint_id
-            self._may_overtake(barrier)
+        self._expect(barrier)
 
     def overtake(self) -> Arrived | None:
         """See ``TaskInput``."""
         barrier, self.overtaking = self.overtaking, None
-        return None if barrier is None else self._aligner.begin(barrier)
+        if barrier is None:
+            return None
+        self._found.extend(self._aligner.give_up_below(barrier.checkpoint_id))
+        return self._aligner.begin(barrier)
 
     def log_in_flight(self, log: InFlightLog, rest: Iterable[InputBatch]) -> None:
         """See ``TaskInput``."""
@@ -177,8 +178,14 @@ class ChannelInputs(TaskInput):
         for replayed in self._replay:
             log.write(replayed.source, replayed.own())
         self._log = log
-        for number, _, _ in list(self._open):
-            self._look_ahead(number)
+        self._look_again()
+        self.look_ahead()
+
+    def look_ahead(self) -> None:
+        """See ``TaskInput``."""
+        numbers, self.barriers_came = self.barriers_came, set()
+        for number in sorted(numbers):
+            self._look_at(number)
         self._end_log()
 
     def replay(self, batches: Iterable[Replayed]) -> None:
@@ -186,13 +193,46 @@ class ChannelInputs(TaskInput):
         self._replay.extend(batches)
 
     def _barrier_came(self, number: int) -> None:
-        """Into the queue of a channel, or the end has."""
-        if self._log is not None:
-            self._look_ahead(number)
+        """Into the queue of a channel, or the end has. Who calls is in the middle of something: a step looks at it."""
+        self.barriers_came.add(number)
+        self._on_readable()
+
+    def _look_again(self) -> None:
+        """What was waited for is no longer the same: a barrier that was passed over may be the next now."""
+        self.barriers_came.update(number for number, _, _ in self._open)
+        self._on_readable()
+
+    def _look_at(self, number: int) -> None:
+        """Log what is in front of the barrier in the queue of a channel, or expect to overtake with it."""
+        aligner, channel = self._aligner, self._channels[number][0]
+        while (element := channel.barrier_ahead()) is not None:
+            log = self._log
+            logs = log is not None and not aligner.has_arrived(number, log.checkpoint_id)
+            if isinstance(element, EndOfInput):
+                if log is not None and logs:
+                    self._log_batches(number, channel.overtaken(element))
+                    self._found.extend(aligner.end_ahead(number, log.checkpoint_id))
+                return
+            checkpoint_id = element.checkpoint_id
+            if log is not None and logs:
+                if checkpoint_id == log.checkpoint_id:
+                    self._log_batches(number, channel.overtaken(element))
+                    self._found.extend(aligner.barrier(number, element))
+                    return
+                checkpoint_id = max(checkpoint_id, log.checkpoint_id)
+            # Barriers grow along a channel: those with lower numbers that it has not delivered will not come.
+            self._found.extend(aligner.skipped(number, checkpoint_id))
             self._end_log()
+            checkpoint_id = element.checkpoint_id
+            if aligner.is_over(checkpoint_id) or (self._log is not None and checkpoint_id < self._log.checkpoint_id):
+                channel.discard(element)  # nobody waits for it, and it would hide the next one
+                continue
+            self._expect(element)
             return
-        barrier = self._channels[number][0].barrier_ahead()
-        if isinstance(barrier, Barrier) and barrier.checkpoint_id > self._known:
+
+    def _expect(self, barrier: Barrier) -> None:
+        """Overtake with a barrier that has come, as soon as it may."""
+        if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._known:
             self._known = barrier.checkpoint_id
             self._may_overtake(barrier)
 
@@ -206,24 +246,6 @@ class ChannelInputs(TaskInput):
             self.overtaking = barrier
             self._on_readable()
 
-    def _look_ahead(self, number: int) -> None:
-        """Log what is in front of the barrier in the queue of a channel, if it is there."""
-        log, channel = self._log, self._channels[number][0]
-        if log is None or self._aligner.has_arrived(number, log.checkpoint_id):
-            return
-        while (element := channel.barrier_ahead()) is not None:
-            front = channel.overtaken(element)
-            if isinstance(element, EndOfInput):
-                self._log_batches(number, front)
-                self._found.extend(self._aligner.end_ahead(number, log.checkpoint_id))
-                return
-            if element.checkpoint_id < log.checkpoint_id:
-                continue  # nobody waits for it
-            if element.checkpoint_id == log.checkpoint_id:
-                self._log_batches(number, front)
-            self._found.extend(self._aligner.barrier(number, element))
-            return
-
     def _log_batches(self, number: int, batches: Iterable[Batch]) -> None:
         log = self._log
         if log is not None and not self._aligner.has_arrived(number, log.checkpoint_id):
@@ -235,6 +257,7 @@ class ChannelInputs(TaskInput):
         if self._log is not None and not (self._log.open and self._aligner.is_begun(self._log.checkpoint_id)):
             log, self._log = self._log, None
             log.end()
+            self._look_again()
 
     def close(self) -> None:
         """Close the channels."""

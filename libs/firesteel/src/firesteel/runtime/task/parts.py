@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from firesteel.graph.execution_states import ExecutionState
@@ -26,10 +26,12 @@ class TaskInput(ABC):
         channels: over which batches come, if they do.
         overtaking: a barrier that does not wait for the records in front of it: ``overtake`` is to be called when
             nothing is on its way through the chain.
+        barriers_came: numbers of the channels in whose queues ``look_ahead`` is to look for barriers.
         call_later: of the task's loop.
     """
 
     overtaking: Barrier | None = None
+    barriers_came: Collection[int] = ()
     channels: Sequence[InputChannel] = ()
     call_later: Callable[[float, Callable[[], None]], object] = staticmethod(lambda seconds, call: None)
 
@@ -66,6 +68,13 @@ class TaskInput(ABC):
 
     def triggered(self, barrier: Barrier) -> None:  # noqa: B027 - most inputs have nothing to do
         """The coordinator wants a checkpoint: all tasks before this one have ended, and not all has come from them."""
+
+    def look_ahead(self) -> None:  # noqa: B027 - most inputs have no barriers
+        """Look at the barriers that have come; in a step of the task, which fails with what is raised.
+
+        Raises:
+            SerializationError, ProtocolError: what is in front of a barrier can't be read.
+        """
 
     def overtake(self) -> Arrived | None:
         """Begin the checkpoint of the barrier that is ``overtaking``; None: that is over."""

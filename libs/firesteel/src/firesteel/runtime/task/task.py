@@ -128,7 +128,7 @@ class StreamTask:
             inputs.position if inputs.begins_barriers else None,
             lambda log: inputs.log_in_flight(log, self.executor.rest),
         )
-        inputs.call_later = self._call_later
+        inputs.call_later = self._checkpoints.call_later = self._call_later
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
@@ -361,16 +361,23 @@ class StreamTask:
             return
 
     def _overtaking(self) -> bool:
-        """A barrier overtakes: what is in the chain leaves it, room or not, and the checkpoint begins.
+        """A barrier overtakes: what is in the chain leaves it, and the checkpoint begins.
+
+        That need not wait for room in the outputs, within limits (``ChainExecutor.overdrawn``): one record may give
+        any number of results.
 
         Returns whether that was so, and something was done.
         """
         inputs, checkpoints, executor = self._inputs, self._checkpoints, self.executor
+        if inputs.barriers_came:
+            inputs.look_ahead()
         if inputs.overtaking is None and not checkpoints.overtaking:
             return False
         if checkpoints.running or executor.waits or not inputs.at_position:
             return False
         if executor.working:
+            if executor.overdrawn:
+                return False
             executor.step()
             self._flushed = False
             return True
