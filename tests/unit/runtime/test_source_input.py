@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from firesteel.common import Duration
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, Types
 from firesteel.common.types import Row
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
@@ -31,7 +32,7 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.batch import END_OF_INPUT, InBand, InputBatch, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, InBand, InputBatch, Watermark
 from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.sources import source_input
 from firesteel.runtime.sources.source_input import SourceInput
@@ -156,6 +157,36 @@ def test_splits_are_asked_for_once(bench: Bench) -> None:
     assert bench.input.positions == {"s": 2}
     assert bench.input.poll() is END_OF_INPUT
     assert bench.input.poll() is None
+
+
+def test_the_end_of_the_input_no_longer_holds_back_an_alignment_group() -> None:
+    """The task may wait for a last checkpoint, with which the others of its group can't help."""
+    clock = ManualClock()
+    loop = TaskLoop(clock)
+    strategy = MONOTONOUS.with_watermark_alignment("group", Duration.of_seconds(1), Duration.of_millis(100))
+    time = SourceTime("src", "task", strategy, clock, None)
+    reports: list[tuple[str, int]] = []
+    source = AnySource()
+    input_ = SourceInput(
+        "src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2,
+        report_watermark=lambda group, watermark: reports.append((group, watermark)),
+    )  # fmt: skip
+    input_.run_on(loop, Guard())
+    input_.open()
+    input_.add_splits([Split("s", {})], True)
+    source.reader.script.extend([SourceBatch([1], "s", 1, [500]), Wait(), END])
+    input_.poll()
+    time.periodic()
+    clock.now += 0.1
+    loop.run_once(block=False)
+    assert reports == [("group", 499)]
+    assert input_.poll() is None
+    source.reader.context.wake_up()
+    loop.run_once(block=False)
+    assert input_.poll() is END_OF_INPUT
+    input_.close()
+    assert reports[-1] == ("group", MAX_WATERMARK)
+    loop.close()
 
 
 def test_a_finished_split_has_no_position(bench: Bench) -> None:

@@ -304,6 +304,23 @@ def test_a_supplier_has_to_give_a_generator() -> None:
         WatermarkStrategy.for_generator(Punctuated())  # type: ignore[arg-type]
 
 
+def test_who_has_no_split_or_no_record_holds_back_no_alignment_group() -> None:
+    time = source(MONOTONOUS.with_watermark_alignment("group", Duration.of_millis(50)))
+    assert time.watermark == MAX_WATERMARK, "there may be fewer splits than subtasks"
+    time.add("empty")
+    assert time.periodic() is None
+    assert time.watermark == MAX_WATERMARK, "a split may be empty for ever"
+    time.take("full", [1], [100])
+    time.finished("empty")
+    time.periodic()
+    assert time.watermark == 99
+    time.finished("full")
+    assert time.watermark == MAX_WATERMARK, "all splits have ended"
+    time.take("next", [1], [200])
+    time.periodic()
+    assert time.watermark == 199
+
+
 def test_splits_that_are_ahead_of_their_group_are_paused() -> None:
     clock = ManualClock()
     strategy = MONOTONOUS.with_idleness(TEN_SECONDS).with_watermark_alignment("group", Duration.of_millis(50))

@@ -34,7 +34,7 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, InputBatch, Timestamps, Values
+from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, Batch, InBand, InputBatch, Timestamps, Values
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.columns.columns import StreamColumns, as_array
@@ -464,8 +464,11 @@ class SourceInput(UserCode, TaskInput):
             self._alignment_timer = self._loop.call_later(interval.to_nanos() / 1e9, self._report)
 
     def _report(self) -> None:
-        if self.time is not None and self.time.strategy.alignment_group is not None and not self._ended:
-            self._report_watermark(self.time.strategy.alignment_group, self.time.watermark)
+        group = None if self.time is None else self.time.strategy.alignment_group
+        if self.time is not None and group is not None:
+            # the task may live on behind the end of its input, until a last checkpoint is complete
+            over = self._ended or self._closed
+            self._report_watermark(group, MAX_WATERMARK if over else self.time.watermark)
             self._arm_alignment()
 
     def align(self, group_watermark: int) -> None:
@@ -585,6 +588,7 @@ class SourceInput(UserCode, TaskInput):
         for handle in (self._interval_timer, self._alignment_timer):
             if handle is not None:
                 handle.cancel()
+        self._report()
         if isinstance(self._reader, AsyncSourceReader):
             (self._async or self._polls(self._reader)).close()
         else:

@@ -12,7 +12,7 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.clock import Clock
 from firesteel.expressions.expression import ColumnTimestamps
-from firesteel.runtime.batch import MAX_WATERMARK, Timestamps, Values, Watermark
+from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Timestamps, Values, Watermark
 from firesteel.runtime.chain.sites import UserCode
 from firesteel.runtime.columns.columns import Stamps, as_array
 from firesteel.runtime.columns.rows import to_list, to_records
@@ -171,8 +171,14 @@ class SourceTime(UserCode):
 
     @property
     def watermark(self) -> int:
-        """Of the source; ``MAX_WATERMARK`` while it is idle, so that it holds back no group."""
-        return MAX_WATERMARK if self._combined.idle else self._combined.watermark
+        """How far the source holds its alignment group back.
+
+        ``MAX_WATERMARK``, so that it does not, while it is idle, has no split, or has read no record: it may be given
+        none, as there are fewer splits than subtasks, or its split may be empty for ever. So does Flink.
+        """
+        if not self.splits or self._combined.idle or self._combined.watermark == MIN_WATERMARK:
+            return MAX_WATERMARK
+        return self._combined.watermark
 
     def align(
         self, group_watermark: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]
