@@ -6,8 +6,10 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from firesteel.client.embedded import stop_embedded_cluster
 from firesteel.core.errors import JobFailedError, NoResourceAvailableError
+from firesteel.core.process import identify
 from firesteel.datastream import MapFunction, RuntimeContext
 from tests.integration.embedded.programs import (
     described,
@@ -232,6 +235,53 @@ def kill_and_look(kinds: Sequence[str], message: str, tmp_path: Path) -> None:
 
 def test_a_slot_process_is_killed(tmp_path: Path) -> None:
     kill_and_look(["slot"], r"(?is)slot.*(kill|signal 9|lost|ended)", tmp_path)
+
+
+def leave(value: int) -> int:
+    os._exit(3)
+
+
+def crash(value: int) -> int:
+    import ctypes
+
+    return int(ctypes.string_at(0)[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (leave, r"slot process \d+ on \S+ ended with exit code 3: .*os\._exit"),
+        (crash, r"(?s)slot process \d+ on \S+ was killed by SIGSEGV \(signal 11\): native code crashed.* in crash"),
+    ],
+)
+def test_the_failure_says_how_a_slot_process_has_died(function: Callable[[int], int], message: str) -> None:
+    env = new_environment(2, **TWO_SLOTS)
+    env.from_sequence(1, 4).map(function).print()
+    with pytest.raises(JobFailedError, match=message):
+        env.execute()
+
+
+def test_children_print_beside_their_slot_and_end_with_it(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def start(value: int) -> int:
+        if value == 1:
+            subprocess.run(["echo", "printed by a program"], stdout=sys.stdout, check=True)
+            child = os.fork()
+            if child == 0:
+                print("printed by a fork", flush=True)
+                sys.exit()
+            os.waitpid(child, 0)
+            left = subprocess.Popen(["sleep", "1000"])
+            (tmp_path / "pid").write_text(str(left.pid))
+        return value
+
+    env = new_environment(2, **TWO_SLOTS)
+    env.from_sequence(1, 4).map(start).print()
+    env.execute()
+    printed = capfd.readouterr().out
+    assert "printed by a program\n" in printed
+    assert "printed by a fork\n" in printed
+    pid = int((tmp_path / "pid").read_text())
+    until(lambda: identify(pid) is None, lambda: f"process {pid} has outlived its slot")
 
 
 def test_the_daemon_is_killed(tmp_path: Path) -> None:

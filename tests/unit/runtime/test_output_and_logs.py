@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from typing import Any
 
 import pytest
 
+from firesteel.protocol.stages import STDERR, STDOUT
+from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.slot.slot_logging import LogRateLimiter, SlotLogHandler
 from firesteel.runtime.slot.stdio import LARGEST_CHUNK, OutputForwarder
 from tests.unit.runtime.support import ManualClock
@@ -111,3 +115,18 @@ def test_a_message_that_cannot_be_formatted_hurts_nobody() -> None:
     logged = Logged()
     logged.logger.info("%d", "text")
     assert "could not be formatted" in logged.messages[0]["message"]
+
+
+def test_a_bounded_task_takes_what_is_written_to_the_descriptor_of_its_streams() -> None:
+    printed = Printed()
+    with printed.in_place_of_streams():
+        print("first")
+        os.write(sys.stdout.fileno(), "by a child: é\n".encode())
+        os.write(sys.stderr.fileno(), b"\xff\n")
+    assert b"".join(piece[1:] for piece in printed.take() if piece[0] == STDOUT) == "first\nby a child: é\n".encode()
+    assert dict(printed.last_of_code())[STDERR] == "\\xff\n"
+
+
+def test_streams_without_a_pipe_say_so(sent: list[str]) -> None:
+    with pytest.raises(io.UnsupportedOperation, match="no file descriptor"):
+        OutputForwarder(sent.append, "stdout").fileno()

@@ -244,7 +244,9 @@ def test_a_lost_process_is_looked_into_before_its_tasks_fail() -> None:
     core.tasks.state(1, {"execution_id": "e1", "state": "FINISHED"}, 0)
     core.tasks.temporary_files(1, {"add": ["/x", "/y"], "remove": []})
     core.tasks.temporary_files(1, {"add": [], "remove": ["/x"]})
-    assert core.channel_closed(1, "process 100 was killed", 0.0) == [i.Investigate(0, "a", "process 100 was killed")]
+    assert core.channel_closed(1, "process 100 was killed", 0.0) == [
+        i.Investigate(0, "a", 100, "process 100 was killed")
+    ]
     out = core.process_lost("a", "the JVM ended", 0.1, 9)
     core.slots.validate()
     assert states(out) == {"e2": "FAILED"}

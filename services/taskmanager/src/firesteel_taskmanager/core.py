@@ -212,7 +212,7 @@ class TaskManagerCore:
         if slot.lost is not None:
             return []
         slot.lost, slot.deadline = cause, now + INVESTIGATION_PATIENCE
-        return [Investigate(slot.index, slot.allocation_id, cause)]
+        return [Investigate(slot.index, slot.allocation_id, slot.process.pid, cause)]
 
     def process_lost(self, allocation_id: str, cause: str, now: float, now_ms: int) -> list[Instruction]:
         """It is known now, as well as it can be, why a process ended: its tasks and its slot fail."""

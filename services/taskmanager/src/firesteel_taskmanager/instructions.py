@@ -130,6 +130,7 @@ class Investigate:
 
     slot_index: int
     allocation_id: str
+    pid: int
     cause: str
 
 

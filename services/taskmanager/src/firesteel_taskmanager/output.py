@@ -41,6 +41,14 @@ class SlotOutput:
         self._keep(channel, "out", text)
         self._put(stream, text)
 
+    def write_of_child(self, channel: int, stream: str, data: bytes) -> None:
+        """Bytes that a child of a slot, or native code, wrote."""
+        text = self._decoders.setdefault(
+            (channel, f"{stream} of children"), codecs.getincrementaldecoder("utf-8")(ESCAPED)
+        ).decode(data)
+        self._keep(channel, "out", text)
+        self._put(stream, text)
+
     def log(self, channel: int, message: Mapping[str, Any]) -> None:
         """A log record of a slot, under the name of its logger there."""
         level = message.get("level")
@@ -59,7 +67,7 @@ class SlotOutput:
         """The channel closed: the bytes that are left of a cut character come out as escapes."""
         for key in [k for k in self._decoders if k[0] == channel]:
             rest = self._decoders.pop(key).decode(b"", final=True)
-            self._put(key[1], rest)
+            self._put(key[1].partition(" ")[0], rest)
 
     def _put(self, stream: str, text: str) -> None:
         if not text:

@@ -18,12 +18,14 @@ from firesteel.config.memory import TaskManagerMemory
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, FiresteelError, PeerUnreachableError, ProtocolError, RunDirectoryError
 from firesteel.core.machine import free_memory, physical_memory, usable_cores
-from firesteel.core.process import ProcessId, identify, is_running, kill
+from firesteel.core.process import ProcessId, family_of, identify, is_running, kill
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import job_secret
+from firesteel.core.text_output import ESCAPED
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.slot_ends import LARGEST_CRASH, crash_path, describe_status, status_path
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.measured import TASKMANAGER, Measured, numbers
@@ -50,6 +52,9 @@ from firesteel_taskmanager.traces import deployed
 logger = logging.getLogger(__name__)
 
 _DEATH_SECONDS = 2.0
+_STATUS_SECONDS = 0.5
+"""How long the exit status of a process is waited for that has closed its control channel."""
+_LOOK_SECONDS = 0.02
 _KEPT_PLACEMENTS = 4
 """Of each job: submits of earlier ones may still be on their way."""
 _BLOB_PAUSES = (0.1, 0.5, 1.0, 3.0, 5.0)
@@ -99,7 +104,7 @@ class TaskManagerService(Service):
         )
         self._jobmasters = JobMasterLinks(self, own, clock)
         self.logs = ProcessLogs(lambda name: name.startswith(f"executor-{gethostname()}-"))
-        self._messages = SlotMessages(self, stdout)
+        self._messages = SlotMessages(self, stdout, socket.parent)
         self.inspection = Inspection(self.core, self._messages, self.logs, self.measured)
         self._placements: dict[str, OrderedDict[str, str]] = {}
         """Job -> id -> packed placement; those that were shared last."""
@@ -161,7 +166,8 @@ class TaskManagerService(Service):
         self._link.close()
         for left in self.core.kill_all():
             if left.process is not None and left.process.pid != os.getpid():
-                kill(left.process)
+                self._kill_family(left.process)
+        self._messages.child_output.close()
         await self.channels.close()
         if isinstance(self.executors, ExecutorSupervisor):
             await self.executors.stop()
@@ -253,17 +259,48 @@ class TaskManagerService(Service):
 
     async def _investigate(self, lost: i.Investigate) -> None:
         slot = m.SlotAvailable(self.taskmanager_id, lost.slot_index, lost.allocation_id)
-        why = await self._link.cancel_launch(slot)
+        pid = lost.pid
+        why, death = await asyncio.gather(self._link.cancel_launch(slot), self._death_of(pid))
         cause = f"{lost.cause}: {why}" if why else lost.cause
+        if death:  # known better than by Spark's "crashed unexpectedly"
+            cause = f"slot process {pid} on {self.taskmanager_id} {death}"
         self.perform(self.core.process_lost(lost.allocation_id, cause, self.now, self.now_ms))
 
+    async def _death_of(self, pid: int) -> str:
+        """How a process of a slot has died, in words, with the stacks of a crash; empty: nobody has said it in time."""
+        status = status_path(self.channels.path, pid)
+        deadline = self.now + _STATUS_SECONDS
+        while not status.exists() and self.now < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            death = describe_status(int(status.read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            return ""
+        try:
+            crash = crash_path(self.channels.path, pid).read_text(encoding="utf-8", errors=ESCAPED)
+        except OSError:
+            crash = ""
+        return f"{death}\n{crash[:LARGEST_CRASH].rstrip()}" if crash else death
+
     async def _kill(self, order: i.KillProcess) -> None:
+        """End a slot's process, if it still runs, and all that it has started."""
         process = order.process
-        if process is None or process.pid == os.getpid() or not is_running(process):
+        if process is None or process.pid == os.getpid():
             return
-        slot = m.SlotAvailable(self.taskmanager_id, order.slot_index, order.allocation_id)
-        await self._link.cancel_launch(slot)  # first, so that it is not started again
+        if is_running(process):
+            slot = m.SlotAvailable(self.taskmanager_id, order.slot_index, order.allocation_id)
+            await self._link.cancel_launch(slot)  # first, so that it is not started again
+        self._kill_family(process)
+
+    def _kill_family(self, process: ProcessId) -> None:
+        left = family_of(process)
         kill(process)
+        for member in left:
+            kill(member)
+        if left:
+            logger.info("process %d of a slot has left %d processes behind, which were killed", process.pid, len(left))
+        for path in (status_path(self.channels.path, process.pid), crash_path(self.channels.path, process.pid)):
+            path.unlink(missing_ok=True)
 
     async def _delete(self, order: i.DeleteFiles) -> None:
         deadline = self.now + _DEATH_SECONDS

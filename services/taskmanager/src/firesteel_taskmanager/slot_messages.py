@@ -7,6 +7,7 @@ import base64
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from firesteel.core.errors import ProtocolError
@@ -14,6 +15,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.service.process_logs import ProcessLogs
 from firesteel_taskmanager import instructions as i
+from firesteel_taskmanager.child_output import ChildOutput
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.output import SlotOutput
 
@@ -56,10 +58,12 @@ class SlotMessages:
     Args:
         owner: the TaskManager.
         stdout: gets what slots print; None = ``sys.stdout``.
+        directory: of the control socket.
     """
 
-    def __init__(self, owner: _Owner, stdout: Callable[[str], None] | None) -> None:
+    def __init__(self, owner: _Owner, stdout: Callable[[str], None] | None, directory: Path) -> None:
         self._owner, self._output = owner, SlotOutput(stdout, self._keep)
+        self.child_output = ChildOutput(directory, self._output.write_of_child, self._output.forget)
         self._collects: dict[int, tuple[int, asyncio.Future[m.Collected]]] = {}
         self._inspections: dict[int, tuple[int, asyncio.Future[Any]]] = {}
         self._requests = itertools.count(1)
@@ -87,6 +91,7 @@ class SlotMessages:
         tasks = owner.core.tasks
         match kind:
             case "task_state":
+                self.child_output.drain(channel)  # what a task has had printed is out before its end is known
                 owner.perform(tasks.state(channel, message, owner.now_ms))
             case "request_splits":
                 owner.perform(tasks.splits_wanted(channel, message))
@@ -108,6 +113,8 @@ class SlotMessages:
                 owner.perform(owner.core.pong(channel))
             case "stdout":
                 self._output.write(channel, str(message.get("stream", "stdout")), payload)
+            case "output_pipe":
+                self.child_output.open(channel, str(message["stream"]), str(message["path"]))
             case "log":
                 self._output.log(channel, message)
             case "collect_result":
@@ -119,6 +126,7 @@ class SlotMessages:
 
     def closed(self, channel: int) -> None:
         """The channel is gone: nobody will answer."""
+        self.child_output.drain(channel)
         self._output.forget(channel)
         waiting: tuple[dict[int, tuple[int, asyncio.Future[Any]]], ...] = (self._collects, self._inspections)
         for asked in waiting:

@@ -14,6 +14,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,42 @@ def ask_to_end(process: ProcessId) -> bool:
 def kill(process: ProcessId) -> None:
     """SIGKILL, unless the process is gone already."""
     _send(process, signal.SIGKILL)
+
+
+def lead_own_group() -> None:
+    """Make this process the leader of a process group, by which what it leaves behind can be found."""
+    with suppress(PermissionError):  # it leads a session, and so its group
+        os.setpgid(0, 0)
+
+
+def group_members(leader: ProcessId) -> list[ProcessId]:
+    """What runs in the process group that a process leads, or has led before it died; not the process itself.
+
+    The system gives no new process the pid of a leader whose group is not empty.
+    """
+    now = identify(leader.pid)
+    if now is not None and now != leader:
+        return []
+    if _HAS_PROC:
+        stats = ((int(name), _stat_fields(int(name))) for name in os.listdir(_PROC) if name.isdigit())
+        pids = [pid for pid, fields in stats if fields is not None and int(fields[2]) == leader.pid]
+    else:
+        answer = subprocess.run(["ps", "-axo", "pid=,pgid="], capture_output=True, text=True, check=True)
+        pairs = (line.split() for line in answer.stdout.splitlines())
+        pids = [int(pid) for pid, group in pairs if int(group) == leader.pid]
+    return [member for pid in pids if pid != leader.pid and (member := identify(pid)) is not None]
+
+
+def family_of(process: ProcessId) -> list[ProcessId]:
+    """All that a process has started and that still runs: descendants, and its group also after it has died."""
+    below = descendants(process.pid) if is_running(process) else []
+    return list(dict.fromkeys([*below, *group_members(process)]))
+
+
+def end_family() -> None:
+    """SIGKILL all that this process has started, also what has left its group."""
+    for member in family_of(myself()):
+        kill(member)
 
 
 def die_with_parent(parent: int | None = None) -> None:

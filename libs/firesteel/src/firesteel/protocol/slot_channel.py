@@ -50,6 +50,7 @@ FROM_SLOT: Final = {
     "decline_checkpoint": "fields: execution_id, checkpoint_id, reason, failure (null or a plain TaskFailure)",
     "metrics": "fields: tasks {execution_id: {...}}",
     "stdout": "payload = UTF-8 text written to sys.stdout in the slot; fields: stream (stdout|stderr)",
+    "output_pipe": "what its children print can be read here; fields: stream (stdout|stderr), path (of a FIFO)",
     "log": "fields: level, logger, message, execution_id (or null), job, vertex, subtask, attempt (where known)",
     "collect_result": "fields: request_id, offset (of the first record), count, end, error; payload = pickled list",
     "inspected": "fields: request_id; payload = JSON: threads (as in a thread dump), or {execution_id: samples}",

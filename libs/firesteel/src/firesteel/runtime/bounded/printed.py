@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from firesteel.core.text_output import ESCAPED
 from firesteel.protocol.stages import STDERR, STDOUT
@@ -25,6 +28,33 @@ class _Part(NamedTuple):
     text: str
 
 
+class _Spool:
+    """A file without a name for what children of user code print, and native code.
+
+    Args:
+        forward: takes the text.
+    """
+
+    def __init__(self, forward: Callable[[str], None]) -> None:
+        self._forward = forward
+        self._decoder = codecs.getincrementaldecoder("utf-8")(ESCAPED)
+        self._file: IO[bytes] | None = None
+        self._offset = 0
+
+    def open(self) -> int:
+        """Make it; returns the descriptor to write to."""
+        self._file = tempfile.TemporaryFile("ab+", buffering=0)  # noqa: SIM115 - it lives as long as the task
+        return self._file.fileno()
+
+    def read(self) -> None:
+        """Forward what is new."""
+        if self._file is None:
+            return
+        while data := os.pread(self._file.fileno(), 1 << 16, self._offset):
+            self._offset += len(data)
+            self._forward(self._decoder.decode(data))
+
+
 class Printed:
     """Text, until the task tells it."""
 
@@ -33,7 +63,11 @@ class Printed:
         self._last: deque[_Part] = deque()
         """The end of what user code has printed, taken or not."""
         self._kept, self._left = 0, MOST_OF_CODE
-        self._streams = OutputForwarder(self._code(STDOUT), "stdout"), OutputForwarder(self._code(STDERR), "stderr")
+        self._spools = _Spool(self._code(STDOUT)), _Spool(self._code(STDERR))
+        self._streams = (
+            OutputForwarder(self._code(STDOUT), "stdout", self._spools[0].open),
+            OutputForwarder(self._code(STDERR), "stderr", self._spools[1].open),
+        )
 
     def row(self, text: str) -> None:
         """Of a sink: a result of the job."""
@@ -41,6 +75,8 @@ class Printed:
 
     def take(self) -> list[bytes]:
         """All of it in order, each piece behind the byte of its stream."""
+        for spool in self._spools:
+            spool.read()
         parts, self._parts = self._parts, []
         return [
             bytes((stream,)) + "".join(part.text for part in some).encode(errors=ESCAPED)
@@ -66,8 +102,9 @@ class Printed:
 
     def flush(self) -> None:
         """Unfinished lines count as well."""
-        for stream in self._streams:
+        for stream, spool in zip(self._streams, self._spools, strict=True):
             stream.flush()
+            spool.read()
 
     def _code(self, stream: int) -> Callable[[str], None]:
         def send(text: str) -> None:

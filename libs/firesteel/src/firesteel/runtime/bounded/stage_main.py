@@ -11,6 +11,7 @@ from typing import Any
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
+from firesteel.core.forks import end_if_child, watch_forks
 from firesteel.protocol.stages import FAILURE, PRINTED
 from firesteel.runtime.bounded.blobs import read_tasks
 from firesteel.runtime.bounded.bounded_task import BoundedTask
@@ -44,6 +45,7 @@ def stage_main(
         parallelism, task["max_parallelism"], attempt, task["job_parameters"],
     )  # fmt: skip
     printed = Printed()
+    watch_forks()
     try:
         if task.get("commits"):  # nothing of it is told: what committers print stays in the log of the worker
             _prepare(task, blobs)
@@ -58,6 +60,7 @@ def stage_main(
     except BaseException as error:
         if isinstance(error, GeneratorExit) and find_site(error.__traceback__)[0] is None:
             raise  # Spark wants no more of it; a function of the user that raises one has failed
+        end_if_child(error)
         failure = {**describe_failure(error, info).to_plain(), PRINTED: printed.last_of_code()}
         raise RuntimeError(FAILURE + json.dumps(failure)) from None
 

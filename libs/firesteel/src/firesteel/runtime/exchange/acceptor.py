@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
+from firesteel.core.forks import closed_in_children
 from firesteel.core.refusals import RefusalLog
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.handshake import AcceptingHandshake, Identity, RefusedError
@@ -120,6 +121,7 @@ class Acceptor:
         for _ in range(64):
             try:
                 sock, address = listener.accept()
+                closed_in_children(sock)
             except BlockingIOError:
                 return
             except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.forks import closed_in_children
 from firesteel.core.machine import boot_id
 
 Address = Mapping[str, Any]
@@ -98,7 +99,7 @@ def listen_on(listen: Sequence[str]) -> tuple[list[socket.socket], dict[str, Any
 
 
 def _unix(path: str) -> tuple[socket.socket, dict[str, Any]]:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = closed_in_children(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     try:
         sock.bind(path)
         os.chmod(path, 0o600)
@@ -111,7 +112,7 @@ def _unix(path: str) -> tuple[socket.socket, dict[str, Any]]:
 def _tcp(where: str) -> tuple[socket.socket, dict[str, Any]]:
     bind_host, _, host = where.partition("=")
     family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-    sock = socket.create_server((bind_host, 0), family=family)
+    sock = closed_in_children(socket.create_server((bind_host, 0), family=family))
     return sock, {"tcp": [host or bind_host, sock.getsockname()[1]]}
 
 
@@ -145,6 +146,7 @@ def start_connect(address: Address) -> tuple[socket.socket, int]:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         target = (host, port)
     sock.setblocking(False)
+    closed_in_children(sock)
     try:
         return sock, sock.connect_ex(target)
     except BaseException:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FleetError, ProtocolError
+from firesteel.core.forks import ForkAware, closed_in_children, tell_of_forks
 from firesteel.core.text_output import ESCAPED
 from firesteel.protocol.slot_channel import TO_SLOT, FrameDecoder, encode
 
@@ -36,7 +37,7 @@ class _Text:
         self.stream, self.parts, self.size = stream, [text], len(text)
 
 
-class ControlChannel:
+class ControlChannel(ForkAware):
     """Sends from any thread; receives on its own.
 
     Args:
@@ -77,6 +78,16 @@ class ControlChannel:
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
+        closed_in_children(self._wake_in)
+        closed_in_children(self._wake_out)
+        tell_of_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """Nothing that a forked child says goes to the TaskManager; another thread may hold the parent's lock."""
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._closed = True
+        self._queue.clear()
 
     # -- start
 
@@ -90,7 +101,7 @@ class ControlChannel:
             FleetError: the TaskManager can't be reached or does not answer in time.
             ProtocolError: it answered with something else.
         """
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = closed_in_children(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         self._socket = sock
         try:
             sock.settimeout(timeout)

@@ -86,6 +86,7 @@ def serve() -> None:
     from pyspark.daemon import manager
 
     from firesteel.core.process import die_with_parent
+    from firesteel.runtime.slot.deaths import watch_children
 
     me = os.getpid()
 
@@ -96,6 +97,7 @@ def serve() -> None:
             if numpy_random is not None:
                 numpy_random.seed(random.SystemRandom().getrandbits(32))
 
+    watch_children()
     os.register_at_fork(after_in_child=in_child)
     gc.collect()
     gc.freeze()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from firesteel.core.clock import Clock
+from firesteel.core.forks import ForkAware, tell_of_forks
 
 WINDOW_SECONDS: Final = 10.0
 BURST: Final = 50
@@ -47,7 +48,7 @@ class LogRateLimiter:
         return left
 
 
-class SlotLogHandler(logging.Handler):
+class SlotLogHandler(logging.Handler, ForkAware):
     """Sends records as ``log`` messages.
 
     Args:
@@ -62,6 +63,12 @@ class SlotLogHandler(logging.Handler):
         super().__init__()
         self._send, self._context = send, context
         self._limiter = LogRateLimiter(clock)
+        tell_of_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """What a forked child logs goes to its standard error."""
+        root = logging.getLogger()
+        root.handlers[:] = [logging.StreamHandler() if handler is self else handler for handler in root.handlers]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send it, or count it as suppressed."""

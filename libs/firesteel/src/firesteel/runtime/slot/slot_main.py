@@ -6,6 +6,7 @@ accepted the slot, and nothing is ever raised into Spark: a raising task would b
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -19,11 +20,14 @@ from typing import Any, Final
 from firesteel.core.clock import SystemClock
 from firesteel.core.environment import scrub
 from firesteel.core.errors import ConfigurationError, FleetError, ProtocolError
-from firesteel.core.process import die_with_parent, keep_freed_memory
+from firesteel.core.forks import end_if_child, stop_watching, watch_forks
+from firesteel.core.process import die_with_parent, end_family, keep_freed_memory, lead_own_group
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
+from firesteel.protocol.slot_ends import crash_path
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.slot.control import ControlChannel, Message
+from firesteel.runtime.slot.deaths import announce_death_to
 from firesteel.runtime.slot.slot import Slot, set_log_levels
 from firesteel.runtime.slot.slot_logging import SlotLogHandler
 from firesteel.runtime.slot.slot_process import run_in
@@ -54,7 +58,11 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
 def serve_in_other_interpreter(about: Mapping[str, Any]) -> None:
     """Serve the slot, then end: what `run_in` has the job's own interpreter do."""
     die_with_parent(about["parent"])
-    outcome = serve(SlotLaunch(**about["launch"]), about["attempt"], about["environment"])
+    lead_own_group()
+    try:
+        outcome = serve(SlotLaunch(**about["launch"]), about["attempt"], about["environment"])
+    finally:
+        end_family()
     assert isinstance(outcome, tuple), "the TaskManager prepared another environment meanwhile"
     if outcome[1]:
         print(f"slot {about['launch']['allocation_id']}: {outcome[1]}", file=sys.stderr)
@@ -62,11 +70,16 @@ def serve_in_other_interpreter(about: Mapping[str, Any]) -> None:
 
 def _run(launch: SlotLaunch) -> Outcome:
     die_with_parent()
+    lead_own_group()
     keep_freed_memory()
     scrub(os.environ)
+    announce_death_to(launch.control_socket)
     attempt = _spark_attempt()
-    answer = serve(launch, attempt, "")
-    return run_in(launch, attempt, answer) if isinstance(answer, dict) else answer
+    try:
+        answer = serve(launch, attempt, "")
+        return run_in(launch, attempt, answer) if isinstance(answer, dict) else answer
+    finally:
+        end_family()
 
 
 def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Message:
@@ -114,21 +127,27 @@ def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Messa
         if answer["type"] == "rejected":
             return SlotOutcome.MISPLACED, str(answer.get("reason", "rejected"))
         ended = SlotOutcome.RETURNED
-        streams = _forwarder(channel, "stdout"), _forwarder(channel, "stderr")
+        forward = _forwarder
+        streams = forward(channel, "stdout", launch.control_socket), forward(channel, "stderr", launch.control_socket)
         slot.attach(channel, streams)
         remove_wiring()
-        with _surroundings(slot, channel, interrupter, streams, clock):
+        with _crashes(launch.control_socket), _surroundings(slot, channel, interrupter, streams, clock):
             set_log_levels(answer.get("log_levels") or {})
+            watch_forks()
             channel.start()
             loop.run()
             all_ended = slot.join_threads()
             slot.close_telemetry()
         return ended, "" if all_ended else "a blocking function had not returned"
+    except SystemExit as error:
+        end_if_child(error)
+        raise
     except (ConfigurationError, FleetError, ProtocolError) as error:
         return ended, str(error)
     except Exception:  # a task that raises would be started again by Spark, for ever
         return ended, traceback.format_exc()
     finally:
+        stop_watching()
         if exchange is not None:
             exchange.close()
         if channel is not None:
@@ -161,6 +180,8 @@ def _surroundings(
         for stream in forward:
             stream.flush()
         sys.stdout, sys.stderr = streams
+        for stream in forward:
+            stream.close_descriptor()
         handler.close()
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -170,8 +191,34 @@ def _surroundings(
         sys.path[:] = path
 
 
-def _forwarder(channel: ControlChannel, stream: str) -> OutputForwarder:
-    return OutputForwarder(lambda text: channel.send_output(stream, text), stream)
+@contextmanager
+def _crashes(control_socket: str) -> Iterator[None]:
+    """The stacks of a crash of native code go to a file for the TaskManager, which tells the user."""
+    path = crash_path(control_socket, os.getpid())
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        logger.warning("crashes can't be written to %s: %s", path, error)
+        yield
+        return
+    with file:
+        faulthandler.enable(file)
+        try:
+            yield
+        finally:
+            faulthandler.disable()
+            path.unlink(missing_ok=True)
+
+
+def _forwarder(channel: ControlChannel, stream: str, control_socket: str) -> OutputForwarder:
+    def open_pipe() -> int:
+        path = os.path.join(os.path.dirname(os.path.abspath(control_socket)), f"{os.getpid()}.{stream}")
+        os.mkfifo(path, 0o600)
+        descriptor = os.open(path, os.O_RDWR)  # for reading, too: else this would wait for the TaskManager
+        channel.send({"type": "output_pipe", "stream": stream, "path": path})
+        return descriptor
+
+    return OutputForwarder(lambda text: channel.send_output(stream, text), stream, open_pipe)
 
 
 def _socket_path(launch: SlotLaunch) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.runtime.slot.deaths import write_status
 
 __all__ = ["run_in"]
 
@@ -41,4 +42,5 @@ def run_in(launch: SlotLaunch, attempt: int, order: Mapping[str, Any]) -> tuple[
     except OSError as error:
         return SlotOutcome.RETURNED, f"{order['python']} could not be started: {error}"
     code = process.wait()
+    write_status(launch.control_socket, process.pid, -code if code < 0 else code << 8)
     return SlotOutcome.RETURNED, "" if code == 0 else f"the slot's interpreter ended with code {code}"

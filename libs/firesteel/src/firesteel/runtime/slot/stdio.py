@@ -1,30 +1,37 @@
 """``sys.stdout`` and ``sys.stderr`` of a slot: what user code prints travels to the TaskManager, line by line.
 
-The file descriptors 1 and 2 are left alone: they belong to Spark.
+The file descriptors 1 and 2 are left alone: they belong to Spark. ``fileno()`` is that of a pipe, which is made when
+somebody asks for it or forks: what children write goes there, and its other end is the TaskManager's, so that it is
+read whatever becomes of this process.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from firesteel.core.forks import ForkAware, tell_of_forks
 from firesteel.core.text_output import ESCAPED
 
 LARGEST_CHUNK: Final = 64 * 1024
 
 
-class OutputForwarder(io.TextIOBase):
+class OutputForwarder(io.TextIOBase, ForkAware):
     """A text stream that hands complete lines to a function, in pieces of at most 64 KiB (characters).
 
     Args:
         send: takes text; may wait for room, which holds the program back.
         name: ``stdout`` or ``stderr``.
+        open_descriptor: makes what ``fileno()`` returns; None: there is none.
     """
 
-    def __init__(self, send: Callable[[str], None], name: str) -> None:
+    def __init__(
+        self, send: Callable[[str], None], name: str, open_descriptor: Callable[[], int] | None = None
+    ) -> None:
         super().__init__()
         self._send = send
         self._name = name
@@ -32,6 +39,41 @@ class OutputForwarder(io.TextIOBase):
         self._size = 0
         self._lock = threading.RLock()
         self._bytes = _Bytes(self)
+        self._open_descriptor, self._descriptor = open_descriptor, -1
+        tell_of_forks(self)
+
+    def fileno(self) -> int:
+        """A file descriptor whose text comes out beside that of ``write``, for ``subprocess`` and native code."""
+        if self._open_descriptor is None:
+            raise io.UnsupportedOperation(f"{self.name} has no file descriptor here")
+        with self._lock:
+            if self._descriptor < 0:
+                self._descriptor = self._open_descriptor()
+            return self._descriptor
+
+    def before_fork(self) -> None:
+        """The child will need the pipe; what is unfinished here is not to come out twice."""
+        if self._open_descriptor is not None:
+            self.fileno()
+        self.flush()
+
+    def after_fork_in_child(self) -> None:
+        """Write into the pipe: the child has no connection to the TaskManager."""
+        self._lock = threading.RLock()
+        self._partial, self._size = [], 0
+        if self._descriptor >= 0:
+            self._send = self._write_through
+
+    def _write_through(self, text: str) -> None:
+        data = text.encode("utf-8", ESCAPED)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def close_descriptor(self) -> None:
+        """Close the pipe, if there is one: nobody writes any more."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor, self._open_descriptor = -1, None
 
     @property
     def buffer(self) -> Any:

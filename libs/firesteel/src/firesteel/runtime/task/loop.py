@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from firesteel.core.clock import Clock
+from firesteel.core.forks import ForkAware, closed_in_children, end_if_child, tell_of_forks
 
 logger = logging.getLogger(__name__)
 Callback = Callable[[], None]
@@ -65,7 +66,18 @@ class Handle:
         return (self.when, self.order) < (other.when, other.order)
 
 
-class TaskLoop:
+class _EndOfChild:
+    """The selector of a loop in a forked child: user code has returned to the loop, which is not the child's."""
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        end_if_child()
+        return []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+class TaskLoop(ForkAware):
     """Sockets, timers, posted calls and tasks on one thread.
 
     All methods but ``call_soon_threadsafe`` and ``stop`` belong to the thread that runs the loop.
@@ -83,7 +95,7 @@ class TaskLoop:
         self.clock = clock
         self.on_error = on_error
         self.running: Steppable | None = None
-        self._selector = selectors.DefaultSelector()
+        self._selector: Any = selectors.DefaultSelector()
         fileno = getattr(self._selector, "fileno", int)()  # an epoll or kqueue can itself be waited for
         self._precise = fileno if 0 < fileno < 1024 else None  # what select() can take
         self._ready: deque[Callback] = deque()
@@ -97,7 +109,16 @@ class TaskLoop:
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
+        closed_in_children(self._wake_in)
+        closed_in_children(self._wake_out)
+        tell_of_forks(self)
         self._selector.register(self._wake_in, selectors.EVENT_READ, (self._drain_wake, None))
+
+    def after_fork_in_child(self) -> None:
+        """A forked child ends where it comes back to the loop; the sockets and timers are the parent's."""
+        self._ready.clear()
+        self._timers.clear()
+        self._precise, self._selector = None, _EndOfChild()
 
     # -- sockets
 
@@ -269,6 +290,7 @@ class TaskLoop:
         try:
             task.step()
         except BaseException as error:
+            end_if_child(error)
             self.running = None
             try:
                 task.on_error(error)

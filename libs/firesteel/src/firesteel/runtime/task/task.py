@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointError
+from firesteel.core.forks import end_if_child
 from firesteel.core.state_machine import StateMachine
 from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
@@ -580,6 +581,7 @@ class StreamTask:
             else:
                 self.within(action)
         except BaseException as error:  # user code; whatever it raises fails the task
+            end_if_child(error)
             self.on_error(error)
 
     def _end(self, state: ExecutionState, failure: TaskFailure | None, cause: str) -> None:
@@ -627,6 +629,7 @@ class StreamTask:
         try:
             action()
         except BaseException as error:  # user code at its end: the task's fate is settled
+            end_if_child(error)
             logger.warning("%s: %s raised %s: %s", self.info.full_name, what, type(error).__name__, error)
         finally:
             self._guard.active = None
