@@ -84,5 +84,5 @@ async def _nothing_is_left_of_a_program_that_is_refused_or_breaks_off(tmp_path: 
 
     with pytest.raises(ConnectionResetError):
         await programs.add("job.py", broken())
-    assert await programs.listed() == []  # one pool: the draft is gone by then
+    assert await programs.listed() == []
     assert list(tmp_path.iterdir()) == []

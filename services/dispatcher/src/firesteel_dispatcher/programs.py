@@ -29,7 +29,7 @@ from firesteel.core.environment import without_secrets
 from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
 from firesteel.core.files import sync_directory
 from firesteel.core.text_output import ESCAPED
-from firesteel.service.call_pool import CallPool
+from firesteel.core.call_pool import CallPool
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
@@ -137,8 +137,8 @@ class Programs:
                 await _UPLOADS.call(upload.write, piece)
             return await _UPLOADS.call(upload.finish, name)
         except BaseException:
-            # Not waited for: the directory may be what hangs. A draft that stays goes at the next start.
-            _UPLOADS.submit(upload.discard)
+            with suppress(OSError):  # a draft that stays goes at the next start
+                await _UPLOADS.call(upload.discard)
             raise
 
     async def remove_drafts(self) -> None:

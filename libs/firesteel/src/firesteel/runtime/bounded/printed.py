@@ -54,6 +54,12 @@ class _Spool:
             self._offset += len(data)
             self._forward(self._decoder.decode(data))
 
+    def close(self) -> None:
+        """User code has ended."""
+        if self._file is not None:
+            self._file.close()
+            self._file, self._offset = None, 0
+
 
 class Printed:
     """Text, until the task tells it."""
@@ -99,6 +105,9 @@ class Printed:
         finally:
             self.flush()
             sys.stdout, sys.stderr = streams
+            for stream, spool in zip(self._streams, self._spools, strict=True):
+                stream.forget_descriptor()
+                spool.close()
 
     def flush(self) -> None:
         """Unfinished lines count as well."""

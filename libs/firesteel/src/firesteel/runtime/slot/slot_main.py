@@ -181,7 +181,8 @@ def _surroundings(
             stream.flush()
         sys.stdout, sys.stderr = streams
         for stream in forward:
-            stream.close_descriptor()
+            if (descriptor := stream.forget_descriptor()) >= 0:
+                os.close(descriptor)
         handler.close()
         root.handlers[:] = handlers
         root.setLevel(level)

@@ -69,11 +69,10 @@ class OutputForwarder(io.TextIOBase, ForkAware):
         while data:
             data = data[os.write(self._descriptor, data) :]
 
-    def close_descriptor(self) -> None:
-        """Close the pipe, if there is one: nobody writes any more."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor, self._open_descriptor = -1, None
+    def forget_descriptor(self) -> int:
+        """Nobody is to write to it any more; returns it for somebody to close, -1: there is none."""
+        descriptor, self._descriptor = self._descriptor, -1
+        return descriptor
 
     @property
     def buffer(self) -> Any:

@@ -1,4 +1,4 @@
-"""Blocking calls of services: each kind has a few threads of its own, and a deadline.
+"""Blocking calls of event loops: each kind has a few threads of its own, and a deadline.
 
 The policy. An event loop of a service never blocks, and no kind of call can hold up another one:
 
@@ -18,12 +18,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
+logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 DEADLINE: Final = 60.0
@@ -46,7 +49,7 @@ class CallPool(Executor):
     def __init__(self, kind: str, threads: int = THREADS, deadline: float | None = DEADLINE) -> None:
         self.kind, self.deadline = kind, deadline
         self._threads = threads
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alive: set[threading.Thread] = set()
         self._idle = 0
@@ -77,18 +80,10 @@ class CallPool(Executor):
         """Queue a call."""
         future: Future[Any] = Future()
 
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
-                future.set_exception(error)
-
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"{self.kind} takes no more calls")
-            self._calls.put(run)
+            self._calls.put((future, functools.partial(fn, *args, **kwargs)))
             self._idle -= 1
             if self._idle < 0 and len(self._alive) < self._threads:
                 self._idle += 1
@@ -98,10 +93,15 @@ class CallPool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; those that wait are done. With ``wait`` this returns when they are."""
+        """Take no more calls; those that wait are done, or cancelled. With ``wait`` this returns when they are."""
         with self._lock:
             self._closed = True
             threads = list(self._alive)
+            with suppress(queue.Empty):
+                while cancel_futures:
+                    if (call := self._calls.get_nowait()) is not None:
+                        call[0].cancel()
+                        call[0].set_running_or_notify_cancel()
             for _ in threads:
                 self._calls.put(None)
         if wait:
@@ -111,7 +111,7 @@ class CallPool(Executor):
     def _work(self) -> None:
         while True:
             try:
-                run = self._calls.get(timeout=_IDLE)
+                call = self._calls.get(timeout=_IDLE)
             except queue.Empty:
                 with self._lock:
                     if not self._calls.empty():  # it came just now
@@ -119,11 +119,27 @@ class CallPool(Executor):
                     self._idle -= 1
                     self._alive.discard(threading.current_thread())
                     return
-            if run is None:
+            if call is None:
                 with self._lock:
                     self._alive.discard(threading.current_thread())
                 return
-            run()
-            del run  # what it holds is not kept until the next call
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
+            del call, future, function  # what they hold is not kept until the next call
             with self._lock:
                 self._idle += 1
+
+
+_CLOSINGS: Final = CallPool("closing of telemetry", deadline=5.0)
+
+
+async def close_in_time(close: Callable[[], object], what: str) -> None:
+    """Close something that may hang; who stops does not wait for it for long."""
+    try:
+        await _CLOSINGS.call(close)
+    except TimeoutError:
+        logger.warning("%s could not be closed in time", what)
