@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from firesteel.core.option_texts import show
 from firesteel.core.sensitive import MASK, is_sensitive
 
@@ -30,10 +32,15 @@ class Configuration:
 
     @staticmethod
     def parse_list_value(value: str | None) -> list[str]:
-        """Reads a list written as ``[a, b]`` or as ``a;b``; an empty text and None are an empty list."""
+        """Reads a list written as YAML (``[a, 'b,c']``) or as ``a;b``; an empty text and None are an empty list."""
         text = "" if value is None else value.strip()
-        parts = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else text.split(";")
-        return [part.strip().strip("'\"") for part in parts if part.strip()]
+        try:
+            parts = yaml.load(text, yaml.BaseLoader)
+        except yaml.YAMLError:
+            parts = None
+        if not isinstance(parts, list):
+            parts = text.split(";")
+        return [str(part).strip() for part in parts if str(part).strip()]
 
     def get_string(self, key: str, default_value: str | None) -> str | None:
         """Returns the value as text."""

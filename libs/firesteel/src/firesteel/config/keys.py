@@ -26,6 +26,14 @@ RENAMED = {
     "high-availability": "high-availability.type",
     "restart-strategy": "restart-strategy.type",
     "pipeline.operator-chaining": "pipeline.operator-chaining.enabled",
+    "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
+    "execution.checkpointing.alignment-timeout": "execution.checkpointing.aligned-checkpoint-timeout",
+    "execution.buffer-timeout": "execution.buffer-timeout.interval",
+    "state.backend.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
+    "state.backend.fs.write-buffer-size": "execution.checkpointing.write-buffer-size",
+    "state.backend.fs.checkpointdir": "execution.checkpointing.dir",
+    "savepoints.state.backend.fs.dir": "execution.checkpointing.savepoint-dir",
+    "taskmanager.state.local.root-dirs": "execution.checkpointing.local-backup.dirs",
 }
 """Old keys and what they are called since."""
 
