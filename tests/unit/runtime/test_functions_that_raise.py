@@ -324,9 +324,9 @@ OTHERS = {leave: "SystemExit", interrupt: "KeyboardInterrupt", end_generator: "G
 """What else a function may raise that is no ``Exception``."""
 ENGINE = ("runtime", "state", "windowing", "functions", "connectors", "datastream", "common", "expressions", "graph")
 SAFE = {
-    "convert", "decode", "group_of", "inner", "operand",
-    "self._channels.__getitem__", "self._is_over", "self._look_up", "self._parameters.key_group_of",
-    "self._readers[number]", "self._without_return", "self._writers[number]",
+    "convert", "decode", "group_of", "inner",
+    "self._channels.__getitem__", "self._look_up", "self._parameters.key_group_of",
+    "self._readers[number]", "self._writers[number]",
 }  # fmt: skip
 """What ``map`` and ``filter`` may call beside functions of modules: it never calls the user's code."""
 
@@ -468,15 +468,16 @@ def test_no_map_over_a_function_of_the_user(part: str) -> None:
 
 
 def _is_of_a_module(function: str, module: ast.Module) -> bool:
-    """Whether it is a builtin, or defined or imported at the top of the module."""
-    name = function.partition(".")[0].partition("'")[0]
+    """Whether it is a builtin, defined in the module, or imported at its top."""
+    name, last = function.partition(".")[0].partition("'")[0], function.rpartition(".")[2]
     known = set(dir(builtins)) | {"b", "None"}
+    methods = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
     for node in module.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.ClassDef):
             known.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             known |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             known |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return name in known
+    return name in known or last in methods

@@ -218,6 +218,7 @@ class ChainExecutor:
     def _write(self, outlet: Outlet, batch: Batch) -> None:
         count = len(batch)
         outlet.records += count
+        outlet.refuse_nulls(batch)
         given = outlet.for_readers(batch)
         guard, token = self.guard, self._token
         for consumer in outlet.consumers:

@@ -31,6 +31,7 @@ from firesteel.runtime.operators import (
     create_operator,
 )
 from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.operators.stateless import FilterOperator
 from firesteel.state.backend import StateBackend
 
 LONGEST_STAGE: Final = 64
@@ -113,12 +114,18 @@ class ChainPlan:
             found.append((operator.name, taken, given))
         return found
 
-    def _stage(self, first: int) -> Stage:
-        """The stage that begins with this operator, and all behind it."""
+    def _stage(self, first: int, typed: Operator | None = None) -> Stage:
+        """The stage that begins with this operator, and all behind it.
+
+        Args:
+            first: index of the operator.
+            typed: see ``Outlet``; of what goes into the stage.
+        """
         indexes = self._run_from(first)
         last = self.operators[indexes[-1]]
         stage = self._made([self.operators[index] for index in indexes])
         stage.outlet.reuses = last.spec.object_reuse
+        stage.outlet.typed = self._typed(indexes, typed)
         self.stages.append(stage)
         self.stage_of.update(dict.fromkeys(indexes, stage))
         if isinstance(last, Consumer):  # at the head of the chain
@@ -133,8 +140,16 @@ class ChainPlan:
                 outlet.consumers.append(child)
                 self.read_by[index] = outlet
             else:
-                outlet.children.append(self._stage(index))
+                outlet.children.append(self._stage(index, outlet.typed))
         return stage
+
+    def _typed(self, indexes: list[int], before: Operator | None) -> Operator | None:
+        """The operator that declares the type of what leaves a stage: filters and watermarks change none."""
+        for index in reversed(indexes):
+            operator = self.operators[index]
+            if not isinstance(operator, FilterOperator | WatermarksOperator):
+                return operator if operator.coerce is not None else None
+        return before
 
     def _run_from(self, index: int) -> list[int]:
         """Operators that form one stage."""

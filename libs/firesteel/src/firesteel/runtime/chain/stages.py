@@ -61,7 +61,10 @@ class Outlet:
         consumers, outputs, children: its readers.
         reuses: all of them get the same objects.
         records: running total of what left here.
+        typed: the operator with a declared type whose results these are; None: no type was declared.
     """
+
+    typed: Operator | None = None
 
     def __init__(self, *, reuses: bool = False) -> None:
         self.consumers: list[Consumer] = []
@@ -75,6 +78,18 @@ class Outlet:
         """Whether a consumer or an output works on rows only."""
         readers: list[Consumer | Output] = [*self.consumers, *self.outputs]
         return not all(reader.takes_columns for reader in readers)
+
+    def refuse_nulls(self, batch: Batch) -> None:
+        """Where results leave the chain, or become columns, they are of the declared type.
+
+        Raises:
+            TypeMismatchError: one of them is None.
+        """
+        typed = self.typed
+        if typed is None or not typed.gave_null or not isinstance(batch.values, list):
+            return
+        if self.consumers or self.outputs or any(isinstance(child, ColumnStage) for child in self.children):
+            typed.refuse_nulls(batch.values)
 
     def for_readers(self, batch: Batch) -> Iterator[Batch]:
         """The batch for each of its readers, in order: none sees what another one changes."""

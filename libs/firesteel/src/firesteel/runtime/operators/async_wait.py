@@ -179,7 +179,11 @@ class AsyncWaitOperator(LaterResults):
 
     def _coerced(self, results: list[Any]) -> list[Any]:
         coerce = self.coerce
-        return results if coerce is None else [coerce(value) for value in results]
+        return (
+            results
+            if coerce is None
+            else [coerce(value) if value is not None else self.pass_null() for value in results]
+        )
 
     def _begin(self) -> None:
         backlog = self._backlog

@@ -20,7 +20,7 @@ from firesteel.common.coerce import make_coercer
 from firesteel.common.own_copies import own_copy
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import RowKind
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, TypeMismatchError
 from firesteel.core.short_repr import short_repr
 from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
 from firesteel.functions.coroutines import refuse_result
@@ -40,6 +40,10 @@ from firesteel.state.operator_state import HeapOperatorState
 from firesteel.state.snapshots import KeyedSnapshot, Purpose, WrittenState
 
 Coercer = Callable[[object], Any]
+_NULL_LEAVES: Final = (
+    "None may only pass between operators of one chain, and this one goes to another task, to a sink or to columns; "
+    "take it out before that with filter(), use flat_map(), or declare no output_type"
+)
 KEYED: Final = "keyed"
 """Name of the part that is the keyed state backend."""
 
@@ -79,6 +83,9 @@ class Operator(UserCode):
 
     takes_changes: ClassVar[bool] = False
     """Rows of other kinds than +I mean to it what they say, or pass it with their kinds."""
+
+    gave_null: bool = False
+    """One of its results was None although it has a declared type."""
 
     gives_away: ClassVar[bool] = False
     """Nobody changes its results when it has given them."""
@@ -263,6 +270,25 @@ class Operator(UserCode):
         if known[1] is not None:
             value = known[1](value)
         return SideRecord(tag.tag_id, value if self.spec.object_reuse else own_copy(value))
+
+    def pass_null(self) -> Any:
+        """A result is None: it goes on inside the chain whatever the declared type, and is looked for where it leaves.
+
+        As in PyFlink, a type counts where records are written: so ``map(f, output_type=...)`` may give None for records
+        that a ``filter`` behind it takes out.
+        """
+        self.gave_null = True
+        return None
+
+    def refuse_nulls(self, records: Sequence[Any]) -> None:
+        """Results that leave the chain, or are made columns, have to be of the declared type.
+
+        Raises:
+            TypeMismatchError: one of them is None; the local ``value`` is the record at hand.
+        """
+        for value in records:
+            if value is None:
+                raise TypeMismatchError("", str(self.spec.output_type), "None", _NULL_LEAVES)
 
     def refuse_changes(self, batch: Batch) -> None:
         """Raises:

@@ -88,7 +88,10 @@ class IntervalJoinOperator(TimedTransform):
                     raise not_iterable("process_element", results)
                 for result in results:
                     coerce = self.coerce  # another one as soon as there are side outputs
-                    yield result if coerce is None else coerce(result)
+                    if coerce is None:
+                        yield result
+                    else:
+                        yield coerce(result) if result is not None else self.pass_null()
 
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
         """Records that have no partners any more are forgotten; no results."""

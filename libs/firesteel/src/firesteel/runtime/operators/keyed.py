@@ -59,7 +59,7 @@ class KeyedProcessOperator(TimedFunction):
                     yield from results
                 else:
                     for result in results:
-                        yield coerce(result)
+                        yield coerce(result) if result is not None else self.pass_null()
             except TypeError:
                 if not is_iterable(results):
                     raise not_iterable("process_element", results) from None

@@ -34,7 +34,8 @@ class MapOperator(Transform):
                 yield function(value)
         else:
             for value in records:
-                yield coerce(function(value))
+                result = function(value)
+                yield coerce(result) if result is not None else self.pass_null()
 
 
 class FilterOperator(Transform):
@@ -84,7 +85,7 @@ class ExpandingOperator(Transform):
                     yield from results
                 else:
                     for result in results:
-                        yield coerce(result)
+                        yield coerce(result) if result is not None else self.pass_null()
             except TypeError:
                 if not is_iterable(results):
                     raise not_iterable(method, results) from None
@@ -126,7 +127,7 @@ class ProcessOperator(Transform):
                     yield from results
                 else:
                     for result in results:
-                        yield coerce(result)
+                        yield coerce(result) if result is not None else self.pass_null()
             except TypeError:
                 if not is_iterable(results):
                     raise not_iterable("process_element", results) from None

@@ -121,7 +121,7 @@ class TimedFunction(TimedTransform):
                 yield from results
             else:
                 for result in results:
-                    yield coerce(result)
+                    yield coerce(result) if result is not None else self.pass_null()
         except TypeError:
             if not is_iterable(results):
                 raise not_iterable("on_timer", results) from None

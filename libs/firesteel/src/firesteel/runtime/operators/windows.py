@@ -86,7 +86,10 @@ class WindowTransform(TimedTransform):
             raise not_iterable(method, returned)
         for result in returned:
             coerce = self.coerce  # another one as soon as there are side outputs
-            yield result if coerce is None else coerce(result)
+            if coerce is None:
+                yield result
+            else:
+                yield coerce(result) if result is not None else self.pass_null()
 
     def late(self, value: Any) -> Iterable[Any]:
         """What becomes of a record that came too late."""
