@@ -12,8 +12,9 @@ home=$(CDPATH='' cd -- "$bin/.." && pwd -P)
 conf=${FIRESTEEL_CONF_DIR:-$home/conf}
 logs=${FIRESTEEL_LOG_DIR:-$home/log}
 pids=${FIRESTEEL_PID_DIR:-$home/run}
-this_host=$(hostname)
-prefix=firesteel-$(id -un)
+this_host=$(uname -n)
+user=$(id -un 2>/dev/null) || user=$(id -u) # a user id without an entry in /etc/passwd has no name
+prefix=firesteel-$user
 START_SECONDS=${FIRESTEEL_START_SECONDS:-60}
 STOP_SECONDS=${FIRESTEEL_STOP_SECONDS:-40}
 new_line='
@@ -156,9 +157,9 @@ make_secret() { # a cluster secret, unless the settings or the environment lead 
     echo "Made a cluster secret: $conf/cluster-secret."
 }
 
-hosts() { # $1: masters or workers. Prints its hosts, one on each line; a port behind a colon is left out.
+hosts() { # $1: masters or workers. Prints its hosts, one on each line, without ports (host:8081, [::1]:8081) and brackets.
     [ -f "$conf/$1" ] || die "there is no $conf/$1; write the hosts into it, one on each line."
-    sed -e 's/#.*//' -e 's/[[:space:]]//g' -e 's/:[0-9]*$//' -e '/^$/d' "$conf/$1"
+    sed -e 's/#.*//' -e 's/[[:space:]]//g' -e 's/^\[\(.*\)\]\(:[0-9]*\)\{0,1\}$/\1/' -e 's/^\([^:]*\):[0-9]*$/\1/' -e '/^$/d' "$conf/$1"
 }
 
 is_here() { # $1: host

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The history server of this machine: shows jobs that have ended, from the archives in historyserver.archive.fs.dir.
-bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+bin=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd -P)
 . "$bin/config.sh"
 
 command=${1:-}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Dispatcher, ResourceManager and JobMaster host of this machine. stop hands over: JobMasters, TaskManagers and slots go
 # on, and the next start finds them; stop-all ends what this host has of the cluster, also what was left behind.
-bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+bin=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd -P)
 . "$bin/config.sh"
 
 usage="Usage: jobmanager.sh start|stop|stop-all [-D key=value]..., jobmanager.sh stop dispatcher|resourcemanager|jobmaster,

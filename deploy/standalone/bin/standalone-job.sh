@@ -2,7 +2,7 @@
 # A JobManager of this machine that runs one program and ends with it (application mode). TaskManagers are started with
 # taskmanager.sh, or by the ResourceManager (firesteel.resourcemanager.driver: local-process). stop ends the cluster on
 # this host; the next start goes on with a program that had not ended.
-bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+bin=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd -P)
 . "$bin/config.sh"
 
 usage="Usage: standalone-job.sh start|start-foreground --python FILE [options] [args], or standalone-job.sh stop

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts a cluster: the JobManager on the host in conf/masters, a TaskManager for each line of conf/workers.
 # Arguments (-D key=value) go to all processes.
-bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+bin=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd -P)
 . "$bin/config.sh"
 
 find_python

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Ends what start-cluster.sh started, on all hosts, and what was left by processes that were stopped or killed. First the
 # coordinators: jobs are not told that they lose their slots, and go on with the next start.
-bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+bin=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd -P)
 . "$bin/config.sh"
 
 find_python

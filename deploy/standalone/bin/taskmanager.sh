@@ -1,6 +1,6 @@
 #!/bin/sh
 # TaskManagers of this machine. Each start adds one; stop ends the one that was started last, stop-all ends all.
-bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+bin=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd -P)
 . "$bin/config.sh"
 
 command=${1:-}

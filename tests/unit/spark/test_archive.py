@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.core.run_directory import default_root
 from firesteel.spark import archive as module
 from firesteel.spark.archive import MOST_ARCHIVES, UNUSED_SECONDS, Archive, archive_for, remove_unused
 from firesteel.spark.java import Java
@@ -111,3 +112,9 @@ def test_archives_that_nobody_uses_are_removed(tmp_path: Path) -> None:
     assert remove_unused(environment) == [making]
     many = [made(f"driver-17-{number:02}.jsa", 7200.0 + number) for number in range(MOST_ARCHIVES + 3)]
     assert sorted(remove_unused(environment)) == many[MOST_ARCHIVES - 1 :], "the one that was just used counts, too"
+
+
+def test_a_user_without_a_home_has_archives_beside_the_run_directories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert module._directory({}) == default_root() / "cache"
+    assert module._directory({"XDG_CACHE_HOME": "/c"}) == Path("/c/firesteel")

@@ -14,6 +14,7 @@ import firesteel
 from firesteel.spark.driver import GatewayAddress
 from firesteel.spark.java import Java
 from firesteel.spark.jvm import child_environment, class_path, command_line
+from firesteel.spark.spark_settings import common_settings
 from firesteel.spark.worker_path import worker_environment, worker_path
 
 
@@ -32,6 +33,34 @@ def test_the_command_line_names_main_class_heap_and_scratch_directory(tmp_path: 
 
 def test_crash_reports_go_into_the_scratch_directory_since_they_may_hold_secrets(tmp_path: Path) -> None:
     assert f"-XX:ErrorFile={tmp_path}/hs_err_%p.log" in command_line(java(17), "a.Main", scratch=tmp_path)
+
+
+def test_paths_reach_java_as_they_are(tmp_path: Path) -> None:
+    scratch = tmp_path / "é #%20 b"
+    scratch.mkdir()
+    line = command_line(java(17), "a.Main", scratch=scratch)
+    log4j = f"-Dlog4j2.configurationFile=file://{tmp_path}/%C3%A9%20%23%2520%20b/log4j2.properties"
+    assert {f"-Djava.io.tmpdir={scratch}/tmp", log4j, "-Dfile.encoding=utf-8"} <= set(line)
+    pools = common_settings(scratch, "secret")["spark.scheduler.allocation.file"]
+    assert pools == f"file:{scratch}/pools.xml"  # Hadoop decodes nothing
+
+
+def test_a_jvm_encodes_paths_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("locale.getencoding", lambda: "ANSI_X3.4-1968")
+    made = child_environment({"LC_ALL": "C", "LC_TIME": "de_DE"}, {})
+    assert "LC_ALL" not in made
+    assert (made["LC_CTYPE"], made["LC_COLLATE"], made["LC_TIME"]) == ("C.UTF-8", "C", "C")
+    monkeypatch.setattr("locale.getencoding", lambda: "UTF-8")
+    made = child_environment({"LC_ALL": "de_DE.UTF-8"}, {})
+    assert made["LC_ALL"] == "de_DE.UTF-8"
+    assert "LC_CTYPE" not in made
+
+
+def test_options_for_all_jvms_win_over_none_of_ours() -> None:
+    made = child_environment({"JAVA_TOOL_OPTIONS": "-Da=b", "_JAVA_OPTIONS": "-Xmx64m"}, {})
+    assert "_JAVA_OPTIONS" not in made
+    assert made["JAVA_TOOL_OPTIONS"] == "-Da=b -Xmx64m"
 
 
 def test_flags_that_older_javas_refuse_are_for_newer_ones(tmp_path: Path) -> None:

@@ -145,6 +145,27 @@ def test_the_default_root_leaves_room_for_sparks_sockets() -> None:
         made.remove()
 
 
+@pytest.mark.parametrize("name", ["a,b", "a\nb"])
+def test_a_path_that_spark_would_take_for_several_is_refused_and_never_the_default_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with pytest.raises(RunDirectoryError, match=r"has (a comma|the character '\\n') in its name; choose another one\."):
+        RunDirectory.create(tmp_path / name)
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(run_directory, "_ROOM_FOR_SOCKETS", 0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
+    assert run_directory.default_root() == Path(f"/tmp/firesteel-{os.geteuid()}")
+
+
+def test_without_any_directory_for_temporary_files_it_is_said_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    with pytest.raises(RunDirectoryError, match=r"No usable temporary directory.*; set TMPDIR"):
+        RunDirectory.create()
+
+
 def test_a_forked_child_does_not_remove_its_parents_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = RunDirectory.create(root)
     real = os.getpid()

@@ -92,7 +92,8 @@ class S3Credentials(Provider):
         if declared is not None:
             self.source = f"the role of the host ({declared})"
             return self._of_instance()
-        usual = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+        # Path.expanduser would raise for a user without a home.
+        usual = Path(os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"))
         if usual.exists():
             return self._of_file(usual)
         if self._at_amazon and os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":

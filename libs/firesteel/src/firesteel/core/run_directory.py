@@ -34,6 +34,7 @@ SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103
 _ROOM_FOR_SOCKETS = 48
 """Bytes that a run directory leaves for what is below it: a folder with a short name and Spark's ``.<uuid>.sock``."""
 
+_SEPARATOR = re.compile(r"[,\x00-\x1f\x7f]")
 _NAME = re.compile(r"([0-9a-f]+)-([0-9a-f]+)-([0-9]+)")
 _counter = itertools.count()
 
@@ -58,7 +59,8 @@ class RunDirectory:
         """
         if sys.platform == "win32":
             raise RunDirectoryError("Run directories need Unix sockets and file locks; Windows has no slots.")
-        base = Path(root).absolute() if root is not None else _default_root()
+        base = Path(root).absolute() if root is not None else default_root()
+        refuse_separators(base)
         _claim_root(base)
         me = myself()
         path = base / f"{me.pid:x}-{me.start:x}-{next(_counter)}"
@@ -136,23 +138,52 @@ def private_directory(path: Path | None, name: str = "") -> Path:
         RunDirectoryError: it can't be made, or is somebody else's.
     """
     if path is None:
-        root = _default_root()
+        root = default_root()
         _claim_root(root)
         path = root / name
     path = path.absolute()
+    refuse_separators(path)
     _claim_root(path)
     return path
 
 
-def _default_root() -> Path:
-    """``firesteel-<uid>`` in the temporary directory, or in /tmp where that one has a long name (as on macOS)."""
+def refuse_separators(path: Path) -> None:
+    """Refuse a path that Spark would take for several.
+
+    Raises:
+        RunDirectoryError: it holds a comma (Spark's local directories are a list) or a control character.
+    """
+    bad = _SEPARATOR.search(str(path))
+    if bad is not None:
+        character = "a comma" if bad[0] == "," else f"the character {bad[0]!r}"
+        raise RunDirectoryError(f"The directory {str(path)!r} has {character} in its name; choose another one.")
+
+
+def default_root() -> Path:
+    """``firesteel-<uid>`` in the temporary directory.
+
+    It is in /tmp where that one can't be used: its name is long (as on macOS), or Spark would take it for several.
+
+    Raises:
+        RunDirectoryError: nobody may write into any directory for temporary files.
+    """
     name = f"firesteel-{os.geteuid()}"
     longest_child = 1 + 8 + 1 + 16 + 1 + 4
-    for parent in (tempfile.gettempdir(), "/tmp"):
+    try:
+        temporary = tempfile.gettempdir()
+    except OSError as error:  # it names all that were tried
+        raise RunDirectoryError(
+            f"{error.strerror}; set TMPDIR to a directory that this user may write into."
+        ) from error
+    for parent in (temporary, "/tmp"):
         root = Path(parent).absolute() / name
-        if len(os.fsencode(root)) + longest_child + _ROOM_FOR_SOCKETS <= SOCKET_PATH_LIMIT and root.parent.is_dir():
+        if (
+            not _SEPARATOR.search(str(root))
+            and len(os.fsencode(root)) + longest_child + _ROOM_FOR_SOCKETS <= SOCKET_PATH_LIMIT
+            and root.parent.is_dir()
+        ):
             return root
-    return Path(tempfile.gettempdir()).absolute() / name
+    return Path(temporary).absolute() / name
 
 
 def _claim_root(root: Path) -> None:
@@ -193,7 +224,7 @@ def remove_abandoned(root: str | os.PathLike[str] | None, patience: float) -> No
     Raises:
         RunDirectoryError: the root belongs to somebody else or can't be made.
     """
-    base = Path(root).absolute() if root is not None else _default_root()
+    base = Path(root).absolute() if root is not None else default_root()
     _claim_root(base)
     deadline = time.monotonic() + patience
     while True:

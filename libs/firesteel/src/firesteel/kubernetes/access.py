@@ -231,7 +231,7 @@ def find_access(settings: Settings) -> Access:
     ):
         return _of_pod(f"[{host}]" if ":" in host else host, port)
     named = configured or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
-    path = Path(named).expanduser()
+    path = Path(os.path.expanduser(named))  # a user without a home has none there, which is no error
     try:
         text = path.read_text()
     except OSError as error:

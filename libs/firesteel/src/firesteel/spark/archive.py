@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from firesteel.core.errors import FleetError
+from firesteel.core.run_directory import default_root
 from firesteel.spark.java import Java
 from firesteel.spark.jvm import class_path, standing_flags
 
@@ -234,8 +235,11 @@ def remove_unused(environment: Mapping[str, str] | None = None) -> list[Path]:
 
 
 def _directory(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "firesteel"
+    if base := environment.get("XDG_CACHE_HOME"):
+        return Path(base) / "firesteel"
+    home = os.path.expanduser("~")
+    # A user id without a home directory has no "~": then they lie beside the run directories.
+    return Path(home) / ".cache" / "firesteel" if os.path.isabs(home) else default_root() / "cache"
 
 
 def _key(java: Java) -> str:

@@ -96,6 +96,7 @@ class OwnContext:
                 made = _active_context(gateway)
                 settings = SparkConf(_jconf=made.sc().conf())
             else:
+                gateway.jvm.firesteel.spark.HadoopLogin.ensure()
                 made, settings = None, SparkConf(loadDefaults=False)
                 settings.setAll(list(conf.items()))
             self.spark: Any = SparkContext(conf=settings, gateway=gateway, jsc=made)

@@ -7,7 +7,9 @@ lacks the one module that Spark's launcher asks for.
 from __future__ import annotations
 
 import importlib.util
+import locale
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -120,6 +122,7 @@ def standing_flags(java: Java) -> list[str]:
         "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
         *(_SINCE_24 if java.feature >= 24 else ()),
         *_SMALL_AND_QUICK,
+        f"-Dfile.encoding={sys.getfilesystemencoding()}",  # Java 17 encodes the paths of programs that it starts so
         "-Dlog4j2.disable.jmx=true",
         "-Djava.awt.headless=true",
         "-Dio.netty.tryReflectionSetAccessible=true",
@@ -158,7 +161,7 @@ def command_line(
         *flags,
         f"-Djava.io.tmpdir={temporary}",
         f"-XX:ErrorFile={scratch / 'hs_err_%p.log'}",  # it may hold system properties, and so secrets
-        f"-Dlog4j2.configurationFile={logging}",
+        f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}",  # a URI: in a bare path % and , mean something
         "-cp",
         os.pathsep.join(class_path() if on_path is None else on_path),
         main_class,
@@ -166,18 +169,46 @@ def command_line(
     ]
 
 
+_OVERRIDING, _DEFAULTS = "_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"
+"""Variables with options of a JVM: those of the first win over its command line, those of the second do not."""
+
+
 def child_environment(inherited: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """The environment of a JVM, which its Python workers, and so user code, inherit.
 
     The cluster's secrets are left out, and settings of another Spark (``SPARK_HOME``, ``PYSPARK_*`` …), which would
-    change this one.
+    change this one. Options for all JVMs of a company stay, but win over none of ours.
     """
     kept = {
         name: value
         for name, value in without_secrets(inherited).items()
         if not name.startswith(("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK_", "PY4J_"))
     }
-    return {**kept, "SPARK_CONNECT_MODE": "0", "SPARK_LOCAL_IP": "127.0.0.1", **added}
+    if overriding := kept.pop(_OVERRIDING, ""):
+        kept[_DEFAULTS] = f"{kept.get(_DEFAULTS, '')} {overriding}".strip()
+    return {**_with_utf8_locale(kept), "SPARK_CONNECT_MODE": "0", "SPARK_LOCAL_IP": "127.0.0.1", **added}
+
+
+_LOCALE_CATEGORIES = ("LC_COLLATE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")
+
+
+def _with_utf8_locale(environment: Mapping[str, str]) -> dict[str, str]:
+    """Have a JVM encode the names of files as this process does.
+
+    Python takes UTF-8 under LC_ALL=C, and where the locale is not installed; a JVM takes ASCII there, and finds no path
+    with a letter beyond it. Only the character type changes: how user code sorts texts and writes numbers stays.
+    """
+    changed = dict(environment)
+    if sys.platform.startswith("linux") and sys.getfilesystemencoding() == "utf-8" and not _utf8_locale():
+        if everything := changed.pop("LC_ALL", ""):  # it would win over LC_CTYPE
+            changed.update(dict.fromkeys(_LOCALE_CATEGORIES, everything))
+        changed["LC_CTYPE"] = "C.UTF-8"
+    return changed
+
+
+def _utf8_locale() -> bool:
+    """Whether the locale that this process was started with is there, and is one of UTF-8."""
+    return locale.getencoding().lower().replace("-", "") == "utf8"
 
 
 def log_tail(path: Path, lines: int = 15) -> str:

@@ -37,7 +37,9 @@ def common_settings(directory: Path, secret: str, ui: bool = False) -> dict[str,
         "spark.python.daemon.module": DAEMON_MODULE,
         "spark.python.worker.reuse": "false",
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": pools.as_uri(),
+        # Hadoop's Path takes the text after the scheme as it is: in a URI with %20 it would look for a file "%20". The
+        # scheme has to be there, since a path without one is one of fs.defaultFS.
+        "spark.scheduler.allocation.file": f"file:{pools}",
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.port": "0",
         "spark.ui.killEnabled": "false",

@@ -221,6 +221,7 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
           System.err.println("The TaskManager is gone.");
           exit();
         });
+    HadoopLogin.ensure();
     String[] own = Arrays.copyOfRange(arguments, 1, arguments.length);
     CoarseGrainedExecutorBackend$ spark = CoarseGrainedExecutorBackend$.MODULE$;
     spark.run(spark.parseArguments(own, "SlotsExecutor"), SlotsExecutor::new);

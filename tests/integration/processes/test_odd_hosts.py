@@ -1,0 +1,149 @@
+"""Hosts as they are found: odd paths, no locale, no entry in /etc/passwd, no home, a company's environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from tests.integration.processes.test_scripts import Home, installed
+
+pytestmark = pytest.mark.timeout(400)
+ODD = "é #%20 b"
+"""A name with what means something in a URI, to a shell, and under LC_ALL=C."""
+PROGRAM = Path(__file__).with_name("odd_job.py")
+NOBODY = 54321
+"""A user id that has no entry in the password database."""
+CAPABILITY = "+dac_read_search"
+"""Lets the nameless user read an interpreter below root's home, and write nothing."""
+
+
+def as_nameless_user() -> Sequence[str]:
+    """Words in front of a command that then runs as a user without a name; none where this user can't become it."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        return ()
+    ids = ["--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"]
+    return ["setpriv", *ids, "--inh-caps", CAPABILITY, "--ambient-caps", CAPABILITY]
+
+
+def odd_environment(folder: Path) -> dict[str, str]:
+    """No home, no locale, and what a company exports to all of its users for another Spark and another Hadoop."""
+    hadoop = folder / "hadoop"
+    hadoop.mkdir()
+    (hadoop / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://nowhere.invalid:1</value></property>"
+        "</configuration>"
+    )
+    (hadoop / "spark-defaults.conf").write_text("spark.master spark://nowhere.invalid:7077\nspark.ui.port nonsense\n")
+    (hadoop / "log4j2.properties").write_text("rootLogger.level = trace\n")
+    removed = ("HOME", "LANG", "XDG_CACHE_HOME", "PYTHONPATH")
+    return {
+        **{name: value for name, value in os.environ.items() if name not in removed and not name.startswith("LC_")},
+        "LC_ALL": "C",
+        "TMPDIR": str(folder),
+        "FIRESTEEL_OPTION_FIRESTEEL_RUN_DIRECTORY": str(folder / "r"),  # the default one would be too long below it
+        "SPARK_HOME": "/opt/nowhere/spark",
+        "SPARK_CONF_DIR": str(hadoop),
+        "SPARK_LOCAL_DIRS": "/nowhere",
+        "SPARK_LOCAL_IP": "192.0.2.1",
+        "HADOOP_CONF_DIR": str(hadoop),
+        "HADOOP_HOME": "/opt/nowhere/hadoop",
+        "PYSPARK_PYTHON": "/opt/nowhere/python",
+        "PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell",
+        "JAVA_TOOL_OPTIONS": "-Dfile.encoding=ISO-8859-1 -Xmx64m -Duser.timezone=Asia/Kathmandu",
+        "TZ": "Asia/Kathmandu",
+        "CDPATH": ".:/usr",
+        "http_proxy": "http://nowhere.invalid:3128",
+        "HTTP_PROXY": "http://nowhere.invalid:3128",
+    }
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short directory with an odd name, which everybody may write into."""
+    made = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
+    odd = made / ODD
+    odd.mkdir()
+    for path in (made, odd):
+        path.chmod(0o777)
+    try:
+        yield odd
+    finally:
+        shutil.rmtree(made)
+        shutil.rmtree(f"/tmp/firesteel-{NOBODY}", ignore_errors=True)
+
+
+def interpreter(folder: Path) -> Path:
+    """This environment under an odd path: modules, and so Spark's jars, come from there."""
+    (folder / "venv").symlink_to(Path(sys.prefix))
+    return folder / "venv" / "bin" / "python"
+
+
+def test_a_program_runs_for_a_nameless_user_without_home_and_locale_below_odd_paths(folder: Path) -> None:
+    program = folder / f"{ODD}.py"
+    shutil.copy(PROGRAM, program)
+    sources = folder / "sources"
+    sources.symlink_to(Path(firesteel.__file__).parent.parent)
+    user = as_nameless_user()
+    done = subprocess.run(
+        [*user, interpreter(folder), program, "BATCH", "STREAMING"],
+        env=odd_environment(folder) | {"PYTHONPATH": str(sources)},
+        cwd="/", text=True, encoding="utf-8", timeout=200, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    uid = NOBODY if user else os.geteuid()
+    assert done.stdout.splitlines() == [f"user {uid}", "BATCH 3 1683", "STREAMING 100 1683"]
+    assert (folder / "r" / ".lock").exists(), "sockets and scratch files lie elsewhere"
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    yield from installed()
+
+
+def test_a_cluster_of_scripts_called_by_links_runs_jobs_of_a_nameless_user_below_odd_paths(
+    home: Home, folder: Path
+) -> None:
+    user = as_nameless_user()
+    moved = folder / "home"
+    shutil.copytree(home.home, moved)
+    config = moved / "conf" / "config.yaml"
+    lines = [line for line in config.read_text().splitlines() if "directory" not in line]
+    config.write_text("\n".join([*lines, f"firesteel.cluster.directory: '{folder}/cluster'\n"]))
+    (moved / "conf" / "workers").write_text("127.0.0.1:8081 # Flink's lists of hosts may have ports\n")
+    links = folder / "links"
+    links.mkdir()
+    for script in (moved / "bin").iterdir():
+        (links / script.name).symlink_to(os.path.relpath(script, links))
+    if user:
+        for path in (moved, *moved.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    program = folder / f"{ODD}.py"
+    shutil.copy(PROGRAM, program)
+    environment = odd_environment(folder) | {
+        **{name: home.environment[name] for name in home.environment if name.startswith("FIRESTEEL_")},
+        "FIRESTEEL_PYTHON": str(interpreter(folder)),
+    }
+
+    def run(script: str, *arguments: object) -> str:
+        done = subprocess.run(
+            [*user, links / script, *map(str, arguments)], env=environment, cwd="/", text=True, encoding="utf-8",
+            timeout=200, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        logs = "".join(path.read_text(errors="replace") for path in (moved / "log").rglob("*.log"))
+        assert done.returncode == 0, done.stdout + logs
+        return done.stdout
+
+    said = run("start-cluster.sh", "-D", "taskmanager.numberOfTaskSlots=2")
+    assert f"firesteel.cluster.directory is {folder}/cluster" in said
+    said = run("firesteel", "run", program, "BATCH", "STREAMING")
+    assert [line for line in said.splitlines() if "1683" in line] == ["BATCH 3 1683", "STREAMING 100 1683"], said
+    said = run("stop-cluster.sh")
+    assert said.count("Stopping ") == 4, said
