@@ -99,6 +99,14 @@ def test_slots_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("slots", [True, False])
+def test_fields_that_the_class_leaves_empty_stay_empty(slots: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_dataclass("Order", [("number", int), ("later", str, field(init=False))], slots=slots)
+    for one in objects(restored(monkeypatch, first, first)):
+        assert one.number in (5, 6, 7)
+        assert not hasattr(one, "later")
+
+
 def test_a_class_with_setstate_sees_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.note for one in objects(restored(monkeypatch, First, SeesToIt))] == ["it was 5", "it was 6", "it was 7"]
 

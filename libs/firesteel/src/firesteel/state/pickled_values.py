@@ -65,7 +65,7 @@ def _complete(state: str, value: Any, known: dict[type[Any], _Fields]) -> None:
             object.__setattr__(value, one.name, one.default)
         elif one.default_factory is not dataclasses.MISSING:
             object.__setattr__(value, one.name, one.default_factory())
-        else:
+        elif one.init:  # the class itself may leave others empty
             raise StateMigrationError(
                 state,
                 one.name,
