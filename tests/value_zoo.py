@@ -383,7 +383,7 @@ ZOO: dict[str, Callable[[], Any]] = {
     "array of texts": lambda: np.array(["a", "bcd"]),
     "structured array": lambda: np.zeros(2, [("a", "i4"), ("b", "O")]),
     "masked array": lambda: np.ma.masked_array([1, 2], [True, False]),
-    "record array": lambda: np.rec.fromrecords([(1, 2.0)], names="a,b"),
+    "record array": lambda: np.zeros(2, [("a", "i4"), ("b", "f8")]).view(np.recarray),
     # shapes
     "cyclic list": _cyclic_list,
     "cyclic dict": _cyclic_dict,
