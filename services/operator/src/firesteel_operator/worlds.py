@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import tempfile
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ import aiohttp
 from firesteel.client.rest_client import RestClient
 from firesteel.config import Settings, options
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobNotFoundError, RpcError
+from firesteel.core.proxies import opener_for
 from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import AwayError
 from firesteel.ha.job_cells import CellJobStore
@@ -544,7 +544,7 @@ def read_program(uri: str) -> tuple[str, bytes]:
     if not name.endswith(_PROGRAMS):
         raise SpecError(f"spec.job.program: {uri} is no program: it has to end with {', '.join(_PROGRAMS)}")
     if uri.startswith(("http://", "https://")):
-        with urllib.request.urlopen(uri, timeout=_RUN_SECONDS) as answer:
+        with opener_for(uri).open(uri, timeout=_RUN_SECONDS) as answer:
             content: bytes = answer.read(_LARGEST_PROGRAM + 1)
     elif uri.startswith((_LOCAL, "/")):
         content = Path(uri.removeprefix(_LOCAL)).read_bytes()

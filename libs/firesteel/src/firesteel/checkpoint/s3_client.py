@@ -32,6 +32,7 @@ from urllib3.exceptions import (
     HTTPError,
     NameResolutionError,
     NewConnectionError,
+    ProxyError,
     ReadTimeoutError,
     SSLError,
 )
@@ -52,6 +53,7 @@ from firesteel.checkpoint.s3_credentials import S3Credentials
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
+from firesteel.core.proxies import proxy_for, proxy_pool, without_login
 
 logger = logging.getLogger(__name__)
 
@@ -107,11 +109,16 @@ class S3Client(ObjectStore):
         self._attempts = settings.get(options.S3_ATTEMPTS)
         self._patience = settings.get(options.S3_RETRY_TIMEOUT).total_seconds()
         self._connections = settings.get(options.S3_CONNECTIONS)
+        proxy = settings.get(options.S3_PROXY)
+        self._proxy = None if proxy is None else proxy.reveal()
+        proxy_for(self.endpoint, self._proxy)  # refuses what is no proxy
         self._credentials = S3Credentials(settings, self._host)
         self.part_size = settings.get(options.S3_PART_SIZE)
         self.concurrent = settings.get(options.S3_CONCURRENT_PARTS)
         self._making = threading.Lock()
         self._minio: Minio | None = None
+        self._way = ""
+        """For people: by which proxy the server is asked."""
         if self._region and not _is_region(self._region):
             raise ConfigurationError(
                 f"{options.S3_REGION.key} = {self._region!r}: a region's name is expected, as us-east-1"
@@ -377,13 +384,16 @@ class S3Client(ObjectStore):
                 f"the file of certificates {authorities} ({options.S3_CA_FILE.key}) can't be read on "
                 f"{socket.gethostname()}"
             )
-        pool = PoolManager(
-            maxsize=self._connections,
-            retries=False,
-            timeout=Timeout(connect=self._connect, read=self._read),
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=authorities if self._secure else None,
-        )
+        arguments: dict[str, Any] = {
+            "maxsize": self._connections,
+            "retries": False,
+            "timeout": Timeout(connect=self._connect, read=self._read),
+            "cert_reqs": "CERT_REQUIRED",
+            "ca_certs": authorities if self._secure else None,
+        }
+        proxy = proxy_for(self.endpoint, self._proxy)
+        pool = PoolManager(**arguments) if proxy is None else proxy_pool(proxy, **arguments)
+        self._way = f" through the proxy {without_login(proxy)}" if proxy else ""
         made = Minio(
             self._host, secure=self._secure, region=self._region, http_client=pool, credentials=self._credentials
         )
@@ -465,7 +475,7 @@ class S3Client(ObjectStore):
         if isinstance(error, ServerError):
             return f"{self.endpoint} has trouble: {message}"
         if isinstance(error, InvalidResponseError) or not code:
-            return f"{self.endpoint} answers with status {_status(error)}, and not as an object store does"
+            return f"{self.endpoint} answers{self._way} with status {_status(error)}, and not as an object store does"
         return f"{self.endpoint} says {code or _status(error)}: {message}"
 
     def _skew(self, error: Exception) -> str:
@@ -484,6 +494,11 @@ class S3Client(ObjectStore):
                 "to the certificate of the authority that has issued it"
             )
         match error:
+            case ProxyError():
+                return (
+                    f"{self.endpoint} can't be reached{self._way} ({_last(error)}), which {options.S3_PROXY.key} or "
+                    "HTTPS_PROXY, HTTP_PROXY and NO_PROXY name"
+                )
             case SSLError():
                 return (
                     f"{self.endpoint} does not speak TLS as expected ({_ssl_text(error)}); is it http:// ({_OPTION})?"
@@ -496,7 +511,7 @@ class S3Client(ObjectStore):
                 return f"{self.endpoint} has not taken a connection within {self._connect:g} s"
             case ReadTimeoutError():
                 return f"{self.endpoint} has not answered within {self._read:g} s"
-        return f"the connection to {self.endpoint} broke ({type(error).__name__}: {_last(error)})"
+        return f"the connection to {self.endpoint}{self._way} broke ({type(error).__name__}: {_last(error)})"
 
 
 class _PartlyError(Exception):

@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
+from firesteel.core.proxies import proxy_for, proxy_pool
 
 __all__ = ["S3Credentials"]
 
@@ -60,6 +61,8 @@ class S3Credentials(Provider):
         self._file = Path(file) if file else None
         self._lock = threading.Lock()
         self._region = settings.get(options.S3_REGION)
+        proxy = settings.get(options.S3_PROXY)
+        self._proxy = None if proxy is None else proxy.reveal()
         self._at_amazon = _AMAZON.search(host) is not None
         self._instance: Provider | None = None
         self._read: tuple[tuple[int, int, int], Credentials] | None = None
@@ -112,12 +115,19 @@ class S3Credentials(Provider):
         with self._lock:
             if self._instance is None:
                 environment = os.environ
-                asked = None
+                asked = proxy = None
                 if environment.get(_WEB_IDENTITY):
                     asked = environment.get("AWS_ENDPOINT_URL_STS")
+                    proxy = proxy_for(asked or f"https://sts.{self._region}.amazonaws.com", self._proxy)
                 elif not any(environment.get(name) for name in _DECLARED):
                     asked = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
-                pool = PoolManager(retries=False, timeout=Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS))
+                timeout = Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
+                # The services of a container or an instance are beside it, and are asked directly.
+                pool = (
+                    PoolManager(retries=False, timeout=timeout)
+                    if proxy is None
+                    else proxy_pool(proxy, retries=False, timeout=timeout)
+                )
                 # What is in a file as well: minio takes AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE from the environment.
                 self._instance = IamAwsProvider(
                     custom_endpoint=asked.rstrip("/") if asked else None, http_client=pool, region=self._region

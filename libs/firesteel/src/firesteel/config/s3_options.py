@@ -62,6 +62,14 @@ S3_CA_FILE: ConfigOption[str | None] = ConfigOption(
     "File of certificates (PEM) that the server's is checked with, on each host. Not set: that of the variable "
     "SSL_CERT_FILE, else the usual authorities.",
 )
+S3_PROXY: ConfigOption[Secret | None] = ConfigOption(
+    "firesteel.s3.proxy",
+    SECRET,
+    None,
+    "URL of a proxy by which the server is asked, as http://proxy.example:3128, perhaps with user:password@; direct: "
+    "none. Not set: HTTPS_PROXY or HTTP_PROXY, and NO_PROXY, of each process, which count for names and addresses of "
+    "the internet only. A loopback address is never asked by a proxy.",
+)
 S3_CONNECT_TIMEOUT = ConfigOption(
     "s3.connection.establish.timeout",
     DURATION,
@@ -120,6 +128,7 @@ S3_OPTIONS: Final[tuple[ConfigOption[Any], ...]] = (
     S3_ENDPOINT,
     S3_PART_SIZE,
     S3_PATH_STYLE,
+    S3_PROXY,
     S3_READ_TIMEOUT,
     S3_REGION,
     S3_RETRY_TIMEOUT,

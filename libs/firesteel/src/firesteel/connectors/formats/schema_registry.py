@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from firesteel.core.errors import ProgramError
+from firesteel.core.proxies import opener_for
 
 __all__ = ["Fetch", "Reference", "RegisteredSchema", "SchemaRegistry", "UnknownSchemaError", "framed", "unframed"]
 
@@ -202,7 +203,7 @@ class SchemaRegistry:
         if self._authorization:
             request.add_header("Authorization", self._authorization)
         context = ssl.create_default_context(cafile=self._ca) if url.startswith("https") else None
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=context) as answer:
+        with opener_for(url, context).open(request, timeout=TIMEOUT_SECONDS) as answer:
             found: bytes = answer.read()
         return found
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.core.plugins import import_target
+from firesteel.core.proxies import opener_for
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
@@ -251,7 +252,7 @@ def _of_endpoint(settings: OAuthSettings) -> Token:
         context = None
         if settings.endpoint.startswith("https"):
             context = ssl.create_default_context(cafile=settings.ca_file or None)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context) as answer:
+        with opener_for(settings.endpoint, context).open(request, timeout=_TIMEOUT_SECONDS) as answer:
             body: bytes = answer.read()
     except urllib.error.HTTPError as error:
         error.close()

@@ -1,0 +1,115 @@
+"""Which requests to services outside of the cluster go through a proxy.
+
+The variables ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY`` (or in small letters) of a process say it, as they do to
+other programs. What is inside is asked directly whatever they say, for a proxy that leads to the internet leads to no
+loopback address, no private network and no service of Kubernetes; so clusters whose hosts have these variables need
+no list of their own names. The services of a cluster ask each other directly, too: ``aiohttp`` reads no variables
+unless it is told to.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import urllib.request
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from firesteel.core.errors import ConfigurationError
+
+__all__ = ["DIRECT", "opener_for", "proxy_for", "proxy_pool", "without_login"]
+
+DIRECT = "direct"
+"""Says that there is no proxy, whatever the environment says."""
+_INSIDE = (".localhost", ".local", ".internal", ".svc", ".cluster.local")
+
+
+def proxy_for(url: str, configured: str | None = None) -> str | None:
+    """The proxy by which a URL is asked, with its user and password; None = it is asked directly.
+
+    Args:
+        url: of the service.
+        configured: a proxy that an option names, or ``direct``; None = the environment says it.
+
+    Raises:
+        ConfigurationError: it is no proxy for HTTP.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if _is_loopback(host):
+        return None
+    if configured is None:
+        known = urllib.request.getproxies_environment()
+        configured = None if _is_inside(host) else known.get(parts.scheme)
+        if not configured or _is_bypassed(parts.netloc, known):
+            return None
+    elif configured.strip().lower() == DIRECT:
+        return None
+    proxy = configured.strip()
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    address = urlsplit(proxy)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ConfigurationError(
+            f"the proxy {without_login(proxy)} for {parts.scheme}://{host} is none for HTTP: a URL is expected, as "
+            "http://proxy.example:3128"
+        )
+    return proxy
+
+
+def without_login(proxy: str) -> str:
+    """The URL of a proxy as people may see it."""
+    scheme, _, rest = proxy.rpartition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}".removeprefix("://")
+
+
+def proxy_pool(proxy: str, **arguments: Any) -> Any:
+    """A pool of urllib3 whose connections go through a proxy.
+
+    Args:
+        proxy: of ``proxy_for``.
+        **arguments: those of a ``PoolManager``.
+    """
+    from urllib3 import ProxyManager, make_headers
+
+    address = urlsplit(proxy)
+    headers = None
+    if address.username:
+        login = f"{unquote(address.username)}:{unquote(address.password or '')}"
+        headers = make_headers(proxy_basic_auth=login)
+    return ProxyManager(without_login(proxy), proxy_headers=headers, **arguments)
+
+
+def opener_for(url: str, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
+    """What opens a URL in place of ``urllib.request.urlopen``."""
+    proxy = proxy_for(url)
+    # Without a handler of its own an opener reads the environment itself, and asks loopback addresses by the proxy.
+    handlers: list[Any] = [urllib.request.ProxyHandler({} if proxy is None else {urlsplit(url).scheme: proxy})]
+    if context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(*handlers)
+
+
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address_of(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _is_bypassed(netloc: str, proxies: dict[str, str]) -> bool:
+    """Whether ``NO_PROXY`` names a host; the library's own reading of it, which its documentation does not name."""
+    return bool(urllib.request.proxy_bypass_environment(netloc, proxies))  # type: ignore[attr-defined]
+
+
+def _is_inside(host: str) -> bool:
+    """Whether a name or address means something inside a network only."""
+    address = _address_of(host)
+    if address is not None:
+        return address.is_private or address.is_link_local
+    return "." not in host or host.rstrip(".").lower().endswith(_INSIDE)
