@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.run_directory import private_directory
 from firesteel.ha.directory import DirectoryServices
 from firesteel.protocol import messages as m
-from firesteel_dispatcher.app import create_service
+from firesteel_dispatcher.app import create_service, rest_listener
 from tests.integration.services.cluster_peers import SECRET, eventually
 from tests.integration.services.dispatcher_world import (
     BEARER,
@@ -28,6 +31,7 @@ from tests.integration.services.dispatcher_world import (
     run,
     world,
 )
+from tests.ports import free_ports
 
 GUARDED = [
     ("POST", "/jobs"), ("PATCH", f"/jobs/{JOB}"), ("GET", f"/jobs/{JOB}/yarn-cancel"), ("DELETE", "/cluster"),
@@ -341,3 +345,35 @@ def _form() -> Any:
     form.add_field("file_0", json.dumps(graph("e" * 32).to_plain()), filename="plan")
     form.add_field("file_1", BLOB, filename=SHA, content_type="application/octet-stream")
     return form
+
+
+def test_a_cluster_does_not_start_where_somebody_listens_on_its_port(tmp_path: Path) -> None:
+    """Clients would hand their tokens to whoever does."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as stranger:
+            port = stranger.getsockname()[1]
+            for directory in (private_directory(tmp_path / "a"), None):
+                with pytest.raises(OSError, match="the REST API does not start") as refused:
+                    async with world(port, cluster_directory=directory):
+                        pass
+                said = str(refused.value)
+                assert f"can't listen on 127.0.0.1:{port}: Address already in use" in said
+                assert f"process {os.getpid()} (" in said
+                assert f"rest.port, or rest.bind-port to a range such as {port}-" in said
+            (free,) = free_ports(1)
+            bind = {"rest.bind-port": f"{port},{free}"}
+            async with world(port, cluster_directory=private_directory(tmp_path / "b"), options=bind) as w:
+                assert w.service.rest_address == f"http://127.0.0.1:{free}"
+
+    run(main())
+
+
+def test_an_embedded_cluster_runs_beside_another_one_unless_a_port_was_chosen() -> None:
+    def moves_on(options: dict[str, str], *, lasting: bool) -> bool:
+        return rest_listener(Settings(options), "127.0.0.1", "", lasting).next_free
+
+    assert moves_on({}, lasting=False)
+    assert not moves_on({}, lasting=True)
+    assert not moves_on({"rest.port": "8081"}, lasting=False)
+    assert not moves_on({"rest.bind-port": "8081-8090"}, lasting=False)

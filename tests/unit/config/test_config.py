@@ -17,7 +17,7 @@ from firesteel.common import Configuration
 from firesteel.config import ConfigOption, Secret, Settings, load_settings, options, parse_definitions, reference
 from firesteel.config.keys import current_name, environment_form, flink_keys, is_flink_key, near
 from firesteel.config.load import read_config_file, read_environment
-from firesteel.config.option import INT, LIST, MAP, SECRET, enum_of
+from firesteel.config.option import INT, LIST, MAP, PORTS, SECRET, enum_of
 from firesteel.config.values import parse_duration, parse_memory, show_memory
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.option_texts import show_duration
@@ -323,6 +323,14 @@ def test_definitions_of_the_command_line() -> None:
     for bad in ("a", "=1"):
         with pytest.raises(ConfigurationError, match="-Dkey=value"):
             parse_definitions([bad])
+
+
+def test_ports_are_one_a_range_or_several() -> None:
+    assert PORTS.parse(8081) == PORTS.parse("8081") == PORTS.parse(" 8081 ") == (8081,)
+    assert PORTS.parse("9000, 8081-8083,8082") == PORTS.parse(["9000", "8081-8083"]) == (9000, 8081, 8082, 8083)
+    for wrong in ("", "a", "8090-8081", "65536", "8081-", "8081;8082"):
+        with pytest.raises(ValueError, match="ports such as 8081"):
+            PORTS.parse(wrong)
 
 
 def test_lists_maps_and_enums() -> None:

@@ -50,7 +50,7 @@ def create_service(
         secret=secret,
         clock=clock,
         ha=ha,
-        listener=RestListener(host, settings.get(options.REST_PORT), address if lasting else ""),
+        listener=rest_listener(settings, host, address, lasting),
         tokens=tokens_of(settings, secret, config_directory),
         all_paths=settings.is_set(options.REST_TOKEN_FILE),
         cancel_is_free=not lasting,
@@ -60,3 +60,10 @@ def create_service(
     service.app.add_routes(internal_routes(service))
     service.rest.add_routes(rest_routes(service))
     return service
+
+
+def rest_listener(settings: Settings, host: str, address: str, lasting: bool) -> RestListener:
+    """Ports that a user has chosen are taken, or nothing starts; an embedded cluster has to run beside another one."""
+    ports = settings.get(options.REST_BIND_PORT) or (settings.get(options.REST_PORT),)
+    chosen = settings.is_set(options.REST_PORT) or settings.is_set(options.REST_BIND_PORT)
+    return RestListener(host, ports, address if lasting else "", next_free=not lasting and not chosen)

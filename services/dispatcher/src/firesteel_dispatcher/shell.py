@@ -18,6 +18,7 @@ from firesteel.checkpoint import savepoint_places
 from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.config.addresses import base_url, is_loopback, is_wildcard
+from firesteel.config.options import REST_BIND_PORT, REST_PORT
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import (
@@ -106,11 +107,19 @@ class ClosingError(Exception):
 
 @dataclass(frozen=True)
 class RestListener:
-    """Where the REST API listens, and under which name others find it."""
+    """Where the REST API listens, and under which name others find it.
+
+    Attributes:
+        host: address to bind to.
+        ports: those of which it takes the first one that is free; 0 = any.
+        advertised_host: its name for others.
+        next_free: if all are taken, take one behind the last.
+    """
 
     host: str = "127.0.0.1"
-    port: int = 0
+    ports: tuple[int, ...] = (0,)
     advertised_host: str = ""
+    next_free: bool = False
 
 
 class DispatcherService(Service):
@@ -287,10 +296,10 @@ class DispatcherService(Service):
             ConfigurationError: the store's directory can't be used, or another Dispatcher leads and stays.
         """
         where = self._listener
-        relay = RestRelay(self.ha, where.host, where.port, own_host)
+        relay = RestRelay(self.ha, where.host, where.ports[0], own_host)
         try:
             # On loopback nobody else asks, and of a port that is free by chance the leader's is not known.
-            hands_on = where.port != 0 and not is_loopback(where.host)
+            hands_on = where.ports[0] != 0 and not is_loopback(where.host)
             leadership = await self._candidate.lead(relay.start if hands_on else None)
         finally:
             await relay.stop()
@@ -383,6 +392,37 @@ class DispatcherService(Service):
         for job_id in await self.on_disk(lambda: [one for one in job_ids if self.ha.remembers_job(one)]):
             self._clean_ups.start(job_id)
 
+    async def _open_rest(self, where: RestListener) -> None:
+        """Open the REST API.
+
+        Raises:
+            OSError: all its ports are taken. Clients would hand their tokens to whoever listens where they look for
+                it, so the cluster does not move on silently.
+        """
+        *others, last = where.ports
+        for port in others:
+            try:
+                self.rest_address = await self.listen(self.rest, where.host, port, where.advertised_host)
+                break
+            except OSError as error:
+                logger.info("%s", error.strerror or error)
+        else:
+            try:
+                self.rest_address = await self.listen(
+                    self.rest, where.host, last, where.advertised_host, next_free=where.next_free
+                )
+            except OSError as error:
+                raise OSError(
+                    error.errno,
+                    f"the REST API does not start: {error.strerror or error}. End that one, or set "
+                    f"{REST_PORT.key}, or {REST_BIND_PORT.key} to a range such as {last}-{min(last + 9, 65535)}.",
+                ) from error
+        port = int(self.rest_address.rpartition(":")[2])
+        self.own_rest_address = base_url("127.0.0.1" if is_wildcard(where.host) else where.host, port)
+        logger.info("the REST API listens on %s", self.rest_address)
+        if where.ports[0] not in (0, port):
+            logger.warning("port %d is taken: the REST API listens on port %d", where.ports[0], port)
+
     async def on_start(self) -> None:
         """Open the REST API; watch JobMasters, clients and the age of ended jobs."""
         self.client = RpcClient(self.session, self.secret, self.clock)
@@ -391,13 +431,7 @@ class DispatcherService(Service):
         self._resourcemanager.start()
         addresses = Addresses(self.address, self.token, self._term, self._host, self._resourcemanager)
         self._calls.connect(self.client, addresses)
-        where = self._listener
-        self.rest_address = await self.listen(self.rest, where.host, where.port, where.advertised_host, next_free=True)
-        port = int(self.rest_address.rpartition(":")[2])
-        self.own_rest_address = base_url("127.0.0.1" if is_wildcard(where.host) else where.host, port)
-        logger.info("the REST API listens on %s", self.rest_address)
-        if where.port not in (0, port):
-            logger.warning("port %d is taken: the REST API listens on port %d", where.port, port)
+        await self._open_rest(self._listener)
         await self._candidate.announce(self.address, self.token)
         self.spawn(self._candidate.hold(), "leadership")
         self.spawn(self._watch(), "watch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from firesteel.config.option import BOOL, DURATION, INT, LIST, MEMORY, STRING, ConfigOption, enum_of
+from firesteel.config.option import BOOL, DURATION, INT, LIST, MEMORY, PORTS, STRING, ConfigOption, enum_of
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -122,8 +122,14 @@ REST_ALLOW_UNAUTHENTICATED = ConfigOption(
 )
 REST_ADDRESS = ConfigOption("rest.address", STRING, "127.0.0.1", "Host where clients find the REST API.")
 REST_PORT = ConfigOption(
-    "rest.port", INT, 8081, "Port of the REST API. If it is taken, the next free one is used; 0: any.",
+    "rest.port", INT, 8081, "Port where clients find the REST API, and where it listens unless rest.bind-port says "
+    "otherwise; 0: any. A cluster does not start if it is taken; an embedded one takes the next free one unless this "
+    "is set.",
     at_least=0, at_most=65535,
+)  # fmt: skip
+REST_BIND_PORT: ConfigOption[tuple[int, ...] | None] = ConfigOption(
+    "rest.bind-port", PORTS, None, "Ports of which the REST API binds to the first one that is free: a port, a range "
+    "such as 8081-8090, or several of both with commas. By default rest.port.",
 )  # fmt: skip
 REST_BIND_ADDRESS = ConfigOption(
     "rest.bind-address", STRING, "127.0.0.1", "Address that the REST API binds to. Embedded mode: loopback only."

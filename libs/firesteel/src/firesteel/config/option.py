@@ -21,6 +21,7 @@ __all__ = [
     "MAP",
     "MASK",
     "MEMORY",
+    "PORTS",
     "SECRET",
     "STRING",
     "ConfigOption",
@@ -87,6 +88,7 @@ DURATION: OptionType[timedelta] = OptionType("Duration", values.parse_duration, 
 MEMORY = OptionType("MemorySize", values.parse_memory, values.show_memory)
 LIST = OptionType("List", values.parse_list)
 MAP = OptionType("Map", values.parse_map)
+PORTS = OptionType("String", values.parse_ports)
 SECRET = OptionType(
     "Secret", lambda raw: raw if isinstance(raw, Secret) else Secret(values.parse_str(raw)), lambda value: MASK
 )

@@ -31,6 +31,7 @@ _BYTES_OF = {
     **dict.fromkeys(("t", "tb", "tib", "tebibytes"), 1 << 40),
 }
 _NUMBER_AND_UNIT = re.compile(r"(\d+)\s*([^\W\d_]*)")
+_PORTS = re.compile(r"(\d{1,5})(?:\s*-\s*(\d{1,5}))?")
 _ISO = re.compile(
     r"(-)?P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?)?",
     re.IGNORECASE,
@@ -124,6 +125,19 @@ def parse_list(raw: Any) -> tuple[str, ...]:
     text = str(raw).strip()
     parts = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else text.split(";")
     return tuple(part.strip().strip("'\"") for part in parts if part.strip())
+
+
+def parse_ports(raw: Any) -> tuple[int, ...]:
+    """``8081``, ``8081-8090``, ``8081,8085-8090`` or a list of these; in this order, each once."""
+    parts = [part for text in (raw if isinstance(raw, (list, tuple)) else [raw]) for part in str(text).split(",")]
+    ports: dict[int, None] = {}
+    for part in parts:
+        match = _PORTS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not 0 <= first <= last <= 65535:
+            raise ValueError("ports such as 8081, 8081-8090 or 8081,8085-8090")
+        ports.update(dict.fromkeys(range(first, last + 1)))
+    return tuple(ports)
 
 
 def parse_map(raw: Any) -> dict[str, str]:

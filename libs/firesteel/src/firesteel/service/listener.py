@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from firesteel.config.addresses import base_url, is_wildcard
+from firesteel.core.port_holders import port_holder
 from firesteel.core.refusals import RefusalLog
 from firesteel.service.connections import Connection, Connections
 
@@ -88,6 +90,8 @@ class Listener:
                 if attempt + 1 == tries or port + attempt >= 65535:
                     last = f" to {port + attempt}" if attempt else ""
                     reason = error.strerror or str(error)
+                    if error.errno == errno.EADDRINUSE and (holder := port_holder(port)):
+                        reason = f"{reason}: {holder} listens there"
                     raise OSError(
                         error.errno, f"{self._name} can't listen on {base_url(host, port)[7:]}{last}: {reason}"
                     ) from error
