@@ -39,13 +39,19 @@ def test_nobody_submits_without_the_secret(cluster: ComposeCluster, secret: str 
     assert "secret" in sentence or "token" in sentence
 
 
-def test_a_cluster_needs_a_secret(image: str) -> None:
+def test_with_nothing_exported_a_cluster_makes_its_secret_and_tells_who_may_use_docker(image: str) -> None:
     made = ComposeCluster(image, secret="")
     try:
-        done = made.call("up", "--detach", "--wait", "--no-build", check=False)
-        assert done.returncode != 0
-        assert "FIRESTEEL_SECRET is missing a value: set it to a long random text" in done.stderr
-        assert not made.left()
+        made.up()
+        tell = ("exec", "-T", "dispatcher", "cat", "/var/lib/firesteel-secret/secret")
+        secret = made.call(*tell).stdout
+        assert len(bytes.fromhex(secret)) == 32
+        assert made.firesteel("run", WORD_COUNT, TEXT, secret=None).returncode != 0
+        done = made.firesteel("run", WORD_COUNT, TEXT, secret=secret)
+        assert done.returncode == 0, done.stdout + done.stderr
+        made.call("stop")
+        made.up()
+        assert made.call(*tell).stdout == secret, "the next start finds it"
     finally:
         made.close()
 

@@ -119,3 +119,29 @@ def test_application_mode_runs_the_services_in_one_container() -> None:
     assert found.get(options.RESOURCEMANAGER_ADDRESS) == "dispatcher:8082"
     assert found.get(options.JOBMASTER_ADDRESS) == "dispatcher:6124"
     assert over["dispatcher"]["restart"] == "no"
+
+
+def test_the_secret_is_the_users_or_the_one_that_is_there_or_a_new_one(tmp_path: Path) -> None:
+    whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["secret"]
+    assert whole["environment"] == {"FIRESTEEL_SECRET": "${FIRESTEEL_SECRET:-}"}, "nothing has to be exported"
+    shell, flag, script = whole["command"]
+    script = script.replace("$$", "$").replace("/var/lib/firesteel-secret", str(tmp_path))
+    file = tmp_path / "secret"
+
+    def start(secret: str) -> tuple[int, str]:
+        environment = {"PATH": "/usr/bin:/bin", "FIRESTEEL_SECRET": secret}
+        done = subprocess.run([shell, flag, script], capture_output=True, text=True, check=False, env=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    assert start("short") == (2, "FIRESTEEL_SECRET has 5 characters; it needs 16 at least.\n")
+    assert not file.exists()
+    assert start("") == (0, "Made a cluster secret.\n")
+    made = file.read_text()
+    assert len(bytes.fromhex(made)) == 32
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert start("") == (0, "")
+    assert file.read_text() == made, "the next start keeps it"
+    assert start("one of the user's own") == (0, "")
+    assert file.read_text() == "one of the user's own"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
