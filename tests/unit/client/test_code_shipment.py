@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from firesteel.client.code_shipment import CodeShipment
-from firesteel.core.errors import SerializationError
+from firesteel.core.errors import ProgramError, SerializationError
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec
+from firesteel.runtime.slot.user_code import load_main
 
 PROGRAM = """
 import threading
@@ -57,12 +58,11 @@ def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def in_a_slot(monkeypatch: pytest.MonkeyPatch, blob: bytes | None) -> ModuleType:
-    """What a slot's ``__main__`` holds after the blob was loaded; it begins empty."""
-    main = ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", main)
+    """A slot's ``__main__`` after the blob was loaded; it begins empty."""
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     if blob is not None:
-        main.__dict__.update(pickle.loads(blob)["__main__"])
-    return main
+        load_main(blob)
+    return sys.modules["__main__"]
 
 
 def test_records_are_pickled_by_reference(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,3 +146,79 @@ def test_an_edited_class_replaces_the_old_one(program: dict[str, Any], monkeypat
     main = in_a_slot(monkeypatch, second.code_blob())
     assert pickle.loads(data)(1).edited
     assert main.Bid.edited
+
+
+HOLLOW = """
+def fail():
+    raise RuntimeError("there is no session here")
+
+class Session:
+    def __reduce__(self):
+        return fail, ()
+
+SESSION = Session()
+
+def show():
+    return SESSION
+
+def main():
+    show()
+    return helper(1)
+
+class Order:
+    def item(self):
+        return Item()
+
+class Item(Unused):
+    def order(self):
+        return Order()
+
+SEEN = set()
+
+def is_new(x):
+    if x in SEEN:
+        return False
+    SEEN.add(x)
+    return True
+"""
+
+
+def test_what_pickles_and_does_not_load_fails_only_who_uses_it(
+    program: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exec(compile(HOLLOW, "program.py", "exec"), program)
+    order = pickle.dumps(program["Order"]())
+    shipment = CodeShipment()
+    shipment.dumps(program["helper"])
+    main = in_a_slot(monkeypatch, shipment.code_blob())
+    assert main.helper(2).price == 6
+    # state of before, say: its classes refer to each other, and to one more, and each of them is there once
+    made = pickle.loads(order)
+    assert type(made) is main.Order
+    assert type(made.item()) is main.Item
+    assert type(made.item().order()) is main.Order
+    assert main.Item.__mro__[1] is main.Unused
+    with pytest.raises(ProgramError, match=r"__main__\.show.*can't be loaded.*there is no session here"):
+        main.show()
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = main.nothing
+    with pytest.raises(ProgramError, match=r"__main__\.main.*__main__\.show.*there is no session here"):
+        main.main()
+
+
+def test_loaded_again_globals_begin_anew_and_classes_stay(
+    program: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exec(compile(HOLLOW, "program.py", "exec"), program)
+    shipment = CodeShipment()
+    chain = shipment.dumps([program["is_new"], program["Bid"]])
+    blob = shipment.code_blob()
+    in_a_slot(monkeypatch, blob)
+    is_new, bid = pickle.loads(chain)
+    assert [is_new(1), is_new(1)] == [True, False]
+    in_a_slot(monkeypatch, blob)
+    again, same = pickle.loads(chain)
+    assert again(1), "a record that comes again is new"
+    assert not is_new(1)
+    assert same is bid
+    assert pickle.loads(pickle.dumps(bid(3))) == same(3)

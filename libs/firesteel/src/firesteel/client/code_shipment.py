@@ -20,6 +20,7 @@ import cloudpickle
 from firesteel.client.unpicklable import explain
 from firesteel.core.errors import SerializationError
 from firesteel.graph.specs import ChainSpec
+from firesteel.runtime.slot.user_code import DEFERRED
 
 _OPTIONAL_LIMIT = 1024 * 1024
 
@@ -62,7 +63,9 @@ class CodeShipment:
     def code_blob(self) -> bytes | None:
         """The blob of everything that was noted so far, and of the rest of ``__main__`` where it can be pickled.
 
-        Its content is ``{module name: {name: object}}``; None when there is nothing to send.
+        Its content is ``{module name: {name: object}}``; None when there is nothing to send. The rest, to which state
+        or records may refer, is there as ``{DEFERRED: {name: pickle}}``: it is loaded only when somebody asks for it,
+        since what pickles may not load (a session of Spark Connect).
 
         Raises:
             SerializationError: an object that the job needs can't be pickled.
@@ -73,16 +76,54 @@ class CodeShipment:
             if seen.keys() <= content.keys():
                 break
             content.update(seen)
-        extra = {key: value for key, value in self._of_main() if key not in content and self._is_cheap(value)}
-        if extra:
-            try:
-                blob, seen = self._dump_by_value({**content, **extra})
-                content.update(extra)
-            except Exception:  # what nobody refers to may stay behind
-                pass
-        return blob if content else None
+        deferred = self._deferred({key[1]: value for key, value in self._of_main() if key not in content})
+        if deferred:
+            blob, _ = self._dump_by_value(content, deferred)
+        return blob if content or deferred else None
 
-    def _dump_by_value(self, content: dict[tuple[str, str], Any]) -> tuple[bytes, dict[tuple[str, str], Any]]:
+    def _deferred(self, members: dict[str, Any]) -> dict[str, bytes]:
+        """Pickles of members of ``__main__``, each of which a slot can load alone: it refers to others by name.
+
+        Those that refer to each other in a circle share a pickle. What can't be pickled, or is large, stays behind.
+        """
+        needs = {name: needed for name, value in members.items() if (needed := self._needs(name, value)) is not None}
+        reached = {name: _closure(name, needs) for name in needs}
+        pickles: dict[str, bytes] = {}
+        for name in needs:
+            if name not in pickles:
+                circle = {other for other in reached[name] if name in reached[other]} | {name}
+                data = _dump({other: members[other] for other in circle}, self._is_outside(circle))
+                pickles.update(dict.fromkeys(circle, data))
+        return pickles
+
+    def _needs(self, name: str, value: Any) -> set[str] | None:
+        """The other members of ``__main__`` that one refers to; None if it stays behind."""
+        needed: set[str] = set()
+        is_outside = self._is_outside({name})
+
+        def note(part: Any) -> bool:
+            if not is_outside(part):
+                return False
+            needed.add(part.__qualname__.partition(".")[0])
+            return True
+
+        try:
+            return needed if len(_dump({name: value}, note)) <= _OPTIONAL_LIMIT else None
+        except Exception:  # it is not needed: leave it behind
+            return None
+
+    def _is_outside(self, names: set[str]) -> Callable[[Any], bool]:
+        """What says whether an object is found by name, and is none of these members of ``__main__``."""
+
+        def is_outside(value: Any) -> bool:
+            key = self._shippable(value)
+            return key is not None and not (key[0] == "__main__" and key[1] in names)
+
+        return is_outside
+
+    def _dump_by_value(
+        self, content: dict[tuple[str, str], Any], deferred: dict[str, bytes] | None = None
+    ) -> tuple[bytes, dict[tuple[str, str], Any]]:
         seen: dict[tuple[str, str], Any] = {}
 
         def note(value: Any) -> bool:
@@ -94,6 +135,8 @@ class CodeShipment:
         tree: dict[str, dict[str, Any]] = {}
         for (module, name), value in content.items():
             tree.setdefault(module, {})[name] = value
+        if deferred:
+            tree[DEFERRED] = deferred
         registered = [m for m in {key[0] for key in content} if m != "__main__" and m in self._modules]
         for name in registered:
             cloudpickle.register_pickle_by_value(self._modules[name])
@@ -118,12 +161,6 @@ class CodeShipment:
         for name, value in list(vars(main).items()) if main else ():
             if self._shippable(value) == ("__main__", name):
                 yield ("__main__", name), value
-
-    def _is_cheap(self, value: Any) -> bool:
-        try:
-            return len(_dump(value, lambda _: False)) <= _OPTIONAL_LIMIT
-        except Exception:  # it is not needed: leave it behind
-            return False
 
     def _by_reference(self, value: Any) -> bool:
         key = self._shippable(value)
@@ -150,6 +187,18 @@ class CodeShipment:
         if known is None:
             known = self._importable[name] = _finds(name, self._modules.get(name))
         return known
+
+
+def _closure(name: str, needs: dict[str, set[str]]) -> set[str]:
+    """All that a name leads to, through others; itself only if it does so in a circle."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for other in needs[waiting.pop()]:
+            if other in needs and other not in found:
+                found.add(other)
+                waiting.append(other)
+    return found
 
 
 def _top_of(module: ModuleType, name: str) -> Any:

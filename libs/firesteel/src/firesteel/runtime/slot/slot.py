@@ -304,7 +304,7 @@ class Slot:
         deployer = Deployer(deployment, self._services)
         built: list[RunningTask] = []
         try:
-            self._prepare(deployment, self._tokens[new[0].execution_id])
+            self._prepare(deployment, new)
         except BaseException as error:  # user modules are imported: they raise anything, SystemExit too
             for descriptor in new:
                 self._refuse(deployer, descriptor, error)
@@ -340,7 +340,18 @@ class Slot:
         if self._telemetry is not None:
             self._telemetry.close()
 
-    def _prepare(self, deployment: Deployment, token: CancelToken) -> None:
+    def _begins_anew(self, new: Sequence[TaskDescriptor]) -> bool:
+        """Whether these are further attempts, and no other task of the job is alive here.
+
+        Then what functions keep in globals of the program begins anew, as the job does: a set of ids that were seen
+        would hold those of records that come again. Tasks of other regions that run on keep it, and share it with the
+        new ones.
+        """
+        threads = [thread for thread in self._threads.values() if not thread.join(0)]
+        return not self._tasks and not threads and any(descriptor.attempt for descriptor in new)
+
+    def _prepare(self, deployment: Deployment, new: Sequence[TaskDescriptor]) -> None:
+        token = self._tokens[new[0].execution_id]
         settings = Settings(dict(deployment.config), "job")
         self._exchange.configure(
             deployment.job_id,
@@ -353,7 +364,7 @@ class Slot:
         )
         archives = [unpack(deployment.blobs[name], name) for name in deployment.python_files]
         extend_path([*archives, *deployment.python_path])
-        if deployment.main_blob is not None and deployment.main_blob != self._main_blob:
+        if deployment.main_blob is not None and (deployment.main_blob != self._main_blob or self._begins_anew(new)):
             blob = read_blob(deployment.blobs[deployment.main_blob], deployment.main_blob)
             self._interrupter.main.active = token
             load_main(blob)

@@ -8,11 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
@@ -20,6 +21,9 @@ from firesteel.core.archives import unpack_zip
 from firesteel.core.errors import ProgramError, UnsafeArchiveError
 from firesteel.graph.specs import ChainSpec
 from firesteel.ha.blobs import DamagedBlobError
+
+DEFERRED: Final = "__main__, deferred"
+"""In the place of a module's name: pickles of members of ``__main__`` that are loaded when they are asked for."""
 
 
 def read_blob(path: str, sha256: str) -> bytes:
@@ -79,7 +83,8 @@ def load_main(blob: bytes) -> None:
     """Make the modules that only the client had: ``__main__`` and others, filled from a blob.
 
     The blob is a cloudpickle of ``{module name: {name: object}}``. Pickles that refer to ``__main__`` find their
-    classes afterwards; the program's script is not run.
+    classes afterwards; the program's script is not run. Loaded again, functions have new globals, as at the start of a
+    process; classes keep their identity.
 
     Raises:
         ProgramError: it can't be loaded; says why and what to do.
@@ -88,10 +93,29 @@ def load_main(blob: bytes) -> None:
     content = _loads(blob, "the program's own classes and functions")
     if not isinstance(content, dict):
         raise ProgramError(f"the blob of the program's main module holds {type(content).__name__}, not a dict")
+    deferred = content.pop(DEFERRED, {})
+    if deferred:
+        vars(sys.modules["__main__"])["__getattr__"] = _deferred_loader(sys.modules["__main__"], deferred)
     for name, members in content.items():
         module = _module(name)
         for member, value in members.items():
             setattr(module, member, value)
+
+
+def _deferred_loader(module: ModuleType, deferred: dict[str, bytes]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module: loads members when somebody first asks for one."""
+    lock = threading.RLock()
+
+    def load(name: str) -> Any:
+        with lock:
+            if name not in vars(module):
+                data = deferred.get(name)
+                if data is None:
+                    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+                vars(module).update(_loads(data, f"{module.__name__}.{name}, which a record or state refers to,"))
+            return vars(module)[name]
+
+    return load
 
 
 def load_chain(blob: bytes) -> ChainSpec:
