@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +30,7 @@ from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
-from firesteel.core.errors import MalformedDataError
+from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.runtime.columns.rows import to_records
 from tests.unit.connectors.reading import read_file, read_split
 
@@ -141,6 +143,32 @@ def test_of_keys_that_stand_twice_in_json_the_last_counts() -> None:
     assert schema.deserialize(message) == Row(a=3, s=Row(x=2))
     batch = schema.deserialize_columns([message])
     assert batch is None or to_records(batch, schema.get_produced_type()) == [Row(a=3, s=Row(x=2))]
+
+
+TWICE = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        TWICE,
+        ["null", TWICE],
+        {"type": "array", "items": TWICE},
+        {"type": "map", "values": ["null", TWICE]},
+        {"type": "record", "name": "outer", "fields": [{"name": "x", "type": TWICE}]},
+    ],
+)
+def test_an_avro_schema_with_a_name_twice_is_refused(definition: Any) -> None:
+    """By Avro's own libraries, too; fastavro reads the last."""
+    with pytest.raises(ProgramError, match="2 fields of record 'r' have the name 'a'"):
+        AvroSchema.parse_string(json.dumps(definition))
+
+
+def test_an_avro_file_with_a_name_twice_is_damaged(tmp_path: Path) -> None:
+    with (tmp_path / "a.avro").open("wb") as stream:
+        fastavro.writer(stream, TWICE, [])
+    with pytest.raises(MalformedDataError, match="2 fields of record 'r' have the name 'a'"):
+        read_file(AvroFormat(), tmp_path / "a.avro")
 
 
 def test_nanoseconds_inside_are_cut_to_microseconds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from firesteel.functions.two_phase import (
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
+from firesteel.runtime.bounded.commit import CHECKPOINT, committable_of, plain_committable
 from firesteel.runtime.operators.two_phase import MOST_ATTEMPTS
 from tests.unit.runtime.support import spec
 from tests.unit.runtime.test_checkpoints import MADE, bench_of
@@ -263,6 +265,11 @@ def test_restored_checkpoints_are_committed_in_order_whatever_subtask_prepared_t
     assert list(SHOWN) == [10]
     bench.later(0.1)
     assert list(SHOWN) == [10, 11, 12, 13, 14]
+
+
+def test_in_batch_mode_all_is_of_the_checkpoint_at_the_end() -> None:
+    (bare,) = [json.loads(json.dumps(plain_committable(Committable(b"a", 3))))]
+    assert committable_of(bare) == Committable(b"a", 3, CHECKPOINT)
 
 
 def test_a_known_failure_fails_the_task_at_once() -> None:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from firesteel.connectors.formats.avro_schema import fastavro_module
+from firesteel.connectors.formats.avro_schema import check_field_names, fastavro_module
 from firesteel.core.errors import ProgramError
 
 MARKER_BYTES: Final = 16
@@ -49,6 +49,7 @@ class Container:
     def _reader(self) -> Iterator[Any]:
         self._stream.seek(0)
         reader: Any = fastavro_module().block_reader(self._file, self._schema)
+        check_field_names(reader.writer_schema)
         self._codec: str = reader.codec
         return iter(reader)
 

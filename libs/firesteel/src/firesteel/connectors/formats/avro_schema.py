@@ -7,9 +7,10 @@ import os
 from typing import Any
 
 from firesteel.common.typeinfo import PickledBytesTypeInfo
+from firesteel.connectors.formats.column_types import place_of
 from firesteel.core.errors import ProgramError
 
-__all__ = ["AvroSchema", "GenericRecordAvroTypeInfo", "fastavro_module"]
+__all__ = ["AvroSchema", "GenericRecordAvroTypeInfo", "check_field_names", "fastavro_module", "parsed_schema"]
 
 
 def fastavro_module() -> Any:
@@ -25,6 +26,43 @@ def fastavro_module() -> Any:
             "Avro needs the package fastavro, which is not installed here: pip install 'firesteel[avro]'"
         ) from None
     return fastavro
+
+
+def parsed_schema(definition: Any, named_schemas: dict[str, Any] | None = None) -> Any:
+    """A schema as fastavro takes it.
+
+    Args:
+        definition: what its JSON holds.
+        named_schemas: by name, those that it refers to; those that it defines are added.
+
+    Raises:
+        ValueError: a record has two fields of one name, of which fastavro would read the last, as Avro itself forbids.
+        Exception: of fastavro, about anything else.
+    """
+    parsed = fastavro_module().parse_schema(definition, named_schemas=named_schemas)
+    check_field_names(parsed)
+    return parsed
+
+
+def check_field_names(schema: Any) -> None:
+    """See that no record of a schema has two fields of one name.
+
+    Raises:
+        ValueError: it has.
+    """
+    if isinstance(schema, list):
+        for branch in schema:
+            check_field_names(branch)
+        return
+    if not isinstance(schema, dict):
+        return
+    names = [field["name"] for field in schema.get("fields", ())]
+    for name in names:
+        place_of(name, names, f"fields of record {schema.get('name')!r}")
+    for inner in (*(field["type"] for field in schema.get("fields", ())), schema.get("items"), schema.get("values")):
+        check_field_names(inner)
+    if isinstance(schema.get("type"), (dict, list)):
+        check_field_names(schema["type"])
 
 
 class AvroSchema:
@@ -65,7 +103,7 @@ class AvroSchema:
     def parsed(self) -> Any:
         """The schema as fastavro takes it."""
         if self._parsed is None:
-            self._parsed = fastavro_module().parse_schema(self.definition)
+            self._parsed = parsed_schema(self.definition)
         return self._parsed
 
     @property
@@ -104,9 +142,9 @@ def _checked(text: str, what: str) -> AvroSchema:
     except (ValueError, TypeError) as error:
         raise ProgramError(f"{what} is no JSON: {error}") from error
     schema = AvroSchema(definition)
-    fastavro = fastavro_module()
+    fastavro_module()
     try:
-        schema._parsed = fastavro.parse_schema(definition)
+        schema._parsed = parsed_schema(definition)
     except Exception as error:  # it raises what it stumbles over
         raise ProgramError(f"{what} is not valid: {type(error).__name__}: {error}") from error
     return schema

@@ -12,7 +12,7 @@ import pyarrow as pa
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.formats.avro_rows import AvroRowSerializationSchema, RecordColumns, record_converter, type_of
-from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module
+from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module, parsed_schema
 from firesteel.connectors.formats.schema_registry import (
     Fetch,
     RegisteredSchema,
@@ -161,11 +161,10 @@ class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
 
 def _parsed(registry: SchemaRegistry, schema: RegisteredSchema, named: dict[str, Any]) -> Any:
     """A schema as fastavro takes it, with those that it uses."""
-    fastavro = fastavro_module()
     for reference in schema.references:
         _parsed(registry, registry.referred(reference), named)
     try:
-        return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+        return parsed_schema(json.loads(schema.text), named)
     except (ConnectionError, ProgramError):
         raise
     except Exception as error:  # fastavro raises what it stumbles over

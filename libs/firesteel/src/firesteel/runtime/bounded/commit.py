@@ -26,7 +26,8 @@ def plain_committable(one: Committable) -> list[Any]:
     return [one.version, base64.b64encode(one.data).decode()]
 
 
-def _committable(plain: Sequence[Any]) -> Committable:
+def committable_of(plain: Sequence[Any]) -> Committable:
+    """The inverse of ``plain_committable``, as the committer gets it."""
     return Committable(base64.b64decode(plain[1]), plain[0], CHECKPOINT)
 
 
@@ -45,7 +46,7 @@ def commit(
     count = 0
     for element in elements:
         for work in json.loads(bytes(element)):
-            committables = [_committable(plain) for plain in work["committables"]]
+            committables = [committable_of(plain) for plain in work["committables"]]
             _commit_one(info, clock, blobs[work["chain"]], work, committables)
             count += len(committables)
     report = {"vertex": info.execution_id, "subtask": 0, "attempt": info.attempt, "committed": count}
