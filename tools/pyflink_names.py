@@ -1,11 +1,11 @@
 """Renders docs/pyflink-names.md: each public name of PyFlink's DataStream API, and what Firesteel does with it.
 
 ``python tools/pyflink_names.py > docs/pyflink-names.md``; with ``--table`` it renders what an import of a name says
-that is not there (libs/firesteel/src/firesteel/core/pyflink_names.tsv). The names and parameters are facts about PyFlink 2.3
-(pyflink_names.tsv beside this file). What Firesteel does is read from its classes: whether the name is there, whether
-it can be called as PyFlink's can, whether it refuses (its return type is NoReturn) or does nothing (the first word of
-its docstring says so). Settings are tried: a program that makes them is submitted to nobody, and what is raised or
-warned of then is what the page says.
+that is not there (libs/firesteel/src/firesteel/core/pyflink_names.tsv). The names and parameters are facts about
+PyFlink 2.3 (pyflink_names.tsv beside this file). What Firesteel does is read from its classes: whether the name is
+there, whether it can be called as PyFlink's can, whether it refuses (its return type is NoReturn) or does nothing (the
+first word of its docstring says so). Settings are tried: a program that makes them is submitted to nobody, and what is
+raised or warned of then is what the page says.
 """
 
 from __future__ import annotations
