@@ -61,6 +61,16 @@ def test_a_failure_comes_after_the_results_before_it(env: StreamExecutionEnviron
         next(results)
 
 
+def test_a_result_whose_own_code_raises_stop_iteration_ends_no_results(
+    env: StreamExecutionEnvironment, executor: FakeExecutor
+) -> None:
+    executor.answers = [[1], StopIteration(), [2], None]
+    results = env.from_sequence(1, 9).execute_and_collect()
+    assert next(results) == 1
+    with pytest.raises(RuntimeError, match="a result raised StopIteration"):
+        list(results)
+
+
 def test_a_refused_collect_leaves_nothing(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
     stream = env.from_sequence(1, 9).uid("x").map(str).uid("x")
     with pytest.raises(GraphError, match="have the same uid 'x'"):

@@ -196,3 +196,14 @@ def test_a_snapshot_that_is_over_keeps_no_table_that_is_dropped_then(whole: bool
     keyed.drop_table("pane")
     gc.collect()
     assert kept() is None
+
+
+def test_a_value_whose_own_code_raises_stop_iteration_ends_no_snapshot() -> None:
+    class Stopping(OutgoingTable):
+        def next_block(self, entries: int) -> Any:
+            return next(iter(()))
+
+    snapshot = SlicedSnapshot([Stopping(StateInfo("s", "table", {}), HeapTable(), nothing)])
+    with pytest.raises(RuntimeError, match="a value in state raised StopIteration"):
+        list(snapshot)
+    assert snapshot.closed

@@ -84,6 +84,8 @@ def _fetch(reference: weakref.ref[ResultStream], at_hand: _ResultsAtHand) -> lis
         if stream is not None:
             stream.close()
         raise
+    except StopIteration as error:  # of a record's own code as it is unpickled: no end of the results
+        raise RuntimeError("a result raised StopIteration when it was read") from error
     if results is None:
         return None
     at_hand[:] = results

@@ -380,6 +380,9 @@ class SlicedSnapshot(KeyedSnapshot):
                 if store.error is not None:
                     raise store.error
             chunks = self._slice(self._now())
+        except StopIteration as error:  # of a value's own code as it is written: no end of the snapshot
+            self.close()
+            raise RuntimeError("a value in state raised StopIteration when it was written") from error
         except BaseException:
             self.close()
             raise
