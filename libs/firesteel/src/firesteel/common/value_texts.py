@@ -62,7 +62,9 @@ def java_float_text(value: float) -> str:
         return double_text(shortest)
     if abs(shortest) < _LEAST_NORMAL_FLOAT:
         shortest = next(
-            found for digits in range(2, 10) if _FLOAT.pack(found := float(f"{value:.{digits}g}")) == _FLOAT.pack(value)
+            shorter
+            for digits in range(2, 10)
+            if _FLOAT.pack(shorter := float(f"{value:.{digits}g}")) == _FLOAT.pack(value)
         )
     return _with_exponent(shortest, repr(shortest), repr(shortest))
 

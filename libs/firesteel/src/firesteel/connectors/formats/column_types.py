@@ -47,7 +47,7 @@ def check_column(name: str, stored: pa.DataType, declared: pa.DataType) -> None:
         return
     if pt.is_struct(stored) and pt.is_struct(declared):
         for field in declared:
-            if place_of(field.name, [one.name for one in stored], f"fields of column {name!r}"):
+            if place_of(field.name, [inner.name for inner in stored], f"fields of column {name!r}"):
                 check_column(f"{name}.{field.name}", stored.field(field.name).type, field.type)
     elif _is_list(stored) and _is_list(declared):
         check_column(f"{name}[]", stored.value_type, declared.value_type)

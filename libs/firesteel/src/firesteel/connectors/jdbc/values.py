@@ -47,8 +47,8 @@ class DeclaredColumns:
     """
 
     def __init__(self, row_type: RowTypeInfo) -> None:
-        self._names, self._types = tuple(row_type.field_names), [unwrapped(one) for one in row_type.field_types]
-        self._converts = [_convert(one) for one in self._types]
+        self._names, self._types = tuple(row_type.field_names), list(map(unwrapped, row_type.field_types))
+        self._converts = list(map(_convert, self._types))
 
     def check_width(self, width: int) -> None:
         """See that a query gives as many columns as are declared.
@@ -93,17 +93,17 @@ class DeclaredColumns:
         convert = self._converts[number]
         if convert is None:
             return values
-        made: list[Any] = []
+        converted: list[Any] = []
         try:
             for value in values:
-                made.append(None if value is None else convert(value))
+                converted.append(None if value is None else convert(value))
         except (ValueError, TypeError, ArithmeticError) as error:
-            value = values[len(made)]
+            value = values[len(converted)]
             shown = f"{value!r:.60} ({type(value).__name__})"
             raise ProgramError(
                 f"JdbcSource: column {self._names[number]!r}: {shown} is no {self._types[number]}: {error}"
             ) from error
-        return made
+        return converted
 
 
 def _convert(declared: TypeInformation) -> Convert | None:

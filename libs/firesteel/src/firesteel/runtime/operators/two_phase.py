@@ -203,7 +203,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         for number in sorted(number for number in self._prepared if number <= checkpoint_id):
             prepared = self._prepared.pop(number)
             if prepared:
-                sets.append(_CommitSet(number, [replace(one, checkpoint_id=number) for one in prepared]))
+                sets.append(_CommitSet(number, [replace(item, checkpoint_id=number) for item in prepared]))
         self._commit(sets)
 
     def _commit(self, sets: Sequence[_CommitSet]) -> None:
