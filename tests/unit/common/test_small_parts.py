@@ -5,6 +5,7 @@ import copy
 import pickle
 import threading
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -314,10 +315,22 @@ def test_watermark_strategies_describe() -> None:
     assert WatermarkStrategy.for_monotonous_timestamps().makes_watermarks
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda value, record_timestamp: value[1], lambda value: value[1], itemgetter(1), lambda *both: both[0][1]],
+)
+def test_timestamps_may_be_read_by_functions(function: Any) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(function)
+    assert strategy.timestamp_assigner is not None
+    assert strategy.timestamp_assigner.extract_timestamp(("a", 5), -1) == 5
+
+
 def test_watermark_strategies_refuse_wrong_things_at_once() -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     with pytest.raises(TypeError, match="extract_timestamp"):
-        strategy.with_timestamp_assigner(lambda value, ts: 0)  # type: ignore[arg-type]
+        strategy.with_timestamp_assigner("ts")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"an instance: write Assigner\(\), not Assigner"):
+        strategy.with_timestamp_assigner(Assigner)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Duration"):
         strategy.with_idleness(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="positive"):

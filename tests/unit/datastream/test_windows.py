@@ -198,7 +198,7 @@ def test_refused_on_streams_without_keys(timed: DataStream, build: Any, error: t
         (lambda k: k.window(SECOND).trigger(EventTimeTrigger), TypeError, "takes a Trigger"),
         (lambda k: k.window(SECOND).evictor(CountEvictor), TypeError, "takes an Evictor"),
         (lambda k: k.window(SECOND).allowed_lateness(-1), ValueError, "at least 0"),
-        (lambda k: k.window(SECOND).allowed_lateness(Time.seconds(1)), TypeError, "is an int, not Time"),
+        (lambda k: k.window(SECOND).allowed_lateness("1 s"), TypeError, "is a Time, Duration or"),
         (lambda k: k.window(SECOND).side_output_late_data("late"), TypeError, "takes an OutputTag"),
         (lambda k: k.window(CLOCK).allowed_lateness(5).apply(Apply()), GraphError, "allowed_lateness.*event-time"),
         (lambda k: k.window(CLOCK).side_output_late_data(TAG).apply(Apply()), GraphError, "side_output_late_data"),

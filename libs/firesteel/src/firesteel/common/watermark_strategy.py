@@ -5,6 +5,7 @@ A strategy is a value: each ``with_…`` method returns a new one.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,6 +34,21 @@ class TimestampAssigner(ABC):
             value: the record.
             record_timestamp: the timestamp it has already; the smallest 64-bit integer if it has none.
         """
+
+
+class _FunctionAssigner(TimestampAssigner):
+    """Calls a function with the record, and with the timestamp it has already if the function takes that."""
+
+    def __init__(self, function: Callable[..., int]) -> None:
+        try:
+            inspect.signature(function).bind(None, None)
+            takes_timestamp = True
+        except (TypeError, ValueError):  # one parameter; or written in C, as operator.itemgetter is
+            takes_timestamp = False
+        self._function, self._takes_timestamp = function, takes_timestamp
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return self._function(value, record_timestamp) if self._takes_timestamp else self._function(value)
 
 
 @runtime_checkable
@@ -153,24 +169,34 @@ class WatermarkStrategy:
             )
         return WatermarkStrategy(WatermarkGeneratorKind.GENERATOR, generator_supplier=generator_supplier)
 
-    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner | ToTimestampAssigner) -> WatermarkStrategy:
+    def with_timestamp_assigner(
+        self, timestamp_assigner: TimestampAssigner | ToTimestampAssigner | Callable[..., int]
+    ) -> WatermarkStrategy:
         """Reads event time with this assigner.
 
         Args:
-            timestamp_assigner: called for each record; or an expression, computed for whole batches of a stream with
-                columns: ``with_timestamp_assigner(col("ts"))`` takes the milliseconds of a column.
+            timestamp_assigner: called for each record; or a function of the record, or of the record and the timestamp
+                it has already (``lambda value, record_timestamp: value[1]``); or an expression, computed for whole
+                batches of a stream with columns: ``with_timestamp_assigner(col("ts"))`` takes the milliseconds of a
+                column.
 
         Raises:
-            TypeError: it is no expression, and has no ``extract_timestamp``.
+            TypeError: it is no expression or function, and has no ``extract_timestamp``.
         """
-        if isinstance(timestamp_assigner, ToTimestampAssigner):
-            timestamp_assigner = timestamp_assigner.to_timestamp_assigner()
-        if not callable(getattr(timestamp_assigner, "extract_timestamp", None)):
-            raise TypeError(
-                "A timestamp assigner is an object with extract_timestamp(value, record_timestamp), or an expression, "
-                f"not {type(timestamp_assigner).__name__}."
-            )
-        return replace(self, timestamp_assigner=timestamp_assigner)
+        assigner: Any = timestamp_assigner
+        if isinstance(assigner, ToTimestampAssigner):
+            assigner = assigner.to_timestamp_assigner()
+        if isinstance(assigner, type) and issubclass(assigner, TimestampAssigner):
+            name = assigner.__name__
+            raise TypeError(f"A timestamp assigner is an instance: write {name}(), not {name}.")
+        if not callable(getattr(assigner, "extract_timestamp", None)):
+            if not callable(assigner):
+                raise TypeError(
+                    "A timestamp assigner is an object with extract_timestamp(value, record_timestamp), a function, or "
+                    f"an expression, not {type(assigner).__name__}."
+                )
+            assigner = _FunctionAssigner(assigner)
+        return replace(self, timestamp_assigner=assigner)
 
     def with_idleness(self, idle_timeout: Span) -> WatermarkStrategy:
         """Takes an input as idle when it had no records for so long.

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from firesteel.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.common.typeinfo import MapTypeInfo, PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.common.types import Row
+from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
 from firesteel.functions.functions import KeySelector
 
 __all__ = [
@@ -47,7 +50,7 @@ def check_position(method: str, position: Any, type_info: TypeInformation) -> Po
     """
     if not isinstance(position, (int, str)) or isinstance(position, bool):
         raise TypeError(f"{method}() takes the position or name of a field, not {type(position).__name__}")
-    if isinstance(type_info, PickledBytesTypeInfo):
+    if isinstance(type_info, (PickledBytesTypeInfo, MapTypeInfo)):
         return position
     if isinstance(position, str):
         if not isinstance(type_info, RowTypeInfo):
@@ -67,21 +70,36 @@ def identity(value: Any) -> Any:
 
 
 def _field(record: Any, position: Position) -> Any:
-    fields: Any = record if isinstance(record, (Row, tuple, list)) else None
-    return record if fields is None else fields[position]
+    """A field of a row, tuple, list or dict, or by name of another object; a record without fields is its only one."""
+    try:
+        if isinstance(record, (Row, dict)) or (isinstance(record, (tuple, list)) and not isinstance(position, str)):
+            return record[position]  # type: ignore[index]
+        return getattr(record, position) if isinstance(position, str) else record
+    except (AttributeError, LookupError, ValueError) as error:
+        raise ProgramError(
+            f"a record has no field {position!r}: {short_repr(record, 200)} ({type(record).__name__}); name one that "
+            "all records have, or use reduce()"
+        ) from error
 
 
 def _with_field(record: Any, position: Position, value: Any) -> Any:
     """A copy of the record with one field replaced; a record without fields is replaced as a whole."""
-    if isinstance(record, (Row, list)):
+    if isinstance(record, (Row, list, dict)):
         changed = copy(record)
         changed[position] = value  # type: ignore[index]
         return changed
     if isinstance(record, tuple):
-        assert isinstance(position, int)
+        if isinstance(position, str):
+            return record._replace(**{position: value})  # type: ignore[attr-defined] # it has fields with names
         values = (*record[:position], value, *record[position + 1 :])
         return type(record)(*values) if hasattr(record, "_fields") else values
-    return value
+    if isinstance(position, int):
+        return value
+    if is_dataclass(record) and not isinstance(record, type):
+        return replace(record, **{position: value})
+    changed = copy(record)
+    setattr(changed, position, value)
+    return changed
 
 
 # NaN is above all other numbers here, as in Java and in aggregates of columns; it is what does not equal itself.
@@ -111,7 +129,7 @@ class FieldReduce:
     def __call__(self, first: Any, second: Any) -> Any:
         """The combination."""
         position: Any = self.position
-        if first.__class__ is tuple:
+        if first.__class__ is tuple and position.__class__ is int:
             fields = list(first)
             fields[position] = self.combine(first[position], second[position])
             return tuple(fields)

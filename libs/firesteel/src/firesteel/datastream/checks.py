@@ -25,6 +25,7 @@ from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.coroutines import AWAITED, refuse_coroutines
 from firesteel.functions.functions import CoProcessFunction, Function, KeySelector, Partitioner
 from firesteel.functions.output_tag import OutputTag
+from firesteel.functions.signatures import check_methods, check_parameters
 from firesteel.functions.state import MapStateDescriptor
 
 MAX_PARALLELISM = 32768
@@ -39,10 +40,12 @@ def check_function(method: str, function: Any, wanted: type[Function]) -> None:
     """
     if isinstance(function, wanted):
         refuse_coroutines(f"{method}()", function)
+        check_methods(function, wanted)
         return
     if isinstance(function, type) and issubclass(function, Function):
         raise TypeError(f"{method}() takes an instance: write {function.__name__}(), not {function.__name__}")
     check_callable(method, function, f"{_article(wanted.__name__)} or ")
+    check_parameters(f"{method}(): the function", function, wanted)
 
 
 def check_callable(method: str, function: Any, other: str = "") -> None:
@@ -82,16 +85,7 @@ def check_class(method: str, function: Any, *wanted: type[Function], hint: str =
             f"derive from {keyed} and call key_by() before process()"
         )
     refuse_coroutines(f"{method}()", function, AWAITED if AsyncFunction in wanted else ())
-
-
-_OF_KEYED_STREAMS = frozenset({"reduce", "sum", "min", "max", "min_by", "max_by", "aggregate", "interval_join"})
-
-
-def no_attribute(owner: str, name: str) -> str:
-    """The text of an ``AttributeError``."""
-    if name in _OF_KEYED_STREAMS:
-        return f"{name}() belongs to keyed streams: call key_by() first"
-    return f"{owner!r} object has no attribute {name!r}"
+    check_methods(function, *(cls for cls in wanted if isinstance(function, cls)))
 
 
 def key_function(parameter: str, selector: Any) -> Callable[[Any], Any]:
@@ -117,6 +111,7 @@ def partition_function(parameter: str, partitioner: Any) -> Callable[[Any, int],
 def _check_callable(parameter: str, given: Any, wanted: type[Function]) -> None:
     if isinstance(given, wanted):
         refuse_coroutines(f"parameter {parameter}", given)
+        check_methods(given, wanted)
         return
     if isinstance(given, type) and issubclass(given, Function):
         raise TypeError(f"parameter {parameter} takes an instance: write {given.__name__}(), not {given.__name__}")
@@ -124,6 +119,7 @@ def _check_callable(parameter: str, given: Any, wanted: type[Function]) -> None:
         raise TypeError(
             f"parameter {parameter} is {_article(wanted.__name__)} or a callable, not {type(given).__name__}"
         )
+    check_parameters(f"parameter {parameter}: the function", given, wanted)
 
 
 def declared_type(parameter: str, type_info: Any) -> TypeInformation:

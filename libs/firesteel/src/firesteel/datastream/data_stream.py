@@ -52,6 +52,7 @@ from firesteel.datastream.environment_settings import (
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.joined_streams import JoinTag, OnGroups, OnPairs, OnPairsFlat, UnionKey, UnionKeys
+from firesteel.datastream.near_names import NearNames
 from firesteel.datastream.operator_settings import OperatorSettings, group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
 from firesteel.datastream.state_backend import StateBackend, state_backend_of
@@ -144,7 +145,10 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(OperatorSettings):
+_OF_KEYED_STREAMS = frozenset({"reduce", "sum", "min", "max", "min_by", "max_by", "aggregate", "process_batches"})
+
+
+class DataStream(OperatorSettings, NearNames):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -539,10 +543,11 @@ class DataStream(OperatorSettings):
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:  # type checkers are to find what is not there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(checks.no_attribute(type(self).__name__, name))
+    @classmethod
+    def _no_attribute(cls, name: str) -> str:
+        if name in _OF_KEYED_STREAMS:
+            return f"{name}() belongs to keyed streams: call key_by() first"
+        return super()._no_attribute(name)
 
     def _operator(self, method: str) -> Transformation:
         if len(self._inputs) != 1 or self._inputs[0].partitioner is not None or self._inputs[0].output_tag is not None:
@@ -850,7 +855,7 @@ class CachedDataStream(DataStream):
         self._cache.invalidate()
 
 
-class ConnectedStreams:
+class ConnectedStreams(NearNames):
     """Two streams as the inputs of one function; if both are keyed, the function's keyed state is shared by them."""
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
@@ -930,7 +935,7 @@ class BroadcastStream:
         self.broadcast_state_descriptors = checks.broadcast_states(broadcast_state_descriptors)
 
 
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(NearNames):
     """A stream, keyed or not, and a broadcast stream as the inputs of one function.
 
     Args:
@@ -985,7 +990,7 @@ class BroadcastConnectedStream:
         )
 
 
-class _WindowedBase(ABC):
+class _WindowedBase(ABC, NearNames):
     """What ``WindowedStream`` and ``AllWindowedStream`` have in common."""
 
     _name: ClassVar[str]
@@ -1040,16 +1045,19 @@ class _WindowedBase(ABC):
         self._evictor = evictor
         return self
 
-    def allowed_lateness(self, time_ms: int) -> Self:
-        """Keeps event-time windows so long behind their end, in ms.
+    def allowed_lateness(self, time_ms: int | Span) -> Self:
+        """Keeps event-time windows so long behind their end: a span of time, or an int of ms.
 
         A record that comes meanwhile has its window evaluated again.
 
         Raises:
-            TypeError: it is no int.
-            ValueError: it is negative.
+            TypeError: it is neither.
+            ValueError: it is negative, or finer than ms.
         """
-        self._lateness = checks.whole_number("allowed_lateness", time_ms, 0)
+        if isinstance(time_ms, int):
+            self._lateness = checks.whole_number("allowed_lateness", time_ms, 0)
+        else:
+            self._lateness = check_span("allowed_lateness", time_ms, 0)
         return self
 
     def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
@@ -1368,7 +1376,7 @@ def _kind_of(spec: WindowSpec) -> OperatorKind:
     return OperatorKind.SESSION_WINDOW if spec.plain_sessions else OperatorKind.WINDOW
 
 
-class _StreamPair:
+class _StreamPair(NearNames):
     """Two streams that are to be joined or grouped; ``where`` comes next."""
 
     _verb = "join"
@@ -1406,7 +1414,7 @@ class CoGroupedStreams(_StreamPair):
         return Where(self._streams, _join_key(self._streams[0], key_selector), WithWindowGrouped, self._verb)
 
 
-class Where(Generic[JoinT]):
+class Where(NearNames, Generic[JoinT]):
     """The first key is known; ``equal_to`` comes next."""
 
     def __init__(
@@ -1431,7 +1439,7 @@ class Where(Generic[JoinT]):
         )
 
 
-class EqualTo(Generic[JoinT]):
+class EqualTo(NearNames, Generic[JoinT]):
     """Both keys are known; ``window`` comes next."""
 
     def __init__(self, streams: tuple[DataStream, DataStream], selectors: Any, windowed: type[JoinT]) -> None:
@@ -1453,7 +1461,7 @@ class EqualTo(Generic[JoinT]):
         )
 
 
-class _WithWindow:
+class _WithWindow(NearNames):
     """A join or co-group whose streams, keys and windows are known."""
 
     _name = "CoGroup"
@@ -1479,7 +1487,7 @@ class _WithWindow:
         self._windowed.evictor(evictor)
         return self
 
-    def allowed_lateness(self, time_ms: int) -> Self:
+    def allowed_lateness(self, time_ms: int | Span) -> Self:
         """Keeps windows so long behind their end, as of ``WindowedStream``."""
         self._windowed.allowed_lateness(time_ms)
         return self
@@ -1529,7 +1537,7 @@ class WithWindowGrouped(_WithWindow):
         return self._apply(OnGroups(function), output_type)
 
 
-class IntervalJoin:
+class IntervalJoin(NearNames):
     """Two keyed streams that are to be joined; ``between`` comes next."""
 
     def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
@@ -1571,7 +1579,7 @@ class IntervalJoin:
         raise GraphError("interval_join(...).process(...) lacks the interval: put .between(lower, upper) before it")
 
 
-class IntervalJoined:
+class IntervalJoined(NearNames):
     """Streams and interval are known; ``process`` comes last."""
 
     def __init__(self, streams: tuple[KeyedStream, KeyedStream], lower: int, upper: int) -> None:
@@ -1637,7 +1645,7 @@ class IntervalJoined:
         return self
 
 
-class DataStreamSink(OperatorSettings):
+class DataStreamSink(OperatorSettings, NearNames):
     """The operator that a stream ends in; made by ``print``, ``sink_to`` and ``add_sink``."""
 
     def __init__(self, transformation: Transformation) -> None:
@@ -1670,7 +1678,7 @@ def _sink_behind_stages(
     return DataStreamSink(end)
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(NearNames):
     """Makes streams, holds the program's settings, and executes what was built.
 
     Get one with ``StreamExecutionEnvironment.get_execution_environment()``. Settings come, later ones winning, from

@@ -155,6 +155,7 @@ def _spec(
                         partition=edge.partition,
                         tag=edge.output_tag,
                         columns=None if left is None or left.names is None else (left.names, left.indexes),
+                        reader_has_keys=bool(graph.nodes[edge.target].operator.key_selectors),
                     )
                 )
     operators = [replace(node.operator, id=ids[node.id]) for node in chain.nodes]

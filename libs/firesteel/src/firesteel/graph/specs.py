@@ -107,6 +107,7 @@ class OutputSpec:
         partition: CUSTOM: (key, number of channels) -> channel.
         tag: of the side output that it carries; None = the operator's results.
         columns: names and positions of the columns that it carries; None = all.
+        reader_has_keys: HASH: the operator that reads it looks at the key of each record, too.
     """
 
     operator_index: int
@@ -116,6 +117,7 @@ class OutputSpec:
     partition: Callable[[Any, int], int] | None = None
     tag: str | None = None
     columns: tuple[tuple[str, ...], tuple[int, ...]] | None = None
+    reader_has_keys: bool = True
 
 
 @dataclass

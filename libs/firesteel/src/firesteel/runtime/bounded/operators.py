@@ -81,7 +81,7 @@ class LastReduce(ReduceOperator, TimedTransform):
         for key, value in zip(keys, values, strict=True):
             before = get(key, MISSING)
             if before is MISSING:
-                table[key] = _Fields(value) if value.__class__ is tuple else value
+                table[key] = _Fields(value) if value.__class__ is tuple and position.__class__ is int else value
             elif before.__class__ is _Fields:
                 before[position] = combine(before[position], value[position])
             else:

@@ -388,7 +388,9 @@ def create_output(
     kind, count = spec.partitioner, len(channels)
     if kind is PartitionerKind.CUSTOM:
         return CustomOutput(name, channels, spec.key_selector, spec.partition)
-    if count == 1 or kind in (PartitionerKind.FORWARD, PartitionerKind.GLOBAL):
+    # With one channel nobody has to know the key; but what is wrong with it is an error at any parallelism.
+    looks_at_keys = kind is PartitionerKind.HASH and not spec.reader_has_keys
+    if (count == 1 and not looks_at_keys) or kind in (PartitionerKind.FORWARD, PartitionerKind.GLOBAL):
         return SingleOutput(name, channels)
     if kind is PartitionerKind.HASH:
         assigner = KeyGroupAssigner(count, max_parallelism)

@@ -1,0 +1,57 @@
+"""Answers to names that streams do not have: the name that was meant, if one is near."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
+
+__all__ = ["NearNames", "near_name"]
+
+_ELSEWHERE: Final = {
+    "groupby": "key_by",
+    "where": "filter",
+    "foreach": "map",
+    "collect": "execute_and_collect",
+    "collectasync": "execute_and_collect",
+    "sink": "sink_to",
+    "write": "sink_to",
+    "writeto": "sink_to",
+    "fromelements": "from_collection",
+    "fromiterable": "from_collection",
+}
+"""Names of other libraries and of earlier Flinks, without underscores, and the methods that do the same here."""
+_LIKENESS: Final = 0.75
+"""Of ``difflib``: ``windoww`` and ``windows`` are near ``window``, ``reduce`` is not near ``rescale``."""
+
+
+def near_name(owner: type, name: str) -> str | None:
+    """The public name of a class that somebody meant who wrote this one; None if none is near.
+
+    Java's names count as those in snake case: ``keyBy`` is ``key_by``, and so is ``keyby``.
+    """
+    public = [one for one in dir(owner) if not one.startswith("_")]
+    plain = name.replace("_", "").lower()
+    same = {one.replace("_", "").lower(): one for one in public}
+    meant = same.get(plain) or _ELSEWHERE.get(plain)
+    if meant in public:
+        return meant
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return next(iter(difflib.get_close_matches(snake, public, 1, _LIKENESS)), None)
+
+
+class NearNames:
+    """A class whose missing attributes are answered with the near one."""
+
+    if not TYPE_CHECKING:  # type checkers are to find what is not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # obj is not this object: Python would append a guess of its own to the traceback
+            raise AttributeError(self._no_attribute(name), name=name, obj=None)
+
+    @classmethod
+    def _no_attribute(cls, name: str) -> str:
+        """The text of the ``AttributeError`` for a name."""
+        near = None if name.startswith("_") else near_name(cls, name)
+        hint = f"; did you mean {near}?" if near else ""
+        return f"{cls.__name__!r} object has no attribute {name!r}{hint}"
