@@ -105,6 +105,25 @@ def test_a_takeover_waits_for_its_storage_for_as_long_as_it_takes(tmp_path: Path
     assert found.words()["V1/0"].endswith("_0_0 at 2")
 
 
+def test_a_takeover_waits_for_the_mount_of_its_checkpoints(tmp_path: Path) -> None:
+    """An empty mount point says nothing about the checkpoints; a file that is missing beside others does."""
+    store, mount = MemoryCheckpointStore(), tmp_path / "mount"
+    predecessor(mount, store)
+    mount.rename(tmp_path / "unmounted")
+    mount.mkdir()
+    found, away = follower(mount, store)
+    away.unreadable = False
+    found.start()
+    found.advance(3600)
+    assert found.state == "RUNNING", seen(found.core)["failure"]
+    assert not any(isinstance(one, do.SubmitSlot) for one in found.out), "nothing may begin without its state"
+    assert list(mount.iterdir()) == [], "nothing is written into the mount point"
+    mount.rmdir()
+    (tmp_path / "unmounted").rename(mount)
+    found.advance(10)
+    assert found.words()["V1/0"].endswith("_0_0 at 2")
+
+
 def test_slots_that_never_come_fail_a_takeover_and_what_could_not_be_read_stays(tmp_path: Path) -> None:
     store = MemoryCheckpointStore()
     predecessor(tmp_path, store)

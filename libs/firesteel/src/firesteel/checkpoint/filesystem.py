@@ -15,6 +15,7 @@ import io
 import os
 import re
 import shutil
+import socket
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,6 +66,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         self.root = self.base / parameters.job_id if self._own else self.base
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._buffer = max(settings.get(options.CHECKPOINTING_WRITE_BUFFER), self._threshold, 1)
+        self._seen = False
+        """The job's directory has been there."""
         self._written: set[Path] = set()
         """Metadata that this object has written and not removed: others in the directory may be somebody else's."""
 
@@ -105,9 +108,15 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                     f"directory ({_KEY})",
                     max(taken, default=checkpoint_id),
                 )
+        if self._seen and not self.root.is_dir():
+            raise CheckpointStorageError(
+                f"{self.root} was there, and is gone on {socket.gethostname()}: is its file system mounted? No "
+                "checkpoint is written into the mount point"
+            )
         with told(f"no directory for checkpoint {checkpoint_id} can be made below {self.root}"):
             for directory in (self.root / SHARED, self.root / TASK_OWNED, self.directory(checkpoint_id)):
                 directory.mkdir(parents=True, exist_ok=True)
+        self._seen = True
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         """Look at the size of each file."""
@@ -152,7 +161,9 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """Of a file, or of the directory with it."""
-        return self._reader.read_metadata(location)
+        found = self._reader.read_metadata(location)
+        self._seen = self._seen or self.root.is_dir()
+        return found
 
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
         """Directories and shared files of checkpoints; none where the directory is not the job's alone."""

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from firesteel.checkpoint.handles import FileState, StateHandle
+from firesteel.checkpoint.places import is_object
 from firesteel.config import options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
 
@@ -69,7 +70,7 @@ def open_state_file(handle: FileState) -> BinaryIO:
         CheckpointCorruptedError: the file is missing, too short, or no file.
         CheckpointStorageError: it can't be read for now.
     """
-    with told(f"state file {handle.path} can't be read", missing=handle.path):
+    with told(f"state file {handle.path} can't be read", missing=handle.path, of_checkpoint=True):
         raw = open(handle.path, "rb", buffering=0)  # noqa: SIM115 # the caller closes it
         size = os.fstat(raw.fileno()).st_size
     if size < handle.offset + handle.length:
@@ -180,13 +181,14 @@ class _Window(io.RawIOBase):
 
 
 @contextmanager
-def told(what: str, missing: str = "", *, savepoint: bool = False) -> Iterator[None]:
+def told(what: str, missing: str = "", *, savepoint: bool = False, of_checkpoint: bool = False) -> Iterator[None]:
     """Errors of the system in our words.
 
     Args:
         what: can't be done.
         missing: path of a file that has to be there: without it a checkpoint is corrupted.
         savepoint: it was for a savepoint, whose directory was named by who wanted it.
+        of_checkpoint: the missing file is of a checkpoint that there is; see ``check_mounted``.
 
     Raises:
         CheckpointCorruptedError: the file is missing, or no file.
@@ -196,6 +198,8 @@ def told(what: str, missing: str = "", *, savepoint: bool = False) -> Iterator[N
         yield
     except OSError as error:
         if missing and error.errno in _MISSING:
+            if of_checkpoint:
+                check_mounted(missing)
             raise CheckpointCorruptedError(missing, f"the file is missing{_looked()}") from error
         if missing and error.errno == errno.EISDIR:
             raise CheckpointCorruptedError(missing, _DIRECTORY) from error
@@ -203,6 +207,34 @@ def told(what: str, missing: str = "", *, savepoint: bool = False) -> Iterator[N
             f"{what}, on {socket.gethostname()}: {error.strerror or error}"
             f"{_advice(error, reading=bool(missing), savepoint=savepoint)}"
         ) from error
+
+
+def check_mounted(file: str) -> None:
+    """See whether a file of a checkpoint was removed, or its file system is away: then its whole directory is missing.
+
+    A checkpoint is a directory in that of its job, or in one with others: that one is there and holds something for as
+    long as any checkpoint does. The mount point of a file system that is not mounted is missing, or empty.
+
+    Args:
+        file: metadata or state of a checkpoint that a store of checkpoints names; an object is none.
+
+    Raises:
+        CheckpointStorageError: the file system is away, which may pass.
+    """
+    if is_object(file):
+        return
+    directory = local_path(file, CHECKPOINT_PATH).parent.parent
+    try:
+        if next(directory.iterdir(), None) is not None:
+            return
+        what = "is empty"
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is not there"
+    except OSError as error:
+        what = f"can't be read ({error.strerror or error})"
+    raise CheckpointStorageError(
+        f"{directory}, with all checkpoints in it, {what} on {socket.gethostname()}: is its file system mounted?"
+    )
 
 
 def _looked() -> str:

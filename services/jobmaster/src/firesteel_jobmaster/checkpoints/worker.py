@@ -12,6 +12,7 @@ from firesteel.checkpoint import savepoint_places
 from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.object_store import StoreUnknownError
+from firesteel.checkpoint.state_files import check_mounted
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.config import Settings
@@ -363,6 +364,8 @@ class CheckpointWorker:
             try:
                 recovered.append(Recovered(entry, read_own(self.storage, self._job_id, entry)))
             except CheckpointCorruptedError as error:
+                if entry.metadata is None:
+                    check_mounted(entry.location)  # nothing is wrong with checkpoints whose file system is away
                 damaged.append(Damaged(entry.checkpoint_id, str(error)))
         if not entries and not damaged and path is None:
             try:
