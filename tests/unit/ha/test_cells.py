@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from firesteel.checkpoint.store import StoredCheckpoint
-from firesteel.core.errors import CheckpointStorageError, FencedError
+from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
+from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import Change, ChangedError, MemoryCells, Put, UnsureError
-from firesteel.ha.jobs import JobsUnreadableError, StoredEnd
+from firesteel.ha.cells import Change, ChangedError, MemoryCells, Put, Remove, UnsureError
+from firesteel.ha.documents import DamagedEntryError, decode, encode
+from firesteel.ha.jobs import JobStore, JobsUnreadableError, RecordedEnd, StoredEnd, StoredJob
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.services import DISPATCHER, Leadership, of_job
 from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
@@ -173,7 +176,7 @@ def test_a_stale_dispatcher_leaves_no_payload(tmp_path: Path) -> None:
     assert services.payloads.names(f"{_store_of(services)}/ended") == []
 
 
-def test_damaged_records_and_payloads_are_set_aside_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_ends_stay_where_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     services = Shared(MemoryCells(), tmp_path)
     leadership = lead(services, DISPATCHER)
     store = services.job_store(leadership)
@@ -186,20 +189,129 @@ def test_damaged_records_and_payloads_are_set_aside_and_kept(tmp_path: Path, cap
     (gone,) = [name for name in services.payloads.names(f"{_store_of(services)}/ended") if "cd" * 16 in name]
     services.payloads.remove(gone)
     leadership.release()
-    again = services.job_store(lead(services, DISPATCHER))
-    found = again.open()
-    assert [end.job_id for end in found.ends] == ["ef" * 16]
-    assert sorted(found.set_aside) == [JOB, "cd" * 16]
-    assert "is damaged" in caplog.text
-    assert again.archive(JOB) is None
-    kept = [
-        name.rpartition("/")[2].partition(".")[0] for name in services.payloads.names(f"{_store_of(services)}/ended")
-    ]
-    assert sorted(kept) == [JOB, "ef" * 16], "the payload of a damaged record is still there for people"
-    assert again.open().set_aside == ()
+    for _ in range(2):
+        again = lead(services, DISPATCHER)
+        found = services.job_store(again).open()
+        assert [end.job_id for end in found.ends] == ["ef" * 16]
+        assert "is damaged" in caplog.text
+        names = services.payloads.names(f"{_store_of(services)}/ended")
+        kept = [name.rpartition("/")[2].partition(".")[0] for name in names]
+        assert sorted(kept) == [JOB, "ef" * 16], "the payload of a damaged record is still there for people"
+        again.release()
 
 
-def test_what_can_not_be_read_for_now_is_not_set_aside(tmp_path: Path) -> None:
+def _submit(store: JobStore, job_id: str) -> None:
+    received = store.receive()
+    blob = b"a blob"
+    name = hashlib.sha256(blob).hexdigest()
+    (received / "part").write_bytes(blob)
+    vertex = JobVertex("1" * 32, "v", 1, 128, "default", name, (OperatorInfo("1" * 32, "op", None, "map"),))
+    graph = JobGraph(job_id, "orders", (vertex,), (), blobs={name: len(blob)})
+    store.put(StoredJob(graph, "fingerprint", 1), received, {name: received / "part"})
+
+
+def _with_a_job(cells: MemoryCells, place: Path) -> str:
+    """A Dispatcher that has stored a job, and is gone; returns the id of its store."""
+    services = Shared(cells, place)
+    leadership = lead(services, DISPATCHER)
+    store = services.job_store(leadership)
+    store.open(1)
+    _submit(store, JOB)
+    leadership.release()
+    return _store_of(services)
+
+
+@pytest.mark.parametrize("former", [False, True], ids=["", "stored-by-a-version-without-markers"])
+def test_a_missing_mount_is_waited_for_and_no_job_is_lost(tmp_path: Path, former: bool) -> None:
+    cells, mount, mount_point = MemoryCells(), tmp_path / "nfs", tmp_path / "empty"
+    mount_point.mkdir()
+    store_id = _with_a_job(cells, mount)
+    if former:
+        (mount / store_id / "marker").unlink()
+        epoch = cells.campaign(DISPATCHER)
+        marked = cells.read(DISPATCHER, "marked")
+        assert epoch is not None
+        assert marked is not None
+        cells.change(DISPATCHER, epoch, [Remove("marked", marked.version)])
+        cells.release(DISPATCHER, epoch)
+    before = {name: cells.read(DISPATCHER, name) for name in cells.names(DISPATCHER)}
+    leadership = lead(Shared(cells, mount_point), DISPATCHER)
+    with pytest.raises(JobsUnreadableError, match=r"is the file system .* mounted on this host"):
+        Shared(cells, mount_point).job_store(leadership).open(2)
+    assert {name: cells.read(DISPATCHER, name) for name in cells.names(DISPATCHER)} == before
+    assert list(mount_point.iterdir()) == [], "nothing is written into the mount point"
+    leadership.release()
+    found = Shared(cells, mount).job_store(lead(Shared(cells, mount), DISPATCHER)).open(3)
+    assert [job.graph.job_id for job in found.jobs] == [JOB]
+    assert (mount / store_id / "marker").exists()
+
+
+def test_a_mount_that_goes_away_takes_nothing_and_damages_nothing(tmp_path: Path) -> None:
+    cells, mount = MemoryCells(), tmp_path / "nfs"
+    _with_a_job(cells, mount)
+    services = Shared(cells, mount)
+    store = services.job_store(lead(services, DISPATCHER))
+    store.open(2)
+    store.end(StoredEnd("cd" * 16, "a job", "fingerprint", 1, {"state": "FINISHED"}))
+    leadership = lead(services, of_job(JOB))
+    checkpoints = services.completed_checkpoints(JOB, leadership)
+    large = StoredCheckpoint(checkpoints.next_id(), "memory:1", "m" * 100_000)
+    checkpoints.add(large)
+    mount.rename(tmp_path / "away")
+    mount.mkdir()
+    with pytest.raises(OSError, match="mounted"):
+        store.archive("cd" * 16)
+    with pytest.raises(OSError, match="mounted"):
+        store.read_again(JOB)
+    with pytest.raises(OSError, match="mounted"):
+        store.receive()
+    with pytest.raises(OSError, match="mounted"):
+        store.end(StoredEnd("ef" * 16, "a job", "fingerprint", 1, {"state": "FINISHED"}))
+    with pytest.raises(OSError, match="mounted"):
+        services.record_end(leadership, RecordedEnd(1, {"state": "FINISHED", "large": "x" * 100_000}))
+    with pytest.raises(CheckpointStorageError, match="mounted"):
+        checkpoints.add(StoredCheckpoint(checkpoints.next_id(), "memory:2", "m" * 100_000))
+    with pytest.raises(CheckpointStorageError, match="mounted"):
+        checkpoints.all()
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    (tmp_path / "away").rename(mount)
+    assert checkpoints.all() == [large]
+    assert store.read_again(JOB).graph.name == "orders"
+
+
+def test_a_job_whose_payload_is_damaged_waits_and_is_read_again(tmp_path: Path) -> None:
+    cells = MemoryCells()
+    store_id = _with_a_job(cells, tmp_path)
+    (payload,) = (tmp_path / store_id / "job").iterdir()
+    graph = payload / "graph.json"
+    whole = graph.read_bytes()
+    graph.write_bytes(whole[:-1])
+    services = Shared(cells, tmp_path)
+    store = services.job_store(lead(services, DISPATCHER))
+    found = store.open(2)
+    assert [(job.job_id, "checksum" in job.reason) for job in found.unreadable] == [(JOB, True)]
+    with pytest.raises(DamagedEntryError, match="checksum"):
+        store.read_again(JOB)
+    graph.write_bytes(whole)
+    assert store.read_again(JOB).graph.name == "orders"
+
+
+def test_jobs_of_another_version_keep_a_dispatcher_from_leading(tmp_path: Path) -> None:
+    cells = MemoryCells()
+    store_id = _with_a_job(cells, tmp_path)
+    (payload,) = (tmp_path / store_id / "job").iterdir()
+    plain = decode("job", (payload / "graph.json").read_bytes())
+    plain["graph"]["format_version"] = 2
+    (payload / "graph.json").write_bytes(encode("job", plain))
+    services = Shared(cells, tmp_path)
+    with pytest.raises(
+        ConfigurationError, match=r"another version of Firesteel .*format 2; this version reads format 1"
+    ):
+        services.job_store(lead(services, DISPATCHER)).open(2)
+
+
+def test_what_can_not_be_read_for_now_is_said(tmp_path: Path) -> None:
     services = Shared(MemoryCells(), tmp_path)
     store = services.job_store(lead(services, DISPATCHER))
     store.open()
@@ -208,7 +320,7 @@ def test_what_can_not_be_read_for_now_is_not_set_aside(tmp_path: Path) -> None:
     path = tmp_path / name
     path.rename(tmp_path / "moved")
     path.mkdir()  # reading gives an error that is not "missing"
-    with pytest.raises(JobsUnreadableError, match="Nothing was set aside"):
+    with pytest.raises(JobsUnreadableError, match="can't read its jobs for now"):
         store.open()
     path.rmdir()
     (tmp_path / "moved").rename(path)

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import io
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -19,7 +20,7 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.disk import Disk
-from firesteel.ha.documents import DamagedEntryError, decode, encode
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
 from firesteel.ha.job_directory import DirectoryJobStore
 from firesteel.ha.jobs import Contents, JobsUnreadableError, StoredEnd, StoredJob
 from tests.unit.ha.power_disk import PowerCut, PowerDisk
@@ -131,7 +132,6 @@ DAMAGE: list[Callable[[Path], Any]] = [
     lambda path: path.write_bytes(encode("job", {"graph": job(B).graph.to_plain(), "fingerprint": "", "submitted_ms": 1})),  # noqa: E501
     lambda path: path.write_bytes(encode("other", {})),
     _flip,
-    _wrong_version,
     lambda path: path.unlink(),
     lambda path: (path.parent / "blobs" / SHA).unlink(),
     lambda path: (path.parent / "blobs" / SHA).write_bytes(BLOB[:-1]),
@@ -141,40 +141,88 @@ DAMAGE: list[Callable[[Path], Any]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_job_is_set_aside_and_harms_no_other(
+def test_a_damaged_job_waits_with_its_reason_and_harms_no_other(
     damage: Callable[[Path], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = DirectoryJobStore(tmp_path / "d", Disk())
     store.open()
     put(store, Disk(), job(A))
     put(store, Disk(), job("c" * 32))
+    store.set_jobmaster(A, "http://jm", "token")
     store.end(end(B))
     store.close()
-    damage(tmp_path / "d" / "jobs" / A / "job.json")
-    found = content(tmp_path / "d")
-    assert (names(found), found.set_aside) == ((["c" * 32], [B]), (A,))
-    assert len(list((tmp_path / "d" / "set-aside").iterdir())) == 1
-    assert f"{A} is damaged" in caplog.text
-    assert content(tmp_path / "d").set_aside == ()
+    entry = tmp_path / "d" / "jobs" / A
+    shutil.copytree(entry, tmp_path / "whole")
+    damage(entry / "job.json")
+    store = DirectoryJobStore(tmp_path / "d", Disk())
+    for _ in range(2):  # also the next Dispatcher finds it
+        found = store.open()
+        assert names(found) == (["c" * 32], [B])
+        (waiting,) = found.unreadable
+        assert (waiting.job_id, waiting.jobmaster) == (A, ("http://jm", "token"))
+        assert f"{A} is damaged: " in waiting.reason
+        assert waiting.reason in caplog.text
+    with pytest.raises(DamagedEntryError, match=f"{A} is damaged"):
+        store.read_again(A)
+    shutil.rmtree(entry)
+    (tmp_path / "whole").rename(entry)
+    assert store.read_again(A).graph == job(A).graph
+    assert store.blob(SHA) is not None
 
 
-def test_a_damaged_end_is_set_aside_too(tmp_path: Path) -> None:
+def test_jobs_of_another_version_keep_a_dispatcher_from_leading(tmp_path: Path) -> None:
     store = DirectoryJobStore(tmp_path / "d", Disk())
     store.open()
+    put(store, Disk(), job(A))
+    store.end(end(B))
+    store.close()
+    path = tmp_path / "d" / "jobs" / A / "job.json"
+    whole, plain = path.read_bytes(), decode("job", path.read_bytes())
+    plain["graph"]["format_version"] = 2
+    path.write_bytes(encode("job", plain))
+    with pytest.raises(
+        ConfigurationError, match=r"another version of Firesteel .*format 2; this version reads format 1"
+    ):
+        content(tmp_path / "d")
+    path.write_bytes(whole)
+    for file in (path, tmp_path / "d" / "ended" / f"{B}.json"):
+        whole = file.read_bytes()
+        _wrong_version(file)
+        with pytest.raises(ConfigurationError, match=r"another version of Firesteel .*the format 2; "):
+            content(tmp_path / "d")
+        file.write_bytes(whole)
+    assert names(content(tmp_path / "d")) == ([A], [B])
+
+
+def test_a_damaged_end_stays_where_it_is_and_its_job_does_not_run_again(tmp_path: Path) -> None:
+    store = DirectoryJobStore(tmp_path / "d", Disk())
+    store.open()
+    put(store, Disk(), job(A))
+    shutil.copytree(tmp_path / "d" / "jobs" / A, tmp_path / "before")
     store.end(end(A))
     store.end(end(B))
+    (tmp_path / "before").rename(tmp_path / "d" / "jobs" / A)  # the power went before it was removed
     _flip(tmp_path / "d" / "ended" / f"{A}.json")
     with pytest.raises(DamagedEntryError, match="checksum"):
         store.archive(A)
     store.close()
     found = content(tmp_path / "d")
-    assert (names(found), found.set_aside) == (([], [B]), (f"{A}.json",))
+    assert (names(found), found.unreadable) == (([], [B]), ())
+    assert (tmp_path / "d" / "ended" / f"{A}.json").exists()
+
+
+def test_an_application_that_is_damaged_is_not_run_again(tmp_path: Path) -> None:
+    store = DirectoryJobStore(tmp_path / "d", Disk())
+    store.open()
+    store.set_application({"id": "a", "state": "FINISHED"})
+    store.close()
+    _flip(tmp_path / "d" / "application.json")
+    with pytest.raises(ConfigurationError, match=r"application.json is damaged: .*It is not run again"):
+        content(tmp_path / "d")
 
 
 @pytest.mark.parametrize("unreadable", [f"jobs/{A}/job.json", f"jobs/{A}/blobs/{SHA}", f"ended/{B}.json"])
-def test_what_can_not_be_read_for_now_is_not_set_aside(
-    unreadable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_not_be_read_for_now_is_said(unreadable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "d"
     store = DirectoryJobStore(folder, Disk())
     store.open()
@@ -194,7 +242,6 @@ def test_what_can_not_be_read_for_now_is_not_set_aside(
         with pytest.raises(JobsUnreadableError, match=f"can't read .*{unreadable} for now: Input/output error"):
             content(folder)
     assert names(content(folder)) == ([A], [B])
-    assert not (folder / "set-aside").exists()
 
 
 def test_strange_files_do_no_harm(tmp_path: Path) -> None:
@@ -202,7 +249,8 @@ def test_strange_files_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "d" / "jobs" / "notes.txt").write_text("?")
     (tmp_path / "d" / "incoming" / "7").mkdir()
     found = content(tmp_path / "d")
-    assert found.set_aside == ("notes.txt",)
+    assert found.unreadable == ()
+    assert (tmp_path / "d" / "jobs" / "notes.txt").exists()
     assert list((tmp_path / "d" / "incoming").iterdir()) == []
 
 
@@ -210,12 +258,14 @@ def test_documents_say_what_is_wrong() -> None:
     assert decode("job", encode("job", {"a": [1]})) == {"a": [1]}
     for kind, text, reason in (
         ("end", encode("job", {}), "of the kind 'job', not 'end'"),
-        ("job", encode("job", {}).replace(b" 1 ", b" 9 ", 1), "format '9'; this version reads format 1"),
+        ("job", encode("job", {}).replace(b" 1 ", b" x ", 1), "format 'x'"),
         ("job", b"", "does not begin with the header"),
         ("job", encode("job", {}) + b" ", "checksum"),
     ):
         with pytest.raises(DamagedEntryError, match=reason):
             decode(kind, text)
+    with pytest.raises(UnknownFormatError, match="format 9; this version reads format 1"):
+        decode("job", encode("job", {}).replace(b" 1 ", b" 9 ", 1))
 
 
 # Power cuts and full disks at every single operation
@@ -235,7 +285,7 @@ def history(store: DirectoryJobStore, disk: Disk) -> list[tuple[Callable[[], Non
 
 
 def summary(found: Contents) -> set[str]:
-    assert found.set_aside == (), "a half-written entry was seen"
+    assert found.unreadable == (), "a half-written entry was seen"
     seen = {f"job {j.graph.job_id[0]}" for j in found.jobs} | {f"end of {e.job_id[0]}" for e in found.ends}
     seen |= {f"jobmaster of {j.graph.job_id[0]}" for j in found.jobs if j.jobmaster}
     return seen | {f"{j.graph.job_id[0]} cancelled" for j in found.jobs if j.cancel_wanted}

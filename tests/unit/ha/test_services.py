@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,13 +16,14 @@ import pytest
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
+from firesteel.ha.cells import AwayError
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import encode
 from firesteel.ha.jobs import StoredEnd
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import Attempts
-from firesteel.ha.services import DISPATCHER, load_high_availability, of_job
+from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER, load_high_availability, of_job
 from firesteel.testing import check_high_availability
 
 JOB = "ab" * 16
@@ -343,3 +345,33 @@ def test_a_store_whose_dispatcher_was_deposed_takes_nothing(tmp_path: Path) -> N
         with pytest.raises(FencedError):
             write(JOB)
     store.close()
+
+
+def test_a_shared_directory_that_is_not_mounted_is_no_empty_cluster(tmp_path: Path) -> None:
+    shared, own = tmp_path / "nfs", {name: tmp_path / name for name in ("first", "second", "third")}
+
+    def services(host: str) -> DirectoryServices:
+        return DirectoryServices(settings(shared), own[host])
+
+    for host in ("first", "second"):
+        leadership = services(host).campaign(DISPATCHER)
+        assert leadership is not None
+        leadership.release()
+    shared.rename(tmp_path / "away")
+    shared.mkdir()
+    second = services("second")
+    for component in (DISPATCHER, RESOURCEMANAGER, of_job(JOB)):
+        with pytest.raises(AwayError, match=r"high-availability.storageDir mounted on this host"):
+            second.campaign(component)
+    assert list(shared.iterdir()) == [], "nothing is written into the mount point"
+    jobmaster = services("third")  # on a host that has led nothing yet
+    jobmaster.join()
+    with pytest.raises(AwayError):
+        jobmaster.campaign(of_job(JOB))
+    shutil.rmtree(shared)
+    (tmp_path / "away").rename(shared)
+    leadership = second.campaign(DISPATCHER)
+    assert leadership is not None
+    assert leadership.epoch == 3
+    other = settings(tmp_path / "other")
+    assert DirectoryServices(other, own["second"]).campaign(DISPATCHER) is not None, "another place is a new cluster"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cells import AwayError, MemoryCells
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.memory import MemoryServices
-from firesteel.ha.retrieval import FixedLeaders
+from firesteel.ha.retrieval import FixedLeaders, Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership
 from firesteel.service import leaders
 from firesteel.service.leaders import Candidate, PeerLeader
@@ -128,7 +129,7 @@ class Unreadable(MemoryCells):
 class Away(MemoryCells):
     """A coordination service that does not answer at first."""
 
-    def __init__(self, error: type[OSError]) -> None:
+    def __init__(self, error: Callable[[str], OSError]) -> None:
         super().__init__()
         self.error, self.left = error, 3
 
@@ -167,6 +168,28 @@ def test_an_error_of_the_disk_that_passes_ends_neither_a_leader_nor_a_standby() 
         one.give_up()
         await waiting
         await holding
+
+    asyncio.run(scenario())
+
+
+def test_a_full_disk_is_waited_for_by_who_is_to_lead_and_by_who_says_where_it_is() -> None:
+    class Full(Away):
+        def announce(self, component: str, leader: Leader) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().announce(component, leader)
+
+    async def scenario() -> None:
+        services = Standby()
+        services.cells = cells = Full(lambda text: OSError(errno.EROFS, text))
+        candidate = Candidate(services, RESOURCEMANAGER)
+        await candidate.lead()
+        cells.left = 2
+        await candidate.announce("http://here", "token")
+        leader = services.leader(RESOURCEMANAGER)
+        assert leader is not None
+        assert leader.address == "http://here"
 
     asyncio.run(scenario())
 

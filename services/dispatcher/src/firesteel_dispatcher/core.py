@@ -176,6 +176,11 @@ class DispatcherCore:
         job.jobmaster, job.cancel_wanted, job.takes_over = jobmaster, cancel_wanted, takes_over
         job.silent_until = job.cancel_by = now.monotonic + self._limits.silence
 
+    def read_again(self, job_id: str, name: str, fingerprint: str, archive: Mapping[str, Any]) -> None:
+        """What was stored of a job and damaged is whole again; see ``restored`` for the arguments."""
+        job = self.jobs[job_id]
+        job.name, job.fingerprint, job.archive = name, fingerprint, archive
+
     def restored_end(
         self, job_id: str, name: str, fingerprint: str, overview: Mapping[str, Any], ended_at: float
     ) -> None:

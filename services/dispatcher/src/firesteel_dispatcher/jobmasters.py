@@ -58,6 +58,7 @@ class JobMasterCalls:
         now: the moment.
         patience: seconds for which the JobMaster of a job that has ended is still told to cancel it.
         has_ended: whether a job ended under a JobMaster that could not say so: read before another one is started.
+        read_again: the graph of a job that is not among ``graphs``, since it could not be read before.
         trace_of: ``traceparent`` of a job's submission.
     """
 
@@ -70,10 +71,12 @@ class JobMasterCalls:
         now: Callable[[], Moment],
         patience: float,
         has_ended: Callable[[str], Awaitable[bool]],
+        read_again: Callable[[str], Awaitable[JobGraph]],
         trace_of: Callable[[str], str] = lambda job_id: "",
     ) -> None:
         self._core, self._graphs, self._perform, self._spawn = core, graphs, perform, spawn
         self._now, self._patience, self._has_ended, self._trace_of = now, patience, has_ended, trace_of
+        self._read_again = read_again
         self._running: set[str] = set()
         self.listed: dict[str, m.RunningJob] = {}
         """What the host told last, by job id."""
@@ -123,10 +126,11 @@ class JobMasterCalls:
             await asyncio.sleep(delay)
 
         async def start(host: JobMasterHostGateway) -> None:
-            if await self._has_ended(job_id):
+            job = self._core.jobs.get(job_id)
+            if job is None or job.ended:
                 return
-            graph = self._graphs.get(job_id)
-            if graph is None or not self._core.may_start(job_id):
+            graph = self._graphs.get(job_id) or await self._read_again(job_id)
+            if await self._has_ended(job_id) or not self._core.may_start(job_id):
                 return
             where, job = self._addresses, self._core.job(job_id)
             resourcemanager, _ = where.resourcemanager.where()

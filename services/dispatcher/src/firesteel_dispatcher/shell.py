@@ -23,6 +23,7 @@ from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import (
     ConfigurationError,
+    FencedError,
     FileSystemError,
     GraphError,
     PeerUnreachableError,
@@ -33,7 +34,7 @@ from firesteel.core.errors import (
 from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
-from firesteel.ha.documents import DamagedEntryError
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError
 from firesteel.ha.jobs import Contents, JobStore, StoredJob
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
@@ -81,7 +82,7 @@ from firesteel_dispatcher.programs import Order, Programs
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.standby import RestRelay
 from firesteel_dispatcher.submission import Submission, fingerprint_of
-from firesteel_dispatcher.submitted import submitted_archive
+from firesteel_dispatcher.submitted import submitted_archive, unreadable_archive
 from firesteel_dispatcher.traces import SubmissionTraces, Submitting
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,8 @@ _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
 _LOOK_AT_OWN: Final = 0.1
+_LOOK_AGAIN: Final = 1.0
+"""Seconds between two looks at jobs that can't be read, at first; then up to ``_LONGEST_WAIT``."""
 _LONGEST_WAIT: Final = 30.0
 _OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|jobmaster)-\d+-.*\.(log|out)")
 """Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
@@ -213,6 +216,7 @@ class DispatcherService(Service):
             self.now,
             2 * settings.heartbeat_timeout,
             self._has_ended,
+            self._read_again,
             self.traces.of,
         )
         cache = ArchiveCache(settings.history_cache)
@@ -297,20 +301,42 @@ class DispatcherService(Service):
         """
         where = self._listener
         relay = RestRelay(self.ha, where.host, where.ports[0], own_host)
+        # On loopback nobody else asks, and of a port that is free by chance the leader's is not known.
+        hands_on = where.ports[0] != 0 and not is_loopback(where.host)
+
+        async def stand_by() -> None:
+            nonlocal hands_on
+            if hands_on:
+                hands_on = False  # it does until this process leads, however often it waits for its turn
+                await relay.start()
+
+        found, waits = None, pauses(_LOOK_AGAIN, _LONGEST_WAIT)
         try:
-            # On loopback nobody else asks, and of a port that is free by chance the leader's is not known.
-            hands_on = where.ports[0] != 0 and not is_loopback(where.host)
-            leadership = await self._candidate.lead(relay.start if hands_on else None)
+            while found is None:
+                leadership = await self._candidate.lead(stand_by)
+                store = self.ha.job_store(leadership)
+                try:
+                    found = await self.on_disk(store.open, self.clock.epoch_ms())
+                except FencedError as error:
+                    logger.warning("another Dispatcher leads by now: %s", error)
+                    self._candidate.give_back()
+                except OSError as error:  # trouble of the storage is no reason to lead without the jobs, nor to end
+                    pause = next(waits)
+                    logger.error(
+                        "%s. The leadership is given back, so that another host may try; next try here in %g s",
+                        error, pause,
+                    )  # fmt: skip
+                    self._candidate.give_back()
+                    await asyncio.sleep(pause)
         finally:
             await relay.stop()
-        self._store = self.ha.job_store(leadership)
-        found = await self.on_disk(self.store.open, self.clock.epoch_ms())
+        self._store = store
         self._restore(found)
         for job in found.jobs:
             job_id = job.graph.job_id
             try:
                 archive = await self._recorded_end(job_id)
-            except (OSError, DamagedEntryError) as error:  # read again before a JobMaster is started
+            except (OSError, DamagedEntryError, UnknownFormatError) as error:  # it is read again before a start
                 logger.warning("whether job %s has ended can't be read from its record for now: %s", job_id, error)
             else:
                 if archive is not None:
@@ -336,6 +362,13 @@ class DispatcherService(Service):
             self.applications.submitted(end.job_id, end.config)
             self.datasets.submitted(end.config)
             self._clean_ups.ended(end.job_id, Remains.of(end.config, end.archive))
+        for damaged in found.unreadable:
+            logger.error("job %s waits: %s", damaged.job_id, damaged.reason)
+            archive = unreadable_archive(damaged.job_id, now.epoch_ms)
+            name, follows = str(archive["name"]), self._follows_jobmasters
+            self.core.restored(
+                damaged.job_id, name, "", archive, now, None, damaged.jobmaster, damaged.cancel_wanted, follows
+            )
         for job in found.jobs:
             graph = job.graph
             self._graphs[graph.job_id] = graph
@@ -380,12 +413,34 @@ class DispatcherService(Service):
         """
         try:
             archive = await self._recorded_end(job_id)
-        except (OSError, DamagedEntryError) as error:
+        except (OSError, DamagedEntryError, UnknownFormatError) as error:
             text = f"whether the job has ended already can't be read from its record: {error}"
             raise RpcFault(RpcCode.INTERNAL, text) from error
         if archive is not None:
             self.perform(self.core.had_ended(job_id, archive, self.now()))
         return archive is not None
+
+    async def _read_again(self, job_id: str) -> JobGraph:
+        """The graph of a job that is to get a JobMaster, and of which something stored was damaged.
+
+        Raises:
+            RpcFault: it still is, or can't be read: the job waits, is shown with the reason, and can be cancelled.
+        """
+        try:
+            job = await self.on_disk(self.store.read_again, job_id)
+        except (OSError, DamagedEntryError, UnknownFormatError) as error:
+            text = f"{error}. Bring back what is missing, or cancel the job and submit it again"
+            raise RpcFault(RpcCode.INTERNAL, text) from error
+        graph = job.graph
+        record = self.core.jobs.get(job_id)
+        if record is not None and not record.ended:
+            logger.info("what was damaged of job %s (%s) is whole again", job_id, graph.name)
+            archive = await asyncio.to_thread(submitted_archive, graph, self.cluster_settings, job.submitted_ms)
+            self.core.read_again(job_id, graph.name, job.fingerprint, archive)
+            self._graphs[job_id] = graph
+            self.applications.submitted(job_id, graph.config)
+            self.datasets.submitted(graph.config)
+        return graph
 
     async def _clean_up(self, job_ids: Iterable[str]) -> None:
         """JobMasters that died between the end of their job and their own have left something."""

@@ -31,3 +31,9 @@ def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int) -> 
     settings = cluster.with_layer("program", dict(graph.config))
     if_cancelled = str(clean_up_of(settings, "CANCELED"))
     return {**archive, "firesteel-settings": set_for_job(cluster, graph), IF_CANCELLED: if_cancelled}
+
+
+def unreadable_archive(job_id: str, now_ms: int) -> dict[str, Any]:
+    """The archive of a job of which no more is known than its id: what is stored of it is damaged."""
+    archive = archive_of(ExecutionGraph(JobGraph(job_id, "(its graph can't be read)", (), ()), _Standing(now_ms)))
+    return {**archive, "firesteel-settings": {}}

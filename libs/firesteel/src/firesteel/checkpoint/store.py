@@ -292,6 +292,7 @@ def _encode(content: Any) -> bytes:
 def _decode(data: bytes) -> Any:
     """Raises:
     ValueError: it is something else, or was changed.
+    CheckpointStorageError: another version has written it; nothing is wrong with it.
     """
     first = _FIRST_LINE.match(data)
     if first is None:
@@ -299,7 +300,10 @@ def _decode(data: bytes) -> Any:
             "the file is empty" if not data else "its first line is damaged, or it is no file of this kind"
         )
     if int(first[1]) != VERSION:
-        raise ValueError(f"it is of version {int(first[1])}, and this Firesteel reads version {VERSION}")
+        raise CheckpointStorageError(
+            f"the store of checkpoints is of version {int(first[1])}, and this Firesteel reads version {VERSION}: let "
+            "the one that has written it go on with the job"
+        )
     body = data[first.end() :]
     if checksum(body) != first[2].decode():
         raise ValueError("its checksum is wrong: it was cut off, or changed after it was written")

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+MAY_PASS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE})
+"""What a disk says that is full, or away, for a while: a coordinator waits for it, and does not end."""
 _NOT_FOR_DIRECTORIES: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 """What file systems answer that can't sync a directory, and need not."""
 

@@ -15,7 +15,7 @@ from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.ha.cells import Cells, Change, put, settle
 from firesteel.ha.checkpoint_cells import CellCheckpointStore
 from firesteel.ha.documents import decode, encode
-from firesteel.ha.job_cells import CellJobStore
+from firesteel.ha.job_cells import CellJobStore, check_payloads
 from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.payloads import Payloads
 from firesteel.ha.retrieval import Attempts, Listener
@@ -76,6 +76,7 @@ class CellServices(HighAvailabilityServices):
         if len(value) > cells.largest_record:
             folder = self._metadata_of(component.removeprefix(of_job("")))
             payload = f"{folder}/{_END}.{leadership.epoch}.{secrets.token_hex(8)}"
+            check_payloads(cells, self.payloads)
             self.payloads.write(payload, value)
             value = encode(_END, {"payload": payload})
 

@@ -19,7 +19,8 @@ from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.ha.cells import Cells, Change, Record, Remove, Unchanged, put, settle
-from firesteel.ha.documents import DamagedEntryError, decode, encode
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
+from firesteel.ha.job_cells import check_payloads
 from firesteel.ha.payloads import Payloads
 
 _KIND: Final = "checkpoint"
@@ -89,6 +90,7 @@ class CellCheckpointStore(CompletedCheckpointStore):
 
         try:
             if payload:
+                check_payloads(self._cells, self._payloads)
                 self._payloads.write(payload, (checkpoint.metadata or "").encode())
         except OSError as error:
             raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
@@ -137,12 +139,16 @@ class CellCheckpointStore(CompletedCheckpointStore):
                 try:
                     read = self._decoded(there)
                 except (DamagedEntryError, CheckpointFormatError, FileNotFoundError, ValueError) as error:
+                    if isinstance(error, FileNotFoundError):
+                        check_payloads(self._cells, self._payloads)
                     damaged.append(f"{name}: {error}")
                     continue
                 if f"{_KIND}.{read.checkpoint_id}" == name:
                     found[read.checkpoint_id] = read
                 else:
                     damaged.append(f"{name}: an entry of another checkpoint")
+        except UnknownFormatError as error:
+            raise CheckpointStorageError(f"another version of Firesteel has stored the checkpoints: {error}") from error
         except OSError as error:
             raise CheckpointStorageError(f"the checkpoints can't be read: {error.strerror or error}") from error
         self._damaged = tuple(damaged)

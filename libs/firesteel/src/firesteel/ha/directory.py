@@ -2,6 +2,7 @@
 
 Layout of ``<high-availability.storageDir>/<high-availability.cluster-id>`` (all of mode 0700)::
 
+    marker                              tells the directory, where several hosts share it, from an empty mount point
     leaders/<component>.lock            held by the leader's process for as long as it leads
             <component>.held-<epoch>/   the fence: whatever the leader of this epoch writes is drafted in here
             <component>.free-<epoch>/   the same folder when nobody leads: its name says who does
@@ -35,8 +36,9 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckp
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.cells import AwayError
 from firesteel.ha.disk import Disk
-from firesteel.ha.documents import DamagedEntryError, read_document, write_document
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, read_document, write_document
 from firesteel.ha.job_directory import DirectoryJobStore
 from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.memory import MemoryServices
@@ -45,10 +47,18 @@ from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, 
 
 _LEADER: Final = "leader"
 _END: Final = "end"
+_MARKER: Final = "marker"
+"""Of the shared directory, beside ``leaders``."""
+_MEMORY: Final = "ha-storage"
+"""In the cluster's directory of each host: which shared directory it has seen marked."""
 _JOB: Final = "job-"
 _HELD, _FREE = "held", "free"
 """What the fence of a component is called while somebody leads it, and while nobody does."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+
+
+class StorageAwayError(AwayError):
+    """The shared directory is not there. It is worth waiting for it."""
 
 
 class DirectoryServices(HighAvailabilityServices):
@@ -86,11 +96,14 @@ class DirectoryServices(HighAvailabilityServices):
         )
         self._leaders = self.directory / "leaders"
         self._held: list[_DirectoryLeadership] = []
+        self._joins = False
         self.has_standbys = storage is not None
         self._configured: LeaderRetrieval | None = None if storage is not None else ConfiguredLeaders(settings)
         self._watches = PolledWatches(self.leader)
+        self._memory = None if storage is None or cluster_directory is None else cluster_directory / _MEMORY
         try:
-            self._disk.make_directory(self._leaders)
+            if not self._was_marked():
+                self._disk.make_directory(self._leaders)
         except OSError as error:
             raise ConfigurationError(
                 f"the directory {self.directory} (high-availability.storageDir) can't be used: "
@@ -98,7 +111,13 @@ class DirectoryServices(HighAvailabilityServices):
             ) from error
 
     def campaign(self, component: str) -> Leadership | None:
-        """See ``HighAvailabilityServices``."""
+        """See ``HighAvailabilityServices``.
+
+        Raises:
+            StorageAwayError: the shared directory is not there, as where its file system is not mounted.
+        """
+        if self.has_standbys:
+            self._find_storage()
         while (handle := self._lock(component)) is not None:
             try:
                 if self._is_lock_of(component, handle) and (leader := self._begin(component, handle)) is not None:
@@ -110,6 +129,42 @@ class DirectoryServices(HighAvailabilityServices):
                 raise
             os.close(handle)  # it was removed, or the fence moved, between looking and taking
         return None
+
+    def join(self) -> None:
+        """See ``HighAvailabilityServices``."""
+        self._joins = True
+
+    def _find_storage(self) -> None:
+        """See whether the shared directory is there: its marker tells it from an empty mount point.
+
+        It is marked by the first coordinator that leads. Each host remembers in its own directory that it has seen the
+        marker; a process that joins a cluster expects it in any case.
+
+        Raises:
+            StorageAwayError: it is away.
+        """
+        marker = self.directory / _MARKER
+        if not marker.exists():
+            if self._joins or self._was_marked():
+                raise StorageAwayError(
+                    f"{self.directory} does not hold the marker of this cluster ({_MARKER}): is the file system of "
+                    f"{HA_STORAGE_DIRECTORY.key} mounted on this host, and is it the same place as before?"
+                )
+            self._disk.make_directory(self._leaders)
+            write_document(self._disk, marker, _MARKER, {})
+        if self._memory is not None and not self._was_marked():
+            self._disk.make_directory(self._memory.parent)
+            write_document(self._disk, self._memory, _MARKER, {"directory": str(self.directory)})
+        self._disk.make_directory(self._leaders)
+
+    def _was_marked(self) -> bool:
+        """Whether this host has seen the marker of the shared directory before."""
+        if self._memory is None:
+            return False
+        try:
+            return read_document(self._memory, _MARKER).get("directory") == str(self.directory)
+        except (FileNotFoundError, NotADirectoryError, DamagedEntryError):
+            return False
 
     def _begin(self, component: str, handle: int) -> Leader | None:
         """Take the fence, and say so; None: somebody else was faster, or the lock is not that of the component."""
@@ -313,6 +368,8 @@ class DirectoryServices(HighAvailabilityServices):
             plain = read_document(path, _LEADER)
         except FileNotFoundError:
             return None
+        except UnknownFormatError as error:
+            raise ConfigurationError(f"another version of Firesteel has written {path}: {error}") from error
         except DamagedEntryError as error:
             raise ConfigurationError(
                 f"{path} is damaged: {error}. Stop the cluster and remove the file; epochs then begin anew"

@@ -20,6 +20,10 @@ class DamagedEntryError(FiresteelError):
     """A file is not what was written; says why."""
 
 
+class UnknownFormatError(FiresteelError):
+    """Something was written by a version of Firesteel whose format this one does not know; nothing is wrong with it."""
+
+
 def encode(kind: str, value: Mapping[str, Any]) -> bytes:
     """A document: one line with kind, format and SHA-256, then JSON."""
     body = json.dumps(value, separators=(",", ":")).encode()
@@ -30,7 +34,8 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     """What ``encode`` was given.
 
     Raises:
-        DamagedEntryError: it is something else, of a newer format, or not whole.
+        DamagedEntryError: it is something else, or not whole.
+        UnknownFormatError: another version has written it.
     """
     header, newline, body = content.partition(b"\n")
     fields = header.decode("utf-8", "replace").split(" ")
@@ -39,7 +44,9 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     if fields[1] != kind:
         raise DamagedEntryError(f"it is a file of the kind {fields[1]!r:.40}, not {kind!r}")
     if fields[2] != str(FORMAT):
-        raise DamagedEntryError(f"it has the format {fields[2]!r:.20}; this version reads format {FORMAT}")
+        if not fields[2].isdigit():
+            raise DamagedEntryError(f"it has the format {fields[2]!r:.20}")
+        raise UnknownFormatError(f"it has the format {fields[2][:20]}; this version reads format {FORMAT}")
     if hashlib.sha256(body).hexdigest() != fields[3]:
         raise DamagedEntryError(f"its content ({len(body)} bytes) does not have the checksum of the header")
     value = json.loads(body)

@@ -9,7 +9,7 @@ Records::
     cancel.<job id>           it was cancelled
     ended.<job id>            payload with the archive of a job that has ended
     application               the program of a cluster in application mode, and how it ended
-    set-aside.<n>.<name>      records that could not be read
+    marked                    id of the store, once its marker lies where its payloads are
 
 A payload is written before the record that names it, and removed behind it. What lies there without a record, and was
 written under an epoch that is over, belongs to nobody: whoever opens the store removes it.
@@ -24,29 +24,36 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from firesteel.core.errors import FencedError, GraphError
-from firesteel.graph.job_graph import JobGraph
+from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.cells import Cells, Change, Record, Remove, Unchanged, put, settle
-from firesteel.ha.documents import DamagedEntryError, decode, encode
-from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob
-from firesteel.ha.payloads import Payloads
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
+from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob, UnreadableJob
+from firesteel.ha.payloads import Payloads, PayloadsAwayError
+from firesteel.ha.retrieval import DISPATCHER
+from firesteel.ha.stored_jobs import DAMAGED, damaged_application, notes_of, other_version, reason_of, stored_graph
 
 logger = logging.getLogger(__name__)
 _JOB, _JOBMASTER, _CANCEL, _END = "job", "jobmaster", "cancel", "ended"
 _OF_A_JOB: Final = (_JOB, _JOBMASTER, _CANCEL)
-_TERM, _STORE, _SET_ASIDE, _APPLICATION = "term", "store", "set-aside", "application"
+_TERM, _STORE, _MARKED, _APPLICATION = "term", "store", "marked", "application"
 _GRAPH: Final = "graph.json"
-_DAMAGED: Final = (
-    DamagedEntryError,
-    GraphError,
-    KeyError,
-    TypeError,
-    ValueError,
-    FileNotFoundError,
-    NotADirectoryError,
-)
-"""What makes an entry unreadable for good."""
+
+
+def check_payloads(cells: Cells, payloads: Payloads) -> None:
+    """See whether the payloads of a cluster are where they should be, before anything is written there or missed there.
+
+    Args:
+        cells: of the cluster, whose Dispatcher has marked the place.
+        payloads: of the cluster.
+
+    Raises:
+        PayloadsAwayError: their place is away.
+        OSError: that can't be told for now.
+    """
+    marked = cells.read(DISPATCHER, _MARKED)
+    if marked is not None:
+        payloads.check_mounted(marked.value.decode())
 
 
 class CellJobStore(JobStore):
@@ -74,79 +81,120 @@ class CellJobStore(JobStore):
         """See ``JobStore``."""
         try:
             self._check()
+            self._find_payloads()
             self._payloads.begin()
             term = self._next_term(now_ms)
             found = self._read_all(term)
             self._sweep(found)
+        except UnknownFormatError as error:
+            raise ConfigurationError(other_version(self.where, error)) from error
+        except FencedError:
+            raise
         except OSError as error:
-            raise JobsUnreadableError(
-                f"The Dispatcher can't read its jobs for now: {error.strerror or error}. Nothing was set aside; start "
-                "it again when they can be read."
-            ) from error
+            text = f"The Dispatcher can't read its jobs for now: {error.strerror or error}"
+            raise JobsUnreadableError(text) from error
         self._check()  # reading takes its time
         return found
 
     def _check(self) -> None:
         self._cells.check(self._component, self._epoch)
 
+    def _find_payloads(self) -> None:
+        """See whether the place of the payloads is there; a new store is marked, and one that a former version made.
+
+        Raises:
+            PayloadsAwayError: it is not.
+        """
+        store, marked = self._read(_STORE), self._read(_MARKED)
+        self._id = secrets.token_hex(8) if store is None else store.value.decode()
+        if marked is not None:
+            self._payloads.check(self._id)
+            return
+        names = [name.partition(".")[0] for name in self._cells.names(self._component)]
+        kinds = [kind for kind in (_JOB, _END) if kind in names]
+        if kinds and not any(self._payloads.names(f"{self._id}/{kind}") for kind in kinds):
+            raise PayloadsAwayError(
+                f"{self._payloads.where} holds none of the cluster's jobs: is the file system of "
+                "high-availability.storageDir mounted on this host?"
+            )
+        self._payloads.mark(self._id)  # first: the record says that it is there
+
+        def plan() -> list[Change]:
+            changes: list[Change] = [put(_MARKED, self._id.encode(), self._read(_MARKED))]
+            if self._read(_STORE) is None:
+                changes.append(put(_STORE, self._id.encode(), None))
+            return changes
+
+        self._settle(plan)
+
     def _next_term(self, now_ms: int) -> int:
         term = 0
 
         def plan() -> list[Change]:
             nonlocal term
-            there, store = self._read(_TERM), self._read(_STORE)
+            there = self._read(_TERM)
             try:
                 last = int(there.value) if there is not None else 0
             except ValueError:
                 last = 0
             term = max(last + 1, now_ms)
-            changes: list[Change] = [put(_TERM, f"{term}".encode(), there)]
-            if store is None:
-                self._id = secrets.token_hex(8)
-                changes.append(put(_STORE, self._id.encode(), None))
-            else:
-                self._id = store.value.decode()
-            return changes
+            return [put(_TERM, f"{term}".encode(), there)]
 
         self._settle(plan)
         return term
 
     def _read_all(self, term: int) -> Contents:
         names = self._cells.names(self._component)
-        bad: list[str] = []
-        ends, jobs = [], []
+        jobs, ends, unreadable, over = [], [], [], set()
         for name in names:
             kind, _, job_id = name.partition(".")
+            if kind != _END:
+                continue
+            over.add(job_id)  # also where it is damaged: a job that has ended does not run again
             try:
-                if kind == _END and (record := self._read(name)) is not None:
+                if (record := self._read(name)) is not None:
                     ends.append(self._end_of(job_id, record))
-            except _DAMAGED as error:
-                self._put_aside(name, error, bad)
-        over = {end.job_id for end in ends}
+            except DAMAGED as error:
+                self._payloads.check(self._id)
+                logger.error("the record %s is damaged, and stays: %s", name, reason_of(error))
         for name in names:
             kind, _, job_id = name.partition(".")
-            if kind == _JOB and job_id in over:
+            if kind != _JOB:
+                continue
+            if job_id in over:
                 self.remove_job(job_id)
                 continue
             try:
-                if kind == _JOB and (record := self._read(name)) is not None:
-                    jobs.append(self._job_of(job_id, record))
-            except _DAMAGED as error:
-                self._put_aside(name, error, bad)
+                jobs.append(self.read_again(job_id))
+            except DamagedEntryError as error:
+                logger.error("%s; it stays where it is", error)
+                jobmaster, cancelled = notes_of(functools.partial(self._note_of, job_id))
+                unreadable.append(UnreadableJob(job_id, str(error), jobmaster, cancelled))
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
-        application = None
         try:
             application = self._document(_APPLICATION, _APPLICATION)
-        except _DAMAGED as error:
-            self._put_aside(_APPLICATION, error, bad)
-        return Contents(tuple(jobs), tuple(ends), tuple(bad), term, application)
+        except DamagedEntryError as error:
+            raise ConfigurationError(damaged_application(f"the record {_APPLICATION}", error)) from error
+        return Contents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
+
+    def read_again(self, job_id: str) -> StoredJob:
+        """See ``JobStore``."""
+        name = f"{_JOB}.{job_id}"
+        try:
+            record = self._read(name)
+            if record is None:
+                raise DamagedEntryError("it is gone")
+            return self._job_of(job_id, record)
+        except DAMAGED as error:
+            self._payloads.check(self._id)  # nothing is wrong with payloads whose place is away
+            raise DamagedEntryError(f"the record {name} is damaged: {reason_of(error)}") from error
 
     def _job_of(self, job_id: str, record: Record) -> StoredJob:
         plain = decode(_JOB, record.value)
         name = str(plain["payload"])
         folder = self._payloads.fetch(name)
-        graph = JobGraph.from_plain(decode(_JOB, (folder / _GRAPH).read_bytes())["graph"])
+        graph = stored_graph(decode(_JOB, (folder / _GRAPH).read_bytes())["graph"])
         if graph.job_id != job_id:
             raise DamagedEntryError(f"it holds the job {graph.job_id}")
         for blob, size in graph.blobs.items():
@@ -183,31 +231,22 @@ class CellJobStore(JobStore):
         name, fingerprint = str(plain["name"]), str(plain["fingerprint"])
         return StoredEnd(job_id, name, fingerprint, int(plain["ended_ms"]), content["archive"], config)
 
-    def _put_aside(self, name: str, error: Exception, bad: list[str]) -> None:
-        reason = str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
-        bad.append(name.partition(".")[2] or name)
-        aside = f"{_SET_ASIDE}.{self._epoch}.{name}"
-
-        def plan() -> list[Change] | None:
-            there = self._read(name)
-            return None if there is None else [Remove(name, there.version), put(aside, there.value, self._read(aside))]
-
-        self._settle(plan)
-        logger.error("the record %s is damaged: %s; it is now called %s, and its payload is kept", name, reason, aside)
-
     def _sweep(self, found: Contents) -> None:
         """Remove payloads without a record, of leaders that can't write one any more."""
         named = {name for name, _ in self._folders.values()}
+        damaged = {job.job_id for job in found.unreadable}
         for record in self._cells.names(self._component):
-            kind, _, _ = record.partition(".")
+            kind, _, job_id = record.partition(".")
             if kind == _END and (there := self._read(record)) is not None:
-                named.add(str(decode(_END, there.value)["payload"]))
-        kept = {name.rpartition(".")[2] for name in self._cells.names(self._component) if name.startswith(_SET_ASIDE)}
+                try:
+                    named.add(str(decode(_END, there.value)["payload"]))
+                except DAMAGED:
+                    damaged.add(job_id)
         for kind in (_JOB, _END):
             for payload in self._payloads.names(f"{self._id}/{kind}"):
                 job_id, _, rest = payload.rpartition("/")[2].partition(".")
                 epoch = rest.partition(".")[0]
-                if payload in named or job_id in kept or not epoch.isdigit() or int(epoch) >= self._epoch:
+                if payload in named or job_id in damaged or not epoch.isdigit() or int(epoch) >= self._epoch:
                     continue
                 logger.info("the payload %s is in no record: it is removed", payload)
                 self._forget_payload(payload)
@@ -221,6 +260,7 @@ class CellJobStore(JobStore):
     def receive(self) -> Path:
         """See ``JobStore``."""
         self._check()
+        self._payloads.check_mounted(self._id)
         return self._payloads.receive()
 
     def drop(self, received: Path) -> None:
@@ -238,6 +278,7 @@ class CellJobStore(JobStore):
             path.rename(folder / blob)
         (received / _GRAPH).write_bytes(encode(_JOB, {"graph": job.graph.to_plain()}))
         payload = self._new_name(_JOB, job_id)
+        self._payloads.check_mounted(self._id)
         here = self._payloads.store(received, payload)
         name = f"{_JOB}.{job_id}"
         value = encode(_JOB, {"payload": payload, "fingerprint": job.fingerprint, "submitted_ms": job.submitted_ms})
@@ -313,6 +354,7 @@ class CellJobStore(JobStore):
     def end(self, end: StoredEnd) -> None:
         """See ``JobStore``."""
         payload, name = self._new_name(_END, end.job_id), f"{_END}.{end.job_id}"
+        self._payloads.check_mounted(self._id)
         self._payloads.write(payload, encode(_END, {"archive": end.archive, "config": dict(end.config)}))
         plain = {"job_id": end.job_id, "name": end.name, "fingerprint": end.fingerprint, "ended_ms": end.ended_ms}
         value = encode(_END, {**plain, "payload": payload})
@@ -339,6 +381,7 @@ class CellJobStore(JobStore):
         try:
             return self._end_of(job_id, there).archive
         except FileNotFoundError as error:
+            check_payloads(self._cells, self._payloads)
             raise DamagedEntryError(f"its archive is missing: {error}") from error
 
     def remove_job(self, job_id: str) -> None:
@@ -395,6 +438,9 @@ class CellJobStore(JobStore):
 
     def _read(self, name: str) -> Record | None:
         return self._cells.read(self._component, name)
+
+    def _note_of(self, job_id: str, kind: str) -> dict[str, Any] | None:
+        return self._document(f"{kind}.{job_id}", kind)
 
     def _document(self, name: str, kind: str) -> dict[str, Any] | None:
         there = self._read(name)

@@ -10,35 +10,42 @@ Layout of the directory (all of mode 0700)::
                  /cancel.json     it was cancelled
     ended/<job id>.json           how a job ended
     application.json              the program of a cluster in application mode, and how it ended
-    set-aside/…                   entries that could not be read
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from firesteel.core.errors import ConfigurationError, GraphError
-from firesteel.graph.job_graph import JobGraph
+from firesteel.core.errors import ConfigurationError
+from firesteel.core.files import MAY_PASS
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.disk import Disk
-from firesteel.ha.documents import DamagedEntryError, read_document, write_document
-from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, read_document, write_document
+from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob, UnreadableJob
+from firesteel.ha.stored_jobs import (
+    DAMAGED,
+    damaged_application,
+    is_job_id,
+    notes_of,
+    other_version,
+    reason_of,
+    stored_graph,
+)
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 _JOB: Final = "job"
 _JOBMASTER: Final = "jobmaster"
 _CANCEL: Final = "cancel"
 _END: Final = "ended"
 _APPLICATION: Final = "application"
-_NOT_THERE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_DAMAGED: Final = (*DAMAGED, IsADirectoryError)
 """What is missing, or something else, stays so; any other error of the disk may pass."""
 
 
@@ -59,7 +66,7 @@ class DirectoryJobStore(JobStore):
         self.directory, self._disk, self._guard = directory, disk, guard
         self.where = str(directory)
         self._jobs, self._ended = directory / "jobs", directory / "ended"
-        self._incoming, self._set_aside = directory / "incoming", directory / "set-aside"
+        self._incoming = directory / "incoming"
         self._serial, self._id = itertools.count(), secrets.token_hex(4)
         self._blobs = BlobIndex()
 
@@ -81,10 +88,11 @@ class DirectoryJobStore(JobStore):
             term = self._next_term(now_ms, drafts)
             try:
                 found = self._read_all(term, drafts)
+            except UnknownFormatError as error:
+                raise ConfigurationError(other_version(self.where, error)) from error
             except OSError as error:  # what can't be read is not damaged: the next start may read it
                 raise JobsUnreadableError(
-                    f"The Dispatcher can't read {error.filename or self.directory} for now: {error.strerror or error}. "
-                    "Nothing was set aside; start it again when the file can be read."
+                    f"The Dispatcher can't read {error.filename or self.directory} for now: {error.strerror or error}"
                 ) from error
         with self._fenced():  # reading takes its time, and holds nobody up who wants to lead
             return found
@@ -103,26 +111,53 @@ class DirectoryJobStore(JobStore):
                 self._disk.make_directory(path)
             self._disk.sync(self.directory)
         except OSError as error:
+            if error.errno in MAY_PASS:
+                text = f"The Dispatcher can't use {self.directory} for now: {error.strerror or error}"
+                raise JobsUnreadableError(text) from error
             raise ConfigurationError(
                 f"The Dispatcher can't use the directory {self.directory}: {error.strerror or error}."
             ) from error
 
     def _read_all(self, term: int, drafts: Path) -> Contents:
-        bad: list[str] = []
-        ends = [end for path in _entries(self._ended) if (end := self._read(path, _read_end, bad, drafts))]
-        over = {end.job_id for end in ends}
-        jobs = []
+        ends, over = [], set()
+        for path in _entries(self._ended):
+            over.add(path.stem)  # also where it is damaged: a job that has ended does not run again
+            try:
+                ends.append(_read_end(path))
+            except _DAMAGED as error:
+                logger.error("%s is damaged, and stays where it is: %s", path, reason_of(error))
+        jobs, unreadable = [], []
         for path in _entries(self._jobs):
             if path.name in over:  # its end was stored, and then the power went
                 self._discard(path, drafts)
-            elif (job := self._read(path, _read_job, bad, drafts)) is not None:
-                jobs.append(job)
+                continue
+            try:
+                jobs.append(_read_job(path))
                 self._blobs.add(path / "blobs")
+            except _DAMAGED as error:
+                reason = f"{path} is damaged: {reason_of(error)}"
+                logger.error("%s; it stays where it is", reason)
+                if is_job_id(path.name):
+                    jobmaster, cancelled = notes_of(partial(_note_in, path))
+                    unreadable.append(UnreadableJob(path.name, reason, jobmaster, cancelled))
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
         path = self.directory / f"{_APPLICATION}.json"
-        application = self._read(path, _read_application, bad, drafts) if path.exists() else None
-        return Contents(tuple(jobs), tuple(ends), tuple(bad), term, application)
+        try:
+            application = _read_application(path) if path.exists() else None
+        except DamagedEntryError as error:
+            raise ConfigurationError(damaged_application(str(path), error)) from error
+        return Contents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
+
+    def read_again(self, job_id: str) -> StoredJob:
+        """See ``JobStore``."""
+        path = self._jobs / job_id
+        try:
+            job = _read_job(path)
+        except _DAMAGED as error:
+            raise DamagedEntryError(f"{path} is damaged: {reason_of(error)}") from error
+        self._blobs.add(path / "blobs")
+        return job
 
     def _next_term(self, now_ms: int, drafts: Path) -> int:
         path, part = self.directory / "term", drafts / "term"
@@ -144,28 +179,6 @@ class DirectoryJobStore(JobStore):
         """Nothing follows; a directory that is not durable is removed."""
         if not self._disk.durable:
             self._disk.remove_tree(self.directory)
-
-    def _read(self, path: Path, read: Callable[[Path], T], bad: list[str], drafts: Path) -> T | None:
-        """An entry; None: it is damaged, and set aside.
-
-        Raises:
-            OSError: it can't be read for now.
-        """
-        try:
-            return read(path)
-        except (DamagedEntryError, GraphError, KeyError, TypeError, *_NOT_THERE) as error:
-            reason = str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
-        bad.append(path.name)
-        target = self._set_aside / f"{path.name}.{next(self._serial)}.{os.getpid()}"
-        try:
-            self._disk.make_directory(self._set_aside)
-            self._disk.rename(path, drafts / target.name)
-            self._disk.rename(drafts / target.name, target)
-        except OSError as error:
-            logger.error("%s is damaged (%s) and can't be set aside: %s", path, reason, error.strerror or error)
-        else:
-            logger.error("%s is damaged: %s; the job is not recovered, its files are now at %s", path, reason, target)
-        return None
 
     # -- jobs that have not ended
 
@@ -301,7 +314,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _read_job(path: Path) -> StoredJob:
     plain = read_document(path / "job.json", _JOB)
-    graph = JobGraph.from_plain(plain["graph"])
+    graph = stored_graph(plain["graph"])
     if graph.job_id != path.name:
         raise DamagedEntryError(f"it holds the job {graph.job_id}")
     for name, size in graph.blobs.items():

@@ -14,7 +14,7 @@ from firesteel.ha.documents import DamagedEntryError
 
 
 class JobsUnreadableError(FiresteelError, OSError):
-    """Not all that a store of jobs keeps can be read for now. Nothing was set aside: open it again."""
+    """What a store of jobs keeps can't be read for now, as where its file system is not mounted: open it again."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,29 @@ class RecordedEnd:
 
 
 @dataclass(frozen=True)
+class UnreadableJob:
+    """A job that has not ended, and of which something that is stored is damaged. All of it stays where it is.
+
+    Attributes:
+        job_id: of the job.
+        reason: what is damaged, and how.
+        jobmaster: see ``StoredJob``; None also where that can't be read.
+        cancel_wanted: somebody cancelled it.
+    """
+
+    job_id: str
+    reason: str
+    jobmaster: tuple[str, str] | None = None
+    cancel_wanted: bool = False
+
+
+@dataclass(frozen=True)
 class Contents:
     """What was found. Jobs in the order of submission, ends in the order in which they came."""
 
     jobs: tuple[StoredJob, ...]
     ends: tuple[StoredEnd, ...]
-    set_aside: tuple[str, ...]
+    unreadable: tuple[UnreadableJob, ...] = ()
     term: int = 0
     """Larger than that of every Dispatcher that used this store before."""
     application: Mapping[str, Any] | None = None
@@ -112,13 +129,13 @@ class JobStore(ABC):
 
     @abstractmethod
     def open(self, now_ms: int = 0) -> Contents:
-        """Read what there is; damaged entries are set aside.
+        """Read what there is. A job that is damaged stands in the way of no other, and is left as it is.
 
         Args:
             now_ms: epoch; the term is at least that, for the case that what was stored is lost.
 
         Raises:
-            ConfigurationError: the store can't be used.
+            ConfigurationError: the store can't be used, or another version has written it.
             JobsUnreadableError: not all in it can be read for now.
             FencedError: the Dispatcher leads no more.
         """
@@ -128,6 +145,15 @@ class JobStore(ABC):
         """Nothing follows; what is not durable is removed."""
 
     # -- jobs that have not ended
+
+    @abstractmethod
+    def read_again(self, job_id: str) -> StoredJob:
+        """A job that was unreadable: somebody may have brought back what was missing.
+
+        Raises:
+            DamagedEntryError: it still is.
+            OSError: it can't be read for now.
+        """
 
     @abstractmethod
     def receive(self) -> Path:

@@ -20,12 +20,21 @@ from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_STORAGE_DIRECTORY
 from firesteel.core.errors import CheckpointStorageError
+from firesteel.ha.cells import AwayError
 from firesteel.ha.disk import Disk
 
 if TYPE_CHECKING:
     from firesteel.checkpoint.object_store import ObjectStore
 
 _INCOMING: Final = ".incoming"
+
+
+class PayloadsAwayError(AwayError):
+    """What is there is not the place of the store's payloads, as where a file system is not mounted."""
+
+
+def _marker(store: str) -> str:
+    return f"{store}/marker"
 
 
 class Payloads(ABC):
@@ -79,6 +88,30 @@ class Payloads(ABC):
     def begin(self) -> None:
         """This process is the one that receives: what others have received and not stored goes."""
 
+    def mark(self, store: str) -> None:
+        """Write the marker of a store: it tells the place of a store without payloads from an empty mount point."""
+        self.write(_marker(store), store.encode())
+
+    def check(self, store: str) -> None:
+        """See whether this is the place of a store that has been marked.
+
+        Raises:
+            PayloadsAwayError: it is not, or can't be read for now.
+        """
+        try:
+            if self.read(_marker(store)) == store.encode():
+                return
+            why = "its marker is another one"
+        except OSError as error:
+            why = error.strerror or str(error)
+        raise PayloadsAwayError(
+            f"{self.where} does not hold the marker of this cluster's store ({_marker(store)}: {why}): is the file "
+            "system of high-availability.storageDir mounted on this host, and is it the same place as before?"
+        )
+
+    def check_mounted(self, store: str) -> None:  # noqa: B027 # object stores say themselves that they are away
+        """As ``check``, before each write: nothing may be written into a mount point, where nobody would find it."""
+
     @abstractmethod
     def close(self) -> None:
         """Let go of what is held on this host. Idempotent."""
@@ -129,6 +162,10 @@ class DirectoryPayloads(Payloads):
     def read(self, name: str) -> bytes:
         """See ``Payloads``."""
         return (self.directory / name).read_bytes()
+
+    def check_mounted(self, store: str) -> None:
+        """See ``Payloads``."""
+        self.check(store)
 
     def receive(self) -> Path:
         """See ``Payloads``."""

@@ -118,6 +118,9 @@ class HighAvailabilityServices(LeaderRetrieval):
 
     has_standbys: bool = True
 
+    def join(self) -> None:  # a coordination service tells an empty cluster from one that is away
+        """This process is started by a cluster that has leaders: where nothing of it is found, its storage is away."""
+
     @abstractmethod
     def campaign(self, component: str) -> Leadership | None:
         """Lead a component, if nobody else does."""

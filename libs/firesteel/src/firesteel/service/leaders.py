@@ -7,7 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from firesteel.core.backoff import pauses
 from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.core.files import MAY_PASS
 from firesteel.ha.cells import AwayError
 from firesteel.ha.services import HighAvailabilityServices, Leader, LeaderRetrieval, Leadership
 
@@ -16,6 +18,7 @@ CAMPAIGN_SECONDS: Final = 0.5
 """Between two campaigns of a process that waits for its turn."""
 CHECK_SECONDS: Final = 1.0
 """Between two looks of a leader at whether it still leads."""
+_LONGEST_PAUSE: Final = 10.0
 TAKEOVER_SECONDS: Final = 2.0
 """How long the process of a former leader may take to go, where nobody else is expected to lead."""
 
@@ -104,7 +107,7 @@ class Candidate:
         self._services, self._component = services, component
         self._leadership: Leadership | None = None
         self.is_standby = False
-        """It waits while another process leads."""
+        """It waits while another process leads, or for what it needs to lead."""
         self.has_stood_by = False
         """It has waited before it led."""
 
@@ -117,18 +120,29 @@ class Candidate:
         Raises:
             ConfigurationError: another process leads and does not go.
             OSError: who leads can't be read; a process that waits for its turn goes on waiting then, and so does any
-                other one for a coordination service that is away (``AwayError``).
+                other one for a coordination service that is away (``AwayError``), or a disk that is (``MAY_PASS``).
         """
-        waited = 0.0
-        while (leadership := await self._campaign()) is None:
+        waited, stands = 0.0, False
+        while True:
+            try:
+                leadership = await asyncio.to_thread(self._services.campaign, self._component)
+            except OSError as error:
+                if not self.is_standby and not isinstance(error, AwayError) and error.errno not in MAY_PASS:
+                    raise
+                logger.warning("who leads the %s can't be read, it is tried again: %s", self._component, error)
+                self.is_standby = True
+                await asyncio.sleep(CAMPAIGN_SECONDS)
+                continue
+            if leadership is not None:
+                break
             if not self._services.has_standbys and waited >= TAKEOVER_SECONDS:
                 raise ConfigurationError(
                     f"Another process leads the {self._component} of this cluster: one cluster has one; set "
                     "firesteel.cluster.directory (or high-availability.cluster-id) to another value for another one."
                 )
-            if not self.is_standby and self._services.has_standbys:
+            if not stands and self._services.has_standbys:
                 logger.info("another process leads %s: this one waits for its turn", self._component)
-                self.is_standby = self.has_stood_by = True
+                stands = self.is_standby = self.has_stood_by = True
                 if stands_by is not None:
                     await stands_by()
             await asyncio.sleep(CAMPAIGN_SECONDS)
@@ -137,23 +151,21 @@ class Candidate:
         logger.info("this process leads %s (epoch %d)", self._component, leadership.epoch)
         return leadership
 
-    async def _campaign(self) -> Leadership | None:
-        try:
-            return await asyncio.to_thread(self._services.campaign, self._component)
-        except OSError as error:
-            if not self.is_standby and not isinstance(error, AwayError):
-                raise
-            logger.warning("who leads the %s can't be read, it is tried again: %s", self._component, error)
-            return None
-
     async def announce(self, address: str, token: str) -> None:
-        """Say where this leader is.
+        """Say where this leader is; a disk that is full, or a service that is away, is waited for.
 
         Raises:
             FencedError: it leads no more.
         """
-        if self._leadership is not None:
-            await asyncio.to_thread(self._leadership.announce, address, token)
+        for pause in pauses(CAMPAIGN_SECONDS, _LONGEST_PAUSE):
+            try:
+                if self._leadership is not None:
+                    await asyncio.to_thread(self._leadership.announce, address, token)
+            except OSError as error:
+                logger.error("where the %s is can't be stored, next try in %g s: %s", self._component, pause, error)
+                await asyncio.sleep(pause)
+            else:
+                return
 
     async def check(self) -> None:
         """Look whether this process still leads.
@@ -182,8 +194,16 @@ class Candidate:
                 logger.warning("whether this process still leads the %s can't be read: %s", self._component, error)
             await asyncio.sleep(CHECK_SECONDS)
 
+    def give_back(self) -> None:
+        """Lead no more, and wait for another turn: this process could not do yet what a leader has to do."""
+        self.give_up()
+        self.is_standby = True
+
     def give_up(self) -> None:
         """Lead no more. Idempotent."""
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
-            leadership.release()
+            try:
+                leadership.release()
+            except OSError as error:  # it ends with this process
+                logger.warning("the leadership of the %s can't be given back: %s", self._component, error)

@@ -235,7 +235,7 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     found = next_store.open(0)
     assert found.application == {"id": "a", "state": "FINISHED"}, "the application is another one"
     assert found.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {found.term}"
-    assert not found.set_aside, f"entries are taken for damaged: {found.set_aside}"
+    assert not found.unreadable, f"entries are taken for damaged: {found.unreadable}"
     jobs = [(job.graph.job_id, job.submitted_ms, job.jobmaster, job.cancel_wanted) for job in found.jobs]
     expected = [(_FIRST, 6, ("http://jobmaster:1", "token-1"), False), (_LATER, 7, None, True)]
     assert jobs == expected, f"the next leader finds the jobs {jobs}, not {expected}"
