@@ -33,11 +33,13 @@ import platform
 import signal
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
+from firesteel.core.backoff import pauses
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError, ProgramError
 from firesteel.core.process import myself
@@ -117,6 +119,7 @@ class _JobProcess:
         self._leadership: Leadership | None = None
         self._leaders: LeaderRetrieval | None = None
         self._stop = asyncio.Event()
+        self._registering: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._crashed = False
 
@@ -142,7 +145,7 @@ class _JobProcess:
             if job is None:
                 return EXIT_IN_ORDER
             self._register(job)
-            job.on_adopted = lambda: self._register(job)
+            job.on_adopted = partial(self._register, job)
             job.start()
             self._tell({"started": job.address, "token": job.token})
             await self._until_the_end(service, job)
@@ -171,9 +174,13 @@ class _JobProcess:
             self._tell({"failed": str(error)})
             return None
         job.core.logs = {"host": platform.node(), "jobmaster": self._order.log_file}
-        if self._leadership is not None:
-            leadership = self._leadership
-            await in_a_thread(lambda: leadership.announce(job.address, job.token))
+        try:
+            if self._leadership is not None:
+                leadership = self._leadership
+                await in_a_thread(lambda: leadership.announce(job.address, job.token))
+        except (FiresteelError, OSError) as error:
+            self._tell({"failed": str(error)})
+            return None
         return job
 
     async def _lead(self) -> CompletedCheckpointStore:
@@ -185,6 +192,7 @@ class _JobProcess:
         """
         settings = Settings.from_plain(self._order.settings)
         services = load_high_availability(settings, Path(self._order.cluster_directory))
+        services.join()
         self._services, job_id = services, str(self._start.job_graph["job_id"])
         for pause in LEAD_PAUSES:
             if (found := await self._campaign(services, job_id)) is not None:
@@ -242,7 +250,31 @@ class _JobProcess:
         return attempts_of(leadership, start.takeover, record_end)
 
     def _register(self, job: JobMaster) -> None:
-        self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
+        """Have the next host find this JobMaster, under the Dispatcher that leads now.
+
+        A disk that is full or gone is waited for: the job needs no file to run.
+        """
+        if self._registering is not None:
+            self._registering.cancel()
+            self._registering = None
+        if self._write_entry(job) is not None:
+            self._registering = asyncio.get_running_loop().create_task(self._register_later(job), name="file for hosts")
+
+    def _write_entry(self, job: JobMaster) -> OSError | None:
+        try:
+            self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
+        except OSError as error:
+            return error
+        return None
+
+    async def _register_later(self, job: JobMaster) -> None:
+        for pause in pauses(1.0, CLOSE_SECONDS):
+            if (error := self._write_entry(job)) is None:
+                logger.info("the next host finds this JobMaster again")
+                return
+            logger.error("the file by which the next host finds this JobMaster can't be written, next try in %g s: %s",
+                         pause, error)  # fmt: skip
+            await asyncio.sleep(pause)
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
         waits = [
@@ -264,8 +296,14 @@ class _JobProcess:
 
     async def _after_the_end(self, job: JobMaster) -> None:
         if await self._is_clean(job) and job.is_over:
-            if (services := self._services) is not None:
-                await in_a_thread(lambda: services.forget_job(job.job_id))
+            if self._registering is not None:
+                self._registering.cancel()  # there is nobody to be found any more
+            try:
+                if (services := self._services) is not None:
+                    await in_a_thread(lambda: services.forget_job(job.job_id))
+            except OSError as error:  # the Dispatcher does it, now or when it can
+                logger.error("what is kept of job %s can't be removed: it is left to others: %s", job.job_id, error)
+                return
             self._registry.remove_own(job.job_id, job.token)
             self._tell({"ended": job.core.state.name})
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,11 +113,17 @@ class Registry:
             self.remove(job_id)
 
     def remove(self, job_id: str) -> None:
-        """Forget a job."""
-        self._path(job_id).unlink(missing_ok=True)
+        """Forget a job. A file that stays is that of a process that is gone, as the next host sees."""
+        try:
+            self._path(job_id).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("%s can't be removed: %s", self._path(job_id), error.strerror or error)
 
     def read_all(self) -> list[Entry]:
-        """All entries; a file that can't be read is set aside and logged, and the others are returned."""
+        """All entries; a file that holds something else is set aside and logged, and one that can't be read is logged.
+
+        The others are returned. No job is lost with a file: its JobMaster tells the Dispatcher where it is.
+        """
         entries = []
         for path in sorted(self.folder.glob("*.json")):
             try:
@@ -125,9 +132,13 @@ class Registry:
                     raise ProtocolError("file of a JobMaster", f"it is of job {entry.job_id[:80]}")
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, ProtocolError) as error:
+            except OSError as error:  # that may pass: nothing is wrong with it
+                logger.error("%s can't be read: %s", path, error.strerror or error)
+                continue
+            except (ValueError, ProtocolError) as error:
                 logger.error("%s can't be used and is set aside: %s", path, error)
-                path.replace(path.with_name(path.name + _SET_ASIDE))
+                with suppress(OSError):
+                    path.replace(path.with_name(path.name + _SET_ASIDE))
                 continue
             entries.append(entry)
         return entries

@@ -546,8 +546,11 @@ class JobMaster:
                 self._stages.drop(run_id)
             case do.WriteOutput(text, is_error):
                 stream = sys.stderr if is_error else sys.stdout
-                write_text(stream, text)
-                stream.flush()
+                try:
+                    write_text(stream, text)
+                    stream.flush()
+                except (OSError, ValueError, AttributeError) as error:  # a full disk, closed, or none at all
+                    logger.warning("output of the job can't be written: %s", error)
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
                     note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)
