@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -316,10 +317,8 @@ BEFORE = {
     "key selector of a join": ("Tag input 2",),
 }
 """Operators that run a function in front of an edge."""
-WITHOUT_RECORD = {"get_result", "apply of a window", "process of a window", "evicting window", "join", "co-group"}
-"""They are called for a window."""
-
-
+OF_WINDOWS = ("get_result", "apply of a window", "process of a window", "join", "co-group")
+"""They are called for a window, which is told in place of a record."""
 OTHERS = {leave: "SystemExit", interrupt: "KeyboardInterrupt", end_generator: "GeneratorExit"}
 """What else a function may raise that is no ``Exception``."""
 ENGINE = ("runtime", "state", "windowing", "functions", "connectors", "datastream", "common", "expressions", "graph")
@@ -374,8 +373,9 @@ def failure_of(name: str, run_job: Run) -> TaskFailure:
     failure = run_job(env)
     assert failure.kind == "user", failure
     assert any(part in failure.operator for part in ("guilty", *BEFORE.get(name, ()))), failure
-    if name not in WITHOUT_RECORD:
-        assert failure.record is not None, failure
+    assert failure.record is not None, failure
+    if name in OF_WINDOWS:
+        assert re.fullmatch(r"TimeWindow\(start=0, end=10\) of key \d", failure.record), failure
     return failure
 
 

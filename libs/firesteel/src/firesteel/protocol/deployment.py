@@ -199,7 +199,7 @@ class TaskFailure:
         message: its text.
         traceback: for ``user`` only the user's frames; else all.
         operator, vertex_name, subtask, attempt: where.
-        record: shortened repr of the record at hand, or None.
+        record: shortened repr of the record at hand; of a window that is evaluated itself and its key; or None.
         pickled: base64 of the pickled exception if it could be pickled, else None; only clients unpickle it.
         recoverable: another attempt may succeed; where not, the job is not restarted.
     """

@@ -76,7 +76,8 @@ class SessionWindowOperator(WindowTransform):
     def _evaluated(self, key: Any, session: Any, *, goes_on: bool) -> Iterator[Any]:
         start, end, held = session
         self.stamp.value = end - 1
-        yield from self._evaluate(key, TimeWindow(start, end), self._contents.elements(held, goes_on=goes_on))
+        window = TimeWindow(start, end)
+        yield from self._evaluate(key, window, self._contents.elements(held, goes_on=goes_on))
 
     def _on_timer(self, timer: Timer) -> Iterator[Any]:
         key, time = timer.key, timer.timestamp

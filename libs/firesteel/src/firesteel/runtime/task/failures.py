@@ -9,9 +9,9 @@ import base64
 import os
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Any, Final
 
 import cloudpickle
 
@@ -124,17 +124,28 @@ def _site_of(error: BaseException) -> Site:
 
 def find_site(trace: TracebackType | None) -> Site:
     """Name of the innermost operator in a traceback, and the record at hand; None for what is not known."""
-    record = None
+    operator: UserCode | None = None
+    record: str | None = None
     for frame in reversed(list(_frames(trace))):
         values = frame.f_locals
-        if record is None and frame.f_code in RECORD_FRAMES and "value" in values:
+        if operator is None and record is None and frame.f_code in RECORD_FRAMES and "value" in values:
             record = short_repr(values["value"])
         owner = values.get("self")
-        if isinstance(owner, UserCode):
-            if record is None and "value" in values:
-                record = short_repr(values["value"])
-            return owner.name, record
-    return None, None
+        if isinstance(owner, UserCode) and (operator is None or owner is operator):
+            operator = owner
+            record = _at_hand(values) if record is None else record
+        if operator is not None and record is not None:
+            break
+    return (None, None) if operator is None else (operator.name, record)
+
+
+def _at_hand(values: Mapping[str, Any]) -> str | None:
+    """The record, or the window that is evaluated, as the locals of an operator's frame say."""
+    if "value" in values:
+        return short_repr(values["value"])
+    if "window" in values and "key" in values:
+        return f"{short_repr(values['window'])} of key {short_repr(values['key'])}"
+    return None
 
 
 def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
