@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from firesteel.common.nan_keys import NAN, with_one_nan
+from firesteel.common.nan_keys import NAN, with_named_nan, with_one_nan
 from firesteel.common.types import Row, RowKind
 
 
@@ -84,3 +85,19 @@ def test_other_keys_are_the_same_objects(key: Any) -> None:
 
 def test_zero_has_no_sign_as_a_key() -> None:
     assert len({with_one_nan(0.0): 0, with_one_nan(-0.0): 0}) == 1
+
+
+@pytest.mark.parametrize("make", KEYS)
+def test_a_dict_with_named_nan_finds_it_again_when_it_was_pickled(make: Callable[[], Any]) -> None:
+    again = pickle.loads(pickle.dumps({with_named_nan(make()): 1}))
+    again[with_named_nan(make())] = 2
+    assert list(again.values()) == [2]
+    (key,) = again
+    again[with_named_nan(key)] = 3
+    assert list(again.values()) == [3]
+    assert {with_one_nan(key): 0} == {with_one_nan(make()): 0}
+
+
+def test_other_keys_of_maps_are_the_same_objects() -> None:
+    for key in (1, "a", 1.5, ("a", 1.5), Place(1.0, "x"), Place, frozenset({1}), np.datetime64("NaT"), Colour.GREY):
+        assert with_named_nan(key) is key

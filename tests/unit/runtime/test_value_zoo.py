@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from firesteel.common import Types
 from firesteel.common.nan_keys import with_one_nan
 from firesteel.common.own_copies import as_given, own_copies, own_copy
+from firesteel.common.time import Time
 from firesteel.common.types import Row
 from firesteel.core.errors import KeyTypeError, SerializationError
-from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.key_hash import key_group, stable_hash
 from firesteel.graph.specs import OutputSpec, PartitionerKind
@@ -36,6 +37,7 @@ from firesteel.runtime.exchange.sizes import batch_bytes, values_bytes
 from firesteel.runtime.operators.key_check import KeyCheck
 from firesteel.state.backend import KeyedStateParameters, StateBackend, load_state_backend
 from firesteel.state.keys import NO_KEY
+from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
 from firesteel.state.snapshots import NO_CHECKPOINT, Purpose
 from firesteel.testing.taken import take
 from tests.unit.runtime.support import FakeOutput
@@ -203,6 +205,64 @@ def test_keys_and_timers(backend: str, purpose: Purpose, tmp_path: Path) -> None
 EQUAL_TO_OTHERS = ("numpy float64", "numpy int8", "IntEnum", "numpy uint64", "numpy bool", "numpy float16", "StrEnum",
                    "derived str", "numpy str", "derived bytes", "numpy bytes", "derived float")  # fmt: skip
 """Names of keys that equal others of the zoo."""
+
+
+TTL_MAP = MapStateDescriptor("short map", PICKLED, PICKLED)
+TTL_MAP.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+NUMBERS = MapStateDescriptor("numbers", Types.DOUBLE(), PICKLED)
+
+
+@PURPOSES
+@EACH_BACKEND
+def test_keys_of_maps(backend: str, purpose: Purpose, tmp_path: Path) -> None:
+    """Equal ones are one, NaN too, before and after they were written."""
+    names = [name for name in KEYS if name not in EQUAL_TO_OTHERS]
+    of_map = {MAP: names, TTL_MAP: names, NUMBERS: ["NaN", "float"]}
+    before = keyed_state(backend, tmp_path / "before", range(GROUPS))
+    before.key = "a"
+    for descriptor, chosen in of_map.items():
+        state = before.get_map_state(descriptor)
+        for time in (1, 2):
+            state.put_all({KEYS[name](): (name, 0) for name in chosen})
+            for name in chosen:
+                state.put(KEYS[name](), (name, time))
+        assert sorted(state.values()) == sorted((name, 2) for name in chosen)
+    with rescaled(backend, before, purpose, tmp_path) as halves:
+        after = half_of(halves, "a")
+        for descriptor, chosen in of_map.items():
+            state = after.get_map_state(descriptor)
+            for name in chosen:
+                assert state.get(KEYS[name]()) == (name, 2)
+                assert state.contains(KEYS[name]())
+                state.put(KEYS[name](), (name, 3))
+            assert sorted(state.values()) == sorted((name, 3) for name in chosen)
+            assert all(state.get(key) is not None for key in list(state.keys()))
+            for name in chosen:
+                state.remove(KEYS[name]())
+            assert list(state.keys()) == []
+
+
+def test_values_and_keys_in_operator_state() -> None:
+    names = [name for name in ZOO if name != "None"]
+    before = HeapOperatorState()
+    before.get_list_state(LIST).update([ZOO[name]() for name in names])
+    before.get_union_list_state(ListStateDescriptor("union", PICKLED)).update([ZOO[name]() for name in names])
+    for name, make in KEYS.items():
+        before.get_broadcast_state(MAP).put(make(), name)
+        before.get_broadcast_state(MAP).put(make(), name)
+    assert len(list(before.get_broadcast_state(MAP).keys())) == len({with_one_nan(make()) for make in KEYS.values()})
+    snapshot = before.snapshot()
+    chunks = [chunk for some in snapshot for chunk in some]
+    after = HeapOperatorState()
+    after.restore([OperatorSnapshot(list(snapshot.states), chunks)], 0, 1)
+    for state in (after.get_list_state(LIST), after.get_union_list_state(ListStateDescriptor("union", PICKLED))):
+        assert same(list(state.get()), [ZOO[name]() for name in names])
+    for make in KEYS.values():
+        assert after.get_broadcast_state(MAP).contains(make())
+        assert after.read_only(MAP).get(make()) is not None
+    for make in KEYS.values():
+        after.get_broadcast_state(MAP).remove(make())
+    assert list(after.get_broadcast_state(MAP).keys()) == []
 
 
 def test_keys_in_buckets_of_batch_mode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.common.nan_keys import WHOLE, with_named_nan
 from firesteel.functions.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -170,7 +171,10 @@ class HeapMapState(HeapState, MapState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         """The value under a key, None if there is none."""
-        return self._get(self._keyed.key, _EMPTY).get(key)
+        value = self._get(self._keyed.key, _EMPTY).get(key)
+        if value is None and key.__class__ not in WHOLE:  # a key that is there holds no NaN but the one
+            return self._get(self._keyed.key, _EMPTY).get(with_named_nan(key))
+        return value
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value under a key."""
@@ -180,6 +184,8 @@ class HeapMapState(HeapState, MapState[Any, Any]):
         if kind.fit is not None and value is not None:
             value = kind.fit(value)
         found = self._get(self._keyed.key)
+        if key.__class__ not in WHOLE and (found is None or key not in found):
+            key = with_named_nan(key)
         if found is None:
             self._table[self._keyed.key] = {key: value}
         else:
@@ -199,13 +205,14 @@ class HeapMapState(HeapState, MapState[Any, Any]):
         """Remove the value under a key."""
         found = self._get(self._keyed.key)
         if found is not None:
-            found.pop(key, None)
+            found.pop(with_named_nan(key), None)
             if not found:
                 self.clear()
 
     def contains(self, key: Any) -> bool:
         """Whether there is a value under a key."""
-        return key in self._get(self._keyed.key, _EMPTY)
+        entries = self._get(self._keyed.key, _EMPTY)
+        return key in entries or with_named_nan(key) in entries
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Keys and values, in the order of the keys' first ``put``."""
@@ -229,10 +236,11 @@ def entries_of(kind: Kind, dict_value: Any) -> dict[Any, Any]:
     if not isinstance(dict_value, Mapping):
         raise TypeError(f"state {kind.descriptor.name!r}: put_all() takes a dict, not {type(dict_value).__name__}")
     fit_key, fit = kind.fit_key, kind.fit
-    return {
-        (key if fit_key is None else fit_key(key)): (value if value is None or fit is None else fit(value))
-        for key, value in dict_value.items()
-    }
+    entries = {}
+    for key, value in dict_value.items():
+        fitted_key = with_named_nan(key if fit_key is None else fit_key(key))
+        entries[fitted_key] = value if value is None or fit is None else fit(value)
+    return entries
 
 
 class HeapReducingState(HeapState, ReducingState[Any]):

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from firesteel.common.nan_keys import with_named_nan
 from firesteel.core.clock import Clock
 from firesteel.functions.state import AggregatingState, ListState, MapState, ReducingState, StateTtlConfig, ValueState
 from firesteel.state.heap_states import HeapState, Kind, element_of, elements_of, entries_of
@@ -332,6 +333,7 @@ class TtlMapState(TtlState, MapState[Any, Any]):
         return self._read(key) is not MISSING
 
     def _read(self, key: Any) -> Any:
+        key = with_named_nan(key)
         entry = self._get(self._keyed.key)
         found = None if entry is None else entry.get(key)
         if found is None:
@@ -377,6 +379,7 @@ class TtlMapState(TtlState, MapState[Any, Any]):
 
     def remove(self, key: Any) -> None:
         """Remove the value under a key."""
+        key = with_named_nan(key)
         entry = self._get(self._keyed.key)
         if entry is not None and key in entry:
             self._delete(entry, key)

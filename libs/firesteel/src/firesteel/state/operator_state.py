@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.common.nan_keys import with_one_nan
 from firesteel.common.typeinfo import BasicTypeInfo, TupleTypeInfo
 from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.functions.state import (
@@ -98,11 +99,11 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         """The value under a key, None if there is none."""
-        return self._table.get(key)
+        return self._table.get(with_one_nan(key))
 
     def contains(self, key: Any) -> bool:
         """Whether there is a value under a key."""
-        return key in self._table
+        return with_one_nan(key) in self._table
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Keys and values."""
@@ -154,11 +155,11 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         """Set several values: all or, if one does not fit, none."""
         for key, value in entries_of(self._kind, dict_value).items():
-            self._table[key] = value
+            self._table[with_one_nan(key)] = value
 
     def remove(self, key: Any) -> None:
         """Remove the value under a key."""
-        self._table.pop(key, None)
+        self._table.pop(with_one_nan(key), None)
 
     def clear(self) -> None:
         """Forget everything."""
