@@ -30,7 +30,7 @@ from firesteel.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
-from firesteel.core.pyflink_names import missing_names
+from firesteel.core.pyflink_names import missing_names as _missing_names
 
 __all__ = [
     "ByteArraySchema",
@@ -64,4 +64,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = missing_names(__name__)
+    __getattr__ = _missing_names(__name__)

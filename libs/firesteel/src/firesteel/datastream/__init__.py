@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firesteel.core.pyflink_names import missing_names
+from firesteel.core.pyflink_names import missing_names as _missing_names
 from firesteel.datastream.async_data_stream import AsyncDataStream
 from firesteel.datastream.checkpoint_config import CheckpointConfig
 from firesteel.datastream.checkpoint_storage import (
@@ -167,4 +167,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = missing_names(__name__)
+    __getattr__ = _missing_names(__name__)
