@@ -259,6 +259,34 @@ def test_a_job_that_ended_while_no_dispatcher_was_up_has_ended(directory: Path) 
     run(scenario())
 
 
+def test_a_damaged_job_is_listed_with_its_reason_and_goes_on_when_it_is_whole(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            d.host.failing = 10**6
+            rest = await d.start()
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("start_job")
+            await d.kill()
+            file = directory / "dispatcher" / "jobs" / JOB / "job.json"
+            whole = file.read_bytes()
+            file.write_bytes(whole[:-1])
+            rest = await d.start()
+            line: dict[str, Any] = {}
+            while "is damaged" not in line.get("firesteel-progress", ""):
+                (line,) = (await rest.get("/jobs/overview"))["jobs"]
+                await asyncio.sleep(0.02)
+            assert line["jid"] == JOB
+            assert "checksum" in line["firesteel-progress"]
+            assert "Bring back what is missing, or cancel the job" in line["firesteel-progress"]
+            d.host.failing = 0
+            file.write_bytes(whole)
+            while (await rest.get(f"/jobs/{JOB}"))["state"] != "RUNNING":
+                await asyncio.sleep(0.02)
+            assert (await rest.get(f"/jobs/{JOB}"))["name"] == graph().name
+
+    run(scenario())
+
+
 def test_a_job_whose_jobmaster_was_stopped_gets_another_one_at_once(directory: Path) -> None:
     async def scenario() -> None:
         async with killable(directory) as d:
