@@ -375,3 +375,22 @@ def test_a_shared_directory_that_is_not_mounted_is_no_empty_cluster(tmp_path: Pa
     assert leadership.epoch == 3
     other = settings(tmp_path / "other")
     assert DirectoryServices(other, own["second"]).campaign(DISPATCHER) is not None, "another place is a new cluster"
+
+
+def test_coordinators_that_begin_side_by_side_mark_one_directory(tmp_path: Path) -> None:
+    together, errors = threading.Barrier(8), []
+
+    def begin(number: int) -> None:
+        services = DirectoryServices(settings(tmp_path / "nfs"), tmp_path / "host")
+        together.wait()
+        try:
+            assert services.campaign(f"component-{number}") is not None
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []

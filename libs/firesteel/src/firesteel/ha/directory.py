@@ -36,9 +36,10 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckp
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.core.files import replace_file
 from firesteel.ha.cells import AwayError
 from firesteel.ha.disk import Disk
-from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, read_document, write_document
+from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, encode, read_document, write_document
 from firesteel.ha.job_directory import DirectoryJobStore
 from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.memory import MemoryServices
@@ -151,10 +152,10 @@ class DirectoryServices(HighAvailabilityServices):
                     f"{HA_STORAGE_DIRECTORY.key} mounted on this host, and is it the same place as before?"
                 )
             self._disk.make_directory(self._leaders)
-            write_document(self._disk, marker, _MARKER, {})
+            replace_file(marker, encode(_MARKER, {}))  # under a name of its own: coordinators begin side by side
         if self._memory is not None and not self._was_marked():
             self._disk.make_directory(self._memory.parent)
-            write_document(self._disk, self._memory, _MARKER, {"directory": str(self.directory)})
+            replace_file(self._memory, encode(_MARKER, {"directory": str(self.directory)}))
         self._disk.make_directory(self._leaders)
 
     def _was_marked(self) -> bool:
