@@ -25,11 +25,11 @@ from typing import Any, Final
 from firesteel.client.python_dependencies import python_environment
 from firesteel.config import Settings, options
 from firesteel.connectors.filesystems.file_system import FileSystems, remote_path
+from firesteel.core.call_pool import CallPool
 from firesteel.core.environment import without_secrets
 from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
 from firesteel.core.files import sync_directory
 from firesteel.core.text_output import ESCAPED
-from firesteel.core.call_pool import CallPool
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
