@@ -25,6 +25,16 @@ from firesteel.datastream import (
 from tests.unit.datastream.fakes import FakeExecutor
 
 
+def test_barriers_overtake_by_default_after_a_while(env: StreamExecutionEnvironment) -> None:
+    config = env.get_checkpoint_config()
+    assert config.is_unaligned_checkpoints_enabled(), "Flink's default is no"
+    assert config.get_aligned_checkpoint_timeout() == Duration.of_seconds(30)
+    config.enable_unaligned_checkpoints()
+    assert config.get_aligned_checkpoint_timeout() == Duration.of_millis(0), "as in Flink"
+    config.disable_unaligned_checkpoints()
+    assert not config.is_unaligned_checkpoints_enabled()
+
+
 def test_the_defaults_are_flinks(env: StreamExecutionEnvironment) -> None:
     config = env.get_checkpoint_config()
     assert not config.is_checkpointing_enabled()

@@ -168,6 +168,24 @@ def test_records_of_a_broadcast_stay_with_their_subtasks(shelf: Shelf) -> None:
     assert len(shelf.visible) == 2 * RECORDS
 
 
+def test_by_default_a_barrier_waits_where_records_in_flight_would_hinder_another_parallelism(shelf: Shelf) -> None:
+    running = job({**NOW, "rescalable": True}, partitioner=P.BROADCAST)
+    running.steps(40)
+    until_complete(running, running.trigger())
+    done = running.completed
+    assert done is not None
+    running.crash()
+    by_vertex = Counter(
+        name for (name, _), state in done.states.items() for o in state.operators.values() if o.in_flight
+    )
+    assert by_vertex["slow"], "others overtake"
+    assert not by_vertex["count"]
+    again = job({**NOW, "rescalable": True}, 3, done, P.BROADCAST)
+    again.to_end()
+    again.crash()
+    assert len(shelf.visible) > 2 * RECORDS
+
+
 def test_with_a_timeout_a_barrier_waits_that_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)  # one batch for each step, however busy the machine is
     running = job({"unaligned": True, "aligned_ms": 500})

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
+
+if TYPE_CHECKING:
+    from firesteel.config.settings import Settings
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -136,15 +140,18 @@ STATE_RECOVERY_FALL_BACK = ConfigOption(
 CHECKPOINTING_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
-    False,
+    True,
     "Barriers overtake records in flight, which become part of the checkpoint: it takes no longer in a job under "
-    "back-pressure. Not with AT_LEAST_ONCE.",
+    "back-pressure. Not with AT_LEAST_ONCE. Not set: where they have waited for "
+    "execution.checkpointing.aligned-checkpoint-timeout, and not at tasks that read broadcast or custom partitions; "
+    "true: at all tasks.",
 )
 CHECKPOINTING_ALIGNED_TIMEOUT = ConfigOption(
     "execution.checkpointing.aligned-checkpoint-timeout",
     DURATION,
-    _ZERO,
-    "With unaligned checkpoints: how long one is tried aligned first. 0: unaligned at once.",
+    timedelta(seconds=30),
+    "With unaligned checkpoints: how long one is tried aligned first. 0: unaligned at once, as it is when they are "
+    "enabled and this is not set.",
     at_least=_ZERO,
 )
 CHECKPOINTING_FORCE_UNALIGNED = ConfigOption(
@@ -361,3 +368,13 @@ ROCKSDB_TIMERS = ConfigOption(
     "Where timers of operators live that keep their state in rocksdb. ROCKSDB: the next ones in memory, later ones on "
     "disk. HEAP: all in memory, and whole in each checkpoint.",
 )
+
+
+def aligned_timeout(settings: Settings) -> timedelta:
+    """Returns how long a checkpoint is tried aligned.
+
+    Who enables unaligned ones, and says no more, gets them at once.
+    """
+    if settings.is_set(CHECKPOINTING_UNALIGNED) and not settings.is_set(CHECKPOINTING_ALIGNED_TIMEOUT):
+        return _ZERO
+    return settings.get(CHECKPOINTING_ALIGNED_TIMEOUT)

@@ -163,7 +163,7 @@ class CheckpointConfig:
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """Returns how long a checkpoint is tried aligned before it overtakes."""
-        return Duration.of_millis(self._get(opt.CHECKPOINTING_ALIGNED_TIMEOUT) // _MILLISECOND)
+        return Duration.of_millis(opt.aligned_timeout(self._settings()) // _MILLISECOND)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Span) -> CheckpointConfig:
         """Sets how long a checkpoint is tried aligned before it overtakes."""

@@ -169,7 +169,8 @@ class Barrier(InBand):
         checkpoint_id: which checkpoint; they grow along each channel.
         timestamp: when it was triggered, epoch milliseconds.
         options: plain data from the coordinator; ``mode`` is ``EXACTLY_ONCE`` (the default) or ``AT_LEAST_ONCE``. With
-            ``unaligned`` the barrier overtakes records ``aligned_ms`` after it was triggered.
+            ``unaligned`` the barrier overtakes records ``aligned_ms`` after it was triggered; with ``rescalable`` not
+            at tasks whose records in flight can't be dealt out to another number of subtasks.
     """
 
     __slots__ = ("checkpoint_id", "options", "timestamp")

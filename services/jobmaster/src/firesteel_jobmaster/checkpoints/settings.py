@@ -9,7 +9,7 @@ from firesteel.checkpoint.closing import Retention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
 
-_NOT_SHOWN = ("restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
+_NOT_SHOWN = ("unaligned_everywhere", "restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
 _TOLD_BY_SETTINGS = ("jobmanager", "filesystem")
 """Storages that have nothing to look at; s3 has, and those of others may."""
 
@@ -23,6 +23,7 @@ class CheckpointSettings:
         at_least_once: barriers do not wait for one another.
         unaligned: barriers overtake records, ``aligned_timeout`` after they were triggered; never with
             ``at_least_once``, where they block nobody.
+        unaligned_everywhere: also those that must stay with their subtask when the parallelism changes.
         timeout, min_pause, max_concurrent, tolerable_failures, retained, retention, after_tasks_finish:
             ``execution.checkpointing.*``.
         history: ``web.checkpoints.history``: ended checkpoints that people see.
@@ -37,6 +38,7 @@ class CheckpointSettings:
     interval: float = 0.0
     at_least_once: bool = False
     unaligned: bool = False
+    unaligned_everywhere: bool = False
     aligned_timeout: float = 0.0
     timeout: float = 600.0
     min_pause: float = 0.0
@@ -63,11 +65,13 @@ class CheckpointSettings:
         """
         interval = settings.get(options.CHECKPOINTING_INTERVAL)
         at_least_once = settings.get(options.CHECKPOINTING_MODE) == "AT_LEAST_ONCE"
+        everywhere = settings.is_set(options.CHECKPOINTING_UNALIGNED)
         return cls(
             interval=interval.total_seconds() if interval is not None else 0.0,
             at_least_once=at_least_once,
             unaligned=settings.get(options.CHECKPOINTING_UNALIGNED) and not at_least_once,
-            aligned_timeout=settings.get(options.CHECKPOINTING_ALIGNED_TIMEOUT).total_seconds(),
+            unaligned_everywhere=everywhere,
+            aligned_timeout=options.aligned_timeout(settings).total_seconds(),
             timeout=settings.get(options.CHECKPOINTING_TIMEOUT).total_seconds(),
             min_pause=settings.get(options.CHECKPOINTING_MIN_PAUSE).total_seconds(),
             max_concurrent=settings.get(options.CHECKPOINTING_MAX_CONCURRENT),
@@ -97,7 +101,9 @@ class CheckpointSettings:
     def barrier_options(self) -> dict[str, Any]:
         """Of the barriers of a checkpoint (``firesteel.runtime.batch.Barrier``)."""
         if self.unaligned:
-            return {"mode": "EXACTLY_ONCE", "unaligned": True, "aligned_ms": int(self.aligned_timeout * 1000)}
+            rescalable = {} if self.unaligned_everywhere else {"rescalable": True}
+            aligned_ms = int(self.aligned_timeout * 1000)
+            return {"mode": "EXACTLY_ONCE", "unaligned": True, "aligned_ms": aligned_ms, **rescalable}
         return {"mode": "AT_LEAST_ONCE" if self.at_least_once else "EXACTLY_ONCE"}
 
     def keeps(self, state: str) -> bool:

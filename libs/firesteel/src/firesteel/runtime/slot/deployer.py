@@ -242,7 +242,7 @@ class Deployer:
                     open_shared=self._beside(copies, self._open_shared) if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
                     apart=services.apart,
-                    unaligned=self._settings.get(CHECKPOINTING_UNALIGNED),
+                    unaligned=context.checkpointing and self._settings.get(CHECKPOINTING_UNALIGNED),
                     open_savepoint=self._open_savepoint,
                     copies=copies,
                 ),

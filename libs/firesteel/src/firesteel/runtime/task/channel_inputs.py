@@ -24,6 +24,9 @@ from firesteel.runtime.exchange.channels import InputChannel
 from firesteel.runtime.task.parts import TaskInput
 from firesteel.runtime.time.channel_watermarks import ChannelWatermarks
 
+_STAYING = (PartitionerKind.BROADCAST, PartitionerKind.CUSTOM)
+"""Records in flight on these edges can't be dealt out to another number of subtasks."""
+
 
 class ChannelInputs(TaskInput):
     """Round-robin over channels: one batch of each in turn, so that none waits behind another.
@@ -59,6 +62,7 @@ class ChannelInputs(TaskInput):
         self._sources = [
             Source(index, kinds.get(channel.id.edge, PartitionerKind.FORWARD)) for channel, index in channels
         ]
+        self._rescalable = not any(source.partitioner in _STAYING for source in self._sources)
         self._replay: deque[Replayed] = deque()
         self._log: InFlightLog | None = None
         self._last = Source(0, PartitionerKind.FORWARD)  # of the last batch
@@ -232,6 +236,8 @@ class ChannelInputs(TaskInput):
 
     def _expect(self, barrier: Barrier) -> None:
         """Overtake with a barrier that has come, as soon as it may."""
+        if barrier.options.get("rescalable") and not self._rescalable:
+            return  # it waits for what is in front of it: the job must be able to change its parallelism
         if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._known:
             self._known = barrier.checkpoint_id
             self._may_overtake(barrier)
