@@ -18,6 +18,8 @@ from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, r
 READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
     options.BATCH_MAX_COLUMNAR_RECORDS,
     options.BATCH_MAX_RECORDS,
+    options.BUFFER_DEBLOAT_ENABLED,
+    options.BUFFER_DEBLOAT_TARGET,
     options.CHECKPOINTING_AFTER_TASKS_FINISH,
     options.CHECKPOINTING_CREATE_SUBDIRECTORY,
     options.CHECKPOINTING_DIRECTORY,

@@ -149,6 +149,19 @@ TASK_CANCELLATION_TIMEOUT = ConfigOption(
 
 # --- Firesteel's own -------------------------------------------------------------------------------------------
 
+BUFFER_DEBLOAT_ENABLED = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.enabled",
+    BOOL,
+    True,
+    "What is in flight in front of a slow function is bounded by the time that it needs for it, too.",
+)
+BUFFER_DEBLOAT_TARGET = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.target",
+    DURATION,
+    timedelta(seconds=1),
+    "Time for which records are in flight on a channel in front of a slow function, about.",
+    at_least=timedelta(milliseconds=1),
+)
 EXCHANGE_CHANNEL_WINDOW = ConfigOption(
     "firesteel.exchange.channel-window",
     MEMORY,

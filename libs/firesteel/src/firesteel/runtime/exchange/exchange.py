@@ -14,7 +14,7 @@ from firesteel.runtime.exchange.acceptor import Acceptor
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.dialer import BUSY, Dialer
-from firesteel.runtime.exchange.flow_control import WideWindows
+from firesteel.runtime.exchange.flow_control import TimedLimit, WideWindows
 from firesteel.runtime.exchange.frames import MAX_PAYLOAD
 from firesteel.runtime.exchange.handshake import Identity
 from firesteel.runtime.exchange.input import RemoteInputChannel
@@ -95,6 +95,7 @@ class Exchange:
         self._secret = b""
         self._peers: dict[str, Address] = {}
         self._window, self._max_chunk = DEFAULT_WINDOW, DEFAULT_MAX_CHUNK
+        self._in_flight_seconds = 0.0
         self._links: dict[str, Link] = {}
         self._dialers: dict[str, Dialer] = {}
         self._expected: dict[str, Handle] = {}
@@ -126,6 +127,7 @@ class Exchange:
         peers: Mapping[str, Mapping[str, Any]],
         window: int = DEFAULT_WINDOW,
         max_chunk: int = DEFAULT_MAX_CHUNK,
+        in_flight_seconds: float = 0.0,
     ) -> None:
         """Learn the job.
 
@@ -140,6 +142,7 @@ class Exchange:
             peers: allocation id -> address, for all slots that this one exchanges records with (its own is ignored).
             window: bytes for each channel, the same in all slots.
             max_chunk: bytes of data in a frame; more than 1 MiB is taken as 1 MiB.
+            in_flight_seconds: how long records may be in flight in front of a slow reader; 0 = the window alone counts.
 
         Raises:
             ConfigurationError: a value is out of range, or another job or slot was configured before.
@@ -159,6 +162,7 @@ class Exchange:
         self._identity = Identity(job_id, job_attempt, my_allocation)
         self._peers = {allocation: dict(address) for allocation, address in peers.items()}
         self._window, self._max_chunk = window, min(max_chunk, MAX_PAYLOAD)
+        self._in_flight_seconds = in_flight_seconds
         for allocation in [allocation for allocation in self._links if allocation not in self._peers]:
             self._forget(allocation)
         allowed = [allocation for allocation in self._peers if allocation < my_allocation]
@@ -199,6 +203,7 @@ class Exchange:
             self._loop,
             attempt=attempt,
             window=self._window,
+            timed=self._in_flight_seconds > 0,
             max_chunk=self._max_chunk,
             buffer_timeout_ms=buffer_timeout_ms,
             wide=self._wide,
@@ -223,7 +228,9 @@ class Exchange:
         link = self._link(source_allocation)
         if channel in link.inputs and link.inputs[channel].attempt >= attempt:
             raise ConfigurationError(f"{channel} has an input already")
-        receiver = RemoteInputChannel(channel, link, link.peer, attempt=attempt, window=self._window, wide=self._wide)
+        receiver = RemoteInputChannel(
+            channel, link, link.peer, attempt=attempt, window=self._window, wide=self._wide, timed=self._timed()
+        )
         link.add_input(receiver)
         return receiver
 
@@ -259,10 +266,13 @@ class Exchange:
             raise ConfigurationError("the exchange is closed" if self._closed else "the exchange is not configured yet")
         return self._identity
 
+    def _timed(self) -> TimedLimit | None:
+        return TimedLimit(self._clock, self._in_flight_seconds) if self._in_flight_seconds else None
+
     def _pipe(self, channel: ChannelId, attempt: int) -> LocalPipe:
         pipe = self._pipes.get(channel)
         if pipe is None or pipe.attempt < attempt:
-            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window, attempt)
+            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window, attempt, self._timed())
         elif pipe.attempt > attempt:
             raise ConfigurationError(f"attempt {attempt} of {channel} is over: attempt {pipe.attempt} runs")
         return pipe

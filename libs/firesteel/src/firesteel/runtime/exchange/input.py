@@ -17,7 +17,7 @@ from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, In
 from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
 from firesteel.runtime.exchange.elements import append_element, barrier_in, load_element, may_overtake, position_of
-from firesteel.runtime.exchange.flow_control import WideWindows
+from firesteel.runtime.exchange.flow_control import TimedLimit, WideWindows
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
 
@@ -49,6 +49,7 @@ class RemoteInputChannel(InputChannel):
         attempt: of the tasks at both ends.
         window: bytes.
         wide: where room for large batches of columns comes from.
+        timed: bounds by time what is granted; None = only ``window`` does.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class RemoteInputChannel(InputChannel):
         attempt: int,
         window: int,
         wide: WideWindows | None = None,
+        timed: TimedLimit | None = None,
     ) -> None:
         super().__init__(channel)
+        self._timed = timed
         self.attempt = attempt
         self._link, self._peer, self.window = link, peer, window
         self._wide, self._narrow = wide or WideWindows(0), window
@@ -81,6 +84,8 @@ class RemoteInputChannel(InputChannel):
     def poll(self) -> Batch | InBand | None:
         """See ``InputChannel.poll``."""
         if not self.readable:
+            if self._timed is not None:
+                self._timed.starved()
             return None
         queue = self._queue
         item = queue.popleft()
@@ -272,6 +277,8 @@ class RemoteInputChannel(InputChannel):
 
     def _leaves(self, size: int) -> None:
         """A message is polled."""
+        if self._timed is not None:
+            self._timed.took(size)
         if self.lends:
             self.lent_bytes += size
         else:
@@ -286,25 +293,32 @@ class RemoteInputChannel(InputChannel):
     def _became_readable(self) -> None:
         if self._queue and not self._paused:
             self.readable = True
+            if self._timed is not None:
+                self._timed.readable()
             if self.on_readable is not None:
                 self.on_readable()
 
     def _give_credit(self) -> None:
         if self.ended:
             return
-        room = self.window - self._outstanding - self.queued_bytes
-        amount = room if room * 2 >= self.window else 0
+        limit = self._limit
+        room = limit - self._outstanding - self.queued_bytes
+        amount = room if room * 2 >= limit else 0
         if self._rest and not self._queue and not self.lent_bytes:
             amount = max(amount, self._rest - self._outstanding)
         if amount > 0:
             self._outstanding += amount
             self._link.grant(self, amount)
 
+    @property
+    def _limit(self) -> int:
+        return self.window if self._timed is None else int(min(self.window, self._timed.bytes))
+
     def _merge_small(self, batch: Batch, first: Message) -> None:
         """Append the small messages that follow to a batch that was just made from one."""
         queue = self._queue
-        values = batch.values
-        while queue and isinstance(values, list) and len(values) < MERGED_RECORDS:
+        values, most = batch.values, self._limit // 2 if self._timed is not None else self.window
+        while queue and isinstance(values, list) and len(values) < MERGED_RECORDS and batch.bytes_estimate < most:
             item = queue[0]
             if isinstance(item, InBand | Batch) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
                 break

@@ -14,6 +14,7 @@ from typing import Any, Final
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, barrier_in, may_overtake, position_of
+from firesteel.runtime.exchange.flow_control import TimedLimit
 from firesteel.runtime.exchange.sizes import BatchSizes
 from firesteel.runtime.task.loop import TaskLoop
 
@@ -27,14 +28,28 @@ LARGEST_WINDOW: Final = 64 * 1024
 class LocalPipe:
     """Both ends of a channel within one slot; ``attempt`` is that of the tasks at both ends."""
 
-    def __init__(self, channel: ChannelId, loop: TaskLoop, window: int, attempt: int = 0) -> None:
-        self.attempt = attempt
+    def __init__(
+        self, channel: ChannelId, loop: TaskLoop, window: int, attempt: int = 0, timed: TimedLimit | None = None
+    ) -> None:
+        self.attempt, self.timed = attempt, timed
         self.output = LocalOutputChannel(channel, self, min(window, LARGEST_WINDOW))
         self.input = LocalInputChannel(channel, self)
         self.input.window = self.output.window
         self.loop = loop
         self.queue: deque[Batch | InBand] = deque()
         self.output_taken = self.input_taken = False
+
+    @property
+    def most_together(self) -> int:
+        """Bytes of small batches that are given out together; of a slow reader a quarter of its limit."""
+        return self.output.window if self.timed is None else self.limit // 4
+
+    @property
+    def limit(self) -> int:
+        """Bytes that may wait here now."""
+        window = self.output.window
+        # all that waits is at this end: twice what one of two ends may have
+        return window if self.timed is None else int(min(window, 2 * self.timed.bytes))
 
 
 class LocalOutputChannel(OutputChannel):
@@ -60,7 +75,7 @@ class LocalOutputChannel(OutputChannel):
         size = self._batch_sizes.measure(batch)
         self.bytes_out += size
         self.queued_bytes += size
-        if self.queued_bytes >= self.window:
+        if self.queued_bytes >= self._pipe.limit:
             self.writable = False
         self._pipe.input.arrived(batch, size)
 
@@ -89,7 +104,7 @@ class LocalOutputChannel(OutputChannel):
     def consumed(self, size: int) -> None:
         """The consumer took this many bytes."""
         self.queued_bytes -= size
-        if not self.writable and self.queued_bytes <= self.window // 2:
+        if not self.writable and self.queued_bytes <= self._pipe.limit // 2:
             self.writable = True
             self._pipe.loop.call_soon(self._tell_writable)
 
@@ -160,7 +175,10 @@ class LocalInputChannel(InputChannel):
 
     def poll(self) -> Batch | InBand | None:
         """See ``InputChannel.poll``."""
+        timed = self._pipe.timed
         if not self.readable:
+            if timed is not None:
+                timed.starved()
             return None
         queue = self._pipe.queue
         item = queue.popleft()
@@ -168,6 +186,8 @@ class LocalInputChannel(InputChannel):
             size = item.bytes_estimate
             if queue and len(item) < SMALL_BATCH and isinstance(item.values, list):
                 item, size = self._merge_small(item)
+            if timed is not None:
+                timed.took(size)
             if self.lends:
                 self.lent_bytes += size
             else:
@@ -179,8 +199,8 @@ class LocalInputChannel(InputChannel):
     def _merge_small(self, first: Batch) -> tuple[Batch, int]:
         queue = self._pipe.queue
         parts: list[Batch] = [first]
-        size, records = first.bytes_estimate, len(first)
-        while queue and records < MERGED_RECORDS:
+        size, records, most = first.bytes_estimate, len(first), self._pipe.most_together
+        while queue and records < MERGED_RECORDS and size < most:
             item: Any = queue[0]
             if isinstance(item, InBand) or len(item) >= SMALL_BATCH or not alike(first, item):
                 break
@@ -218,5 +238,7 @@ class LocalInputChannel(InputChannel):
     def _became_readable(self) -> None:
         if self._pipe.queue and not self._paused:
             self.readable = True
+            if self._pipe.timed is not None:
+                self._pipe.timed.readable()
             if self.on_readable is not None:
                 self.on_readable()

@@ -16,7 +16,7 @@ from firesteel.core.errors import FiresteelError
 from firesteel.runtime.batch import Barrier, Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
-from firesteel.runtime.exchange.flow_control import WideWindows
+from firesteel.runtime.exchange.flow_control import FIRST_BYTES, LEAST_BYTES, WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
 from firesteel.runtime.exchange.sizes import BatchSizes
@@ -63,6 +63,7 @@ class RemoteOutputChannel(OutputChannel):
         max_chunk: bytes of a message in one frame, at most.
         buffer_timeout_ms: how long a record waits for others: 0 not at all, -1 for ever.
         wide: where room for large batches of columns comes from.
+        timed: the receiver bounds by time what it grants.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class RemoteOutputChannel(OutputChannel):
         max_chunk: int,
         buffer_timeout_ms: int,
         wide: WideWindows | None = None,
+        timed: bool = False,
     ) -> None:
         super().__init__(channel)
         self.attempt = attempt
@@ -83,7 +85,11 @@ class RemoteOutputChannel(OutputChannel):
         self.window, self._max_chunk = window, max_chunk
         self._wide, self._narrow = wide or WideWindows(0), window
         self._timeout = buffer_timeout_ms / 1000
-        self._target = min(TARGET_BYTES, max(1, window // 2))
+        self._timed = timed
+        self._grants = (FIRST_BYTES // 2, FIRST_BYTES // 2) if timed else (window, window)  # the last two
+        self._limit = min(window, FIRST_BYTES) if timed else window
+        """Bytes after which the task stops: the window, or less if the receiver grants little at a time."""
+        self._target = min(TARGET_BYTES, max(1, self._limit // 2))
         self._ratio = 1.0  # serialised size / estimate, running average
         self._batch_sizes = BatchSizes()
         self._writer = MessageWriter()
@@ -123,6 +129,7 @@ class RemoteOutputChannel(OutputChannel):
         size = self._batch_sizes.measure(batch)
         if isinstance(batch.values, pa.RecordBatch):
             self.window = self._wide.widen(self.window, min(size, COLUMN_BYTES))
+            self._adapt()
         if not self._pending:
             self._head_bytes = size
         if not self._pending_records:
@@ -218,6 +225,8 @@ class RemoteOutputChannel(OutputChannel):
         if not self._done:
             self._welcome = True
             self._credit += amount
+            self._grants = (self._grants[1], amount)
+            self._adapt()
             debt, self._debt = self._debt, 0
             self._queued(-debt)
             self._ship_later()
@@ -283,7 +292,14 @@ class RemoteOutputChannel(OutputChannel):
 
     @property
     def _column_target(self) -> int:
-        return min(COLUMN_BYTES, max(1, self.window // 2))
+        return min(COLUMN_BYTES, max(1, self._limit // 2))
+
+    def _adapt(self) -> None:
+        """Follow the receiver, which grants half of what it lets in, at least, at a time."""
+        lets_in = 2 * max(self._grants)
+        wide = not self._timed or lets_in >= self._narrow
+        self._limit = self.window if wide else max(LEAST_BYTES, lets_in)
+        self._target = min(TARGET_BYTES, max(1, self._limit // 2))
 
     def _enough(self) -> bool:
         """Whether what is pending makes a message. A stopped task waits for it to leave, however little it is."""
@@ -295,9 +311,9 @@ class RemoteOutputChannel(OutputChannel):
 
     def _queued(self, change: int) -> None:
         self.queued_bytes += change
-        if self.queued_bytes >= self.window:
+        if self.queued_bytes >= self._limit:
             self.writable = False
-        elif not self.writable and self.queued_bytes <= self.window // 2:
+        elif not self.writable and self.queued_bytes <= self._limit // 2:
             self._signal_writable()
 
     def _signal_writable(self) -> None:

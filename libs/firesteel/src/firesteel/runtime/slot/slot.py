@@ -11,7 +11,12 @@ from typing import Any, Final
 
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.config import Settings
-from firesteel.config.options import EXCHANGE_CHANNEL_WINDOW, EXCHANGE_MAX_CHUNK
+from firesteel.config.options import (
+    BUFFER_DEBLOAT_ENABLED,
+    BUFFER_DEBLOAT_TARGET,
+    EXCHANGE_CHANNEL_WINDOW,
+    EXCHANGE_MAX_CHUNK,
+)
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProtocolError
 from firesteel.core.log_levels import set_level
@@ -361,6 +366,7 @@ class Slot:
             deployment.placement.peers,
             settings.get(EXCHANGE_CHANNEL_WINDOW),
             settings.get(EXCHANGE_MAX_CHUNK),
+            settings.get(BUFFER_DEBLOAT_TARGET).total_seconds() if settings.get(BUFFER_DEBLOAT_ENABLED) else 0.0,
         )
         archives = [unpack(deployment.blobs[name], name) for name in deployment.python_files]
         extend_path([*archives, *deployment.python_path])
