@@ -292,7 +292,7 @@ ZOO: dict[str, Callable[[], Any]] = {
     "datetime": lambda: datetime.datetime(2026, 10, 25, 2, 30, fold=1),
     "datetime with zone": lambda: datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
     "datetime with offset": lambda: datetime.datetime(
-        2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=5, minutes=30), "IST")
+        2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=5, minutes=30), "UTC+05:30")
     ),
     "timedelta": lambda: datetime.timedelta(-1, 5, 7),
     "struct_time": lambda: time.struct_time((2026, 1, 1, 0, 0, 0, 3, 1, 0)),

@@ -74,13 +74,13 @@ def test_so_are_those_of_all_that_a_program_goes_through(env: StreamExecutionEnv
         (keyed, "minBy", "min_by"),
         (keyed, "countWindow", "count_window"),
         (keyed.window(SECOND), "allowedLateness", "allowed_lateness"),
-        (keyed.window(SECOND), "agregate", "aggregate"),
+        (keyed.window(SECOND), "agregate", "aggregate"),  # codespell:ignore agregate
         (pairs.window_all(SECOND), "sideOutputLateData", "side_output_late_data"),
         (pairs.connect(pairs), "flatMap", "flat_map"),
         (pairs.join(pairs), "were", "where"),
         (pairs.join(pairs).where(key), "equalTo", "equal_to"),
         (pairs.join(pairs).where(key).equal_to(key), "windows", "window"),
-        (keyed.interval_join(keyed), "betwen", "between"),
+        (keyed.interval_join(keyed), "betwen", "between"),  # codespell:ignore betwen
         (pairs.print(), "setParallelism", "set_parallelism"),
     ]
     for owner, name, meant in steps:
