@@ -41,7 +41,7 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import Barrier
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.checkpoints.in_flight import partitioners
+from firesteel.runtime.checkpoints.in_flight import must_align, partitioners
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
@@ -338,7 +338,8 @@ class MiniJob:
                 for position, (_, kind, _) in enumerate(vertex.inputs)
             ]
             inputs = ChannelInputs(self._inputs(vertex, subtask), lambda: self.tasks[key].wake(), info.full_name,
-                                   self.clock, partitioners(operators[0], edges))  # fmt: skip
+                                   self.clock, partitioners(operators[0], edges),
+                                   must_align=must_align(operators[0]))  # fmt: skip
         channels = []
         for spec in outputs:
             down = next(v for v in self.vertices for p in range(len(v.inputs)) if self._edge(v, p) == spec.edge)

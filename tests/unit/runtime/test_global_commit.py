@@ -123,6 +123,31 @@ def test_one_call_for_all_subtasks() -> None:
     assert max(map(len, Noting.calls)) == 3, "of each writer one"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_barrier_that_overtakes_leaves_no_committables_behind(seed: int) -> None:
+    """They belong to the checkpoint at whose barrier they were prepared: it commits all of them, in one call."""
+    shelf = SHELVES["shelf"] = Shelf()
+    Noting.calls, Noting.made = [], 0
+    records = [[(n, 1) for n in range(first, 600, 3)] for first in range(3)]
+    job = MiniJob(vertices((3, 3)), {"source": records}, seed, options={"unaligned": True, "aligned_ms": 0})
+    try:
+        for _ in range(4):
+            number = job.trigger()
+            for _ in range(20_000):
+                job.steps(1)
+                if job.completed is not None and job.completed.number == number:
+                    break
+            assert job.completed is not None
+            assert job.completed.number == number
+            sink = [state for (name, _), state in job.completed.states.items() if name == "sink"]
+            assert not any(operator.in_flight for state in sink for operator in state.operators.values())
+        job.to_end()
+    finally:
+        job.crash()
+    assert {len(call) for call in Noting.calls} <= {1, 2, 3}, "of each writer one at most"
+    assert Counter(map(tuple, shelf.visible)) == Counter(record for split in records for record in split)
+
+
 def test_the_graph_has_writers_as_asked_for_and_one_committer() -> None:
     environment = StreamExecutionEnvironment.get_execution_environment()
     stream = environment.from_collection([1]).rebalance()

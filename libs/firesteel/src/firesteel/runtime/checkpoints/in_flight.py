@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from firesteel.checkpoint.chunks import frame, read_chunks
 from firesteel.checkpoint.handles import FileState, StateHandle
 from firesteel.checkpoint.subtask_state import InFlight
+from firesteel.functions.global_commit import GlobalCommitSink
 from firesteel.graph.specs import OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain.context import TaskInfo
@@ -62,6 +63,18 @@ def partitioners(head: OperatorSpec, edges: Iterable[tuple[int, int, Partitioner
     count = len(head.key_selectors)
     any_subtask = PartitionerKind.FORWARD  # who has no keys does not mind where records go
     return {edge: any_subtask if kind is _KEYED and index >= count else kind for edge, index, kind in edges}
+
+
+def must_align(head: OperatorSpec) -> bool:
+    """Whether barriers wait for what is in front of them on the edges to a chain.
+
+    What the writers of a sink with one committer prepare at a barrier travels in front of it, and belongs to its
+    checkpoint: were it overtaken, a later checkpoint would commit it (in Flink these edges are never unaligned).
+
+    Args:
+        head: operator of the chain that the edges lead to.
+    """
+    return isinstance(head.function, GlobalCommitSink)
 
 
 class Out(Protocol):

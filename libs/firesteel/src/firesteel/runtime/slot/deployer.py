@@ -46,7 +46,7 @@ from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescri
 from firesteel.protocol.operator_events import Event
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
-from firesteel.runtime.checkpoints.in_flight import partitioners
+from firesteel.runtime.checkpoints.in_flight import must_align, partitioners
 from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
@@ -218,6 +218,7 @@ class Deployer:
                     plan.operators[0].spec, [(e.index, e.input_index, PartitionerKind(e.partitioner)) for e in edges]
                 ),
                 {edge.index: edge.source_name for edge in edges},
+                must_align=must_align(plan.operators[0].spec),
             )
         services.guard.active = None
         outputs = self._outputs(descriptor, plan, thread)

@@ -38,6 +38,7 @@ class ChannelInputs(TaskInput):
         clock: injected.
         partitioners: of the edges, by their index; of those that are not named, records in flight stay with their
             subtask.
+        must_align: barriers wait for what is in front of them, whatever they say.
         senders: names of the vertices that send over the edges, by their index; for the log.
 
     Attributes:
@@ -52,6 +53,8 @@ class ChannelInputs(TaskInput):
         clock: Clock | None = None,
         partitioners: Mapping[int, PartitionerKind] | None = None,
         senders: Mapping[int, str] | None = None,
+        *,
+        must_align: bool = False,
     ) -> None:
         self._channels = list(channels)
         self.channels = [channel for channel, _ in channels]
@@ -62,6 +65,7 @@ class ChannelInputs(TaskInput):
         self._sources = [
             Source(index, kinds.get(channel.id.edge, PartitionerKind.FORWARD)) for channel, index in channels
         ]
+        self._must_align = must_align
         self._rescalable = not any(source.partitioner in _STAYING for source in self._sources)
         self._replay: deque[Replayed] = deque()
         self._log: InFlightLog | None = None
@@ -236,6 +240,8 @@ class ChannelInputs(TaskInput):
 
     def _expect(self, barrier: Barrier) -> None:
         """Overtake with a barrier that has come, as soon as it may."""
+        if self._must_align:
+            return
         if barrier.options.get("rescalable") and not self._rescalable:
             return  # it waits for what is in front of it: the job must be able to change its parallelism
         if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._known:
