@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from firesteel.client.cli.doctor import _local, _nodes, _skew
+from firesteel.client.cli.doctor import _local, _nodes, _skew, _slow_checkpoints
 from firesteel.client.cli.doctor_findings import GIB, Facts, Finding, Level, Node, Place, Port, findings, is_failed
+from firesteel.core.errors import FiresteelError
 
 GOOD = Facts(
     (3, 11, 4),
@@ -37,6 +39,9 @@ def bad(facts: Facts) -> list[Finding]:
     return [one for one in findings(facts) if one.level is not Level.OK]
 
 
+STATES = {"slow": "RUNNING", "fine": "RUNNING", "none": "RUNNING", "over": "FINISHED"}
+
+
 def test_nothing_is_found_where_all_is_well() -> None:
     assert bad(GOOD) == []
     assert {one.area for one in findings(GOOD)} == {
@@ -51,6 +56,7 @@ def test_nothing_is_found_where_all_is_well() -> None:
     [
         ({"silent": {"jobmaster host": "refused"}}, "cluster", "error", "host does not answer", "jobmanager.sh start"),
         ({"silent": {"jobmaster of job a": "no"}}, "cluster", "error", "jobmaster of job a", "by itself"),
+        ({"slow_checkpoints": {"job a": "the last took 310 s"}}, "checkpoints", "warning", "310 s", "parallelism"),
         ({"silent": {"resourcemanager": "gone"}, "nodes": ()}, "cluster", "error", "resourcemanager does", "start it"),
         ({"may_change": False}, "token", "error", "does not know this client's token", "--config-dir"),
         ({"python": (3, 10, 1)}, "python", "error", "3.10.1 is too old", "3.11"),
@@ -101,6 +107,22 @@ def test_a_directory_is_tried_and_nothing_stays(tmp_path: Path) -> None:
     assert _local(str(tmp_path / "file"), "x").problem.endswith("is no directory")
     assert _local("/proc/firesteel", "x").problem
     assert "s3://" in _local("hdfs://there/x", "x").problem
+
+
+def test_slow_checkpoints_of_running_jobs_are_read_from_the_rest_api() -> None:
+    answers = {
+        "/jobs/overview": {"jobs": [{"jid": n, "name": f"job {n}", "state": s} for n, s in STATES.items()]},
+        "/jobs/slow/checkpoints": {"warning": "the last took 310 s"},
+        "/jobs/fine/checkpoints": {"warning": None},
+    }
+
+    class Rest:
+        async def get(self, path: str) -> Any:
+            if path not in answers:
+                raise FiresteelError("it takes none")
+            return answers[path]
+
+    assert asyncio.run(_slow_checkpoints(cast(Any, Rest()))) == {"job slow (slow)": "the last took 310 s"}
 
 
 def test_the_clock_of_a_header_has_whole_seconds() -> None:

@@ -79,6 +79,11 @@ def test_on_a_narrow_terminal_names_stay() -> None:
     assert "OUT/S" not in shown.get()
 
 
+def test_slow_checkpoints_are_told() -> None:
+    job = JobRows.of(DETAILS, {"warning": "the last checkpoint took 310 s"}, 0, [])
+    assert lines([job])[0].splitlines()[1] == "warning: the last checkpoint took 310 s"
+
+
 def test_a_job_that_waits_for_slots_says_so() -> None:
     reason = "2 slots are needed, and the cluster has 1"
     job = JobRows.of({**DETAILS, "firesteel-waiting-for": reason}, None, 0, [])

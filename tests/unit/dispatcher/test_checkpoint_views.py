@@ -11,7 +11,7 @@ import pytest
 from firesteel.core.errors import ConfigurationError
 from firesteel.rest import checkpoint_views as views
 from firesteel.rest.metric_views import plain
-from firesteel.rest.views import UnknownVertexError, job_values
+from firesteel.rest.views import UnknownVertexError, job_details, job_values
 from firesteel_dispatcher.answers import json_answer
 
 A, B = "a" * 32, "b" * 32
@@ -152,3 +152,9 @@ def test_metrics_of_a_job() -> None:
         {"id": "numRestarts", "value": "4"},
         {"id": "lastCheckpointDuration", "value": "300"},
     ]
+
+
+def test_slow_checkpoints_are_told_with_the_job() -> None:
+    archive = {"jid": "1" * 32, "vertices": [], "checkpoints": {"warning": "the last checkpoint took 310 s"}}
+    assert job_details(archive)["firesteel-checkpoint-warning"] == "the last checkpoint took 310 s"
+    assert "firesteel-checkpoint-warning" not in job_details({**archive, "checkpoints": None})

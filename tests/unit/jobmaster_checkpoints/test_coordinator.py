@@ -71,6 +71,21 @@ def test_an_order_that_a_taskmanager_does_not_take_counts_as_no_failure() -> Non
     assert job.storage.store == [second]
 
 
+def test_a_slow_checkpoint_is_told_before_it_expires(caplog: pytest.LogCaptureFixture) -> None:
+    job = FakeJob(timeout=600.0, interval=10.0).run()
+    first = job.begin()
+    job.acknowledge_all(first)
+    job.do_all()
+    assert not job.coordinator.statistics.warning
+    job.begin()
+    job.advance(299)
+    assert not job.coordinator.statistics.warning
+    job.advance(3)
+    assert "a checkpoint has been under way for 301 s" in job.coordinator.statistics.warning
+    assert [r.levelname for r in caplog.records if "under way for 301 s" in r.message] == ["WARNING"]
+    assert not job.failed
+
+
 def test_one_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
     job = FakeJob(max_concurrent=2, retained=1).run()
     first, second = job.begin(), job.begin()

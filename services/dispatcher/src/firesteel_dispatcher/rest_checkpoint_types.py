@@ -72,6 +72,7 @@ class Checkpoints(TypedDict):
     summary: CheckpointSummary
     latest: LatestCheckpoints
     history: list[Checkpoint]
+    warning: str | None
 
 
 class Externalization(TypedDict):

@@ -41,6 +41,7 @@ export function diagnose(job: JobDetails, last?: ExceptionEntry): Finding[] {
     findings.push({ kind: "bad", text: `Failed ${ago(Math.max(0, job.now - last.timestamp))}${job.state === "RUNNING" ? ", and was started again" : ""}: ${what}`, page: "exceptions" });
   if (job["firesteel-waiting-for"]) findings.push({ kind: "warn", text: `The job waits for slots: ${job["firesteel-waiting-for"]}` });
   if (job.state !== "RUNNING") return findings;
+  if (job["firesteel-checkpoint-warning"]) findings.push({ kind: "warn", text: `Checkpoints are slow: ${job["firesteel-checkpoint-warning"]}`, page: "checkpoints" });
   const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
   const after = readers(job);
   const waiting = job.vertices.filter((vertex) => (vertex.tasks.RUNNING ?? 0) + (vertex.tasks.FINISHED ?? 0) < vertex.parallelism);

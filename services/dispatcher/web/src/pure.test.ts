@@ -131,6 +131,11 @@ test("a job that waits for slots says for which", () => {
   assert.deepEqual(diagnose({ ...waits, "firesteel-waiting-for": undefined }), []);
 });
 
+test("slow checkpoints are told while the job runs", () => {
+  const slow = { ...job([vertex("v", {})], {}), "firesteel-checkpoint-warning": "the last checkpoint took 310 s" };
+  assert.deepEqual(diagnose(slow)[0], { kind: "warn", text: "Checkpoints are slow: the last checkpoint took 310 s", page: "checkpoints" });
+});
+
 test("event time that is behind is told, unless there is none", () => {
   const kinds = (value: number) => diagnose(job([vertex("v", { watermark: one(value) })], {})).map(({ kind }) => kind);
   assert.deepEqual(kinds(1_000_000 - 120_000), ["warn"]);

@@ -62,6 +62,7 @@ export interface JobDetails {
   plan: { nodes: PlanNode[] };
   "firesteel-progress"?: string;
   "firesteel-waiting-for"?: string;
+  "firesteel-checkpoint-warning"?: string;
 }
 export interface JobRow {
   jid: string;

@@ -56,6 +56,7 @@ def checkpoints(archive: Archive) -> dict[str, Any]:
             "restored": found["restored"],
         },
         "history": [_checkpoint(record) for record in found["history"]],
+        "warning": found.get("warning") or None,
     }
 
 

@@ -25,6 +25,8 @@ _TASK_STATES = (
     "RECONCILING",
 )  # fmt: skip
 _PARALLELISM = "parallelism.default"
+CHECKPOINT_WARNING = "firesteel-checkpoint-warning"
+"""What is wrong with the pace of a job's checkpoints, if something is."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _HIDDEN = frozenset({"timestamps", TASK_METRICS, COUNTERS, "attempts"})
 """Of a subtask: what has paths of its own."""
@@ -76,8 +78,10 @@ def job_details(archive: Archive) -> dict[str, Any]:
         {**{k: v for k, v in vertex.items() if k != "subtasks"}, **_sharing_group(archive, vertex)}
         for vertex in archive["vertices"]
     ]
+    warning = (archive.get("checkpoints") or {}).get("warning")
     return {
         **shown,
+        **({CHECKPOINT_WARNING: warning} if warning else {}),
         "application-id": application_id(archive),
         "schedulerType": _scheduler(archive),
         "vertices": vertices,

@@ -63,6 +63,8 @@ UNDO_SECONDS: Final = 1.0
 END_TIMER: Final = "checkpoint-end"
 END_SECONDS: Final = 10.0
 """For which the end of a job waits for a checkpoint that is being completed and would stay."""
+SLOW_TIMER: Final = "checkpoint-slow"
+"""A checkpoint has taken half of its time-out."""
 LATE_TIMER: Final = "checkpoint-late"
 LATE_SECONDS: Final = 10.0
 """For which acknowledgements of checkpoints that were given up are gathered: what they name goes together."""
@@ -219,7 +221,7 @@ class CheckpointCoordinator:
         self._active = self._awaited = False
         self._stopping = None
         self._schedule.interrupt()
-        for timer in (TIMER, END_TIMER):
+        for timer in (TIMER, END_TIMER, SLOW_TIMER):
             self._job.emit(do.ClearTimer(timer))
         failure = CheckpointFailure(Reason.JOB_FAILOVER_REGION, cause)
         for pending in list(self._pending.values()):
@@ -316,6 +318,8 @@ class CheckpointCoordinator:
             self._recovery.again()
         elif name == LATE_TIMER:
             self._discard_late()
+        elif name == SLOW_TIMER:
+            self._look_for_slowness()
         elif name == END_TIMER:
             text = f"The job ends, and neither storage nor store has answered for {END_SECONDS:g} s."
             self._abort_completing(CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, text))
@@ -365,8 +369,14 @@ class CheckpointCoordinator:
             self._stopping = request.trigger_id
             logger.info("the job stops with a savepoint (%s)", savepoint.stop)
         self._job.emit(do.SetTimer(f"{TIMER}:{pending.number}", self.settings.timeout))
+        self._look_for_slowness()
+        self._job.emit(do.SetTimer(SLOW_TIMER, self.settings.timeout / 2 + 1))  # whatever wall time does
         above = max(self._last_id, self.completed.newest_id)
         self._work(Prepare(pending.number, above, None if savepoint is None else savepoint.target))
+
+    def _look_for_slowness(self) -> None:
+        if self.statistics.look(self._clock.epoch_ms(), self.settings.timeout, self.settings.interval):
+            logger.warning("%s", self.statistics.warning)
 
     def _prepared(self, pending: Pending, done: Done) -> None:
         pending.checkpoint_id, pending.directory = done.checkpoint_id, done.location
@@ -548,6 +558,7 @@ class CheckpointCoordinator:
         checkpoint_id = pending.checkpoint_id
         logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
         self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), done.location)
+        self._look_for_slowness()
         for vertex_id, serials in pending.serials.items():
             self._job.splits_are_safe(vertex_id, serials)
         for subsumed in self.completed.add(done.work.metadata, done.location):

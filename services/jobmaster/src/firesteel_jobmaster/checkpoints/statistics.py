@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from firesteel.checkpoint.slowness import warning_of
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_archive import ROWS_AT_ONCE, pack
 from firesteel_jobmaster.checkpoints.pending import Savepoint
@@ -156,6 +157,10 @@ class CheckpointStatistics:
         self._restored: dict[str, Any] | None = None
         self.on_end: Callable[[CheckpointRecord], None] = lambda record: None
         """Told of each checkpoint that is complete or has failed; one that failed before its barriers has the id 0."""
+        self.warning = ""
+        """What is wrong with the pace of the checkpoints (``firesteel.checkpoint.slowness``)."""
+        self._durations: deque[float] = deque(maxlen=2)
+        self._complete_ms: int | None = None
         self._counts = dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
 
     @property
@@ -191,7 +196,32 @@ class CheckpointStatistics:
         record = self._end(checkpoint_id, COMPLETED, now_ms)
         if record is not None:
             record.location = location
+            if record.savepoint is None:
+                self._durations.append((now_ms - record.trigger_ms) / 1000)
+                self._complete_ms = now_ms
             self.on_end(record)
+
+    def look(self, now_ms: int, timeout: float, interval: float) -> bool:
+        """Look whether the checkpoints are slow; whether there is a new ``warning``.
+
+        Args:
+            now_ms: epoch.
+            timeout: after which one is given up, in seconds.
+            interval: between two of them; 0 = none are taken by themselves.
+        """
+        if self._complete_ms is None:
+            self._complete_ms = now_ms  # the first look
+        oldest = min((record.trigger_ms for record in self._under_way.values()), default=None)
+        before = self.warning
+        self.warning = warning_of(
+            timeout,
+            interval,
+            under_way=None if oldest is None else (now_ms - oldest) / 1000,
+            last=self._durations[-1] if self._durations else None,
+            before=self._durations[0] if len(self._durations) > 1 else None,
+            without=(now_ms - self._complete_ms) / 1000,
+        )
+        return bool(self.warning) and self.warning != before
 
     def fail(self, checkpoint_id: int | None, now_ms: int, message: str) -> None:
         """It failed; without an id: before its barriers were sent."""
@@ -241,13 +271,13 @@ class CheckpointStatistics:
         """As JSON-able data, in slices; newest first."""
         under_way = sorted(self._under_way.values(), key=lambda record: -record.id)
         shown, restored, counts = [], self._restored, dict(self._counts)
-        latest = dict(self._latest)
+        latest, warning = dict(self._latest), self.warning
         for record in (*under_way, *reversed(self._history)):
             shown.append((yield from record.in_slices()))
         plain = {}
         for status, record in latest.items():
             plain[status] = yield from record.in_slices()
-        return {"counts": counts, "history": shown, "latest": plain, "restored": restored}
+        return {"counts": counts, "history": shown, "latest": plain, "restored": restored, "warning": warning}
 
     def metrics(self) -> dict[str, int | str]:
         """Job metrics, with Flink's names."""

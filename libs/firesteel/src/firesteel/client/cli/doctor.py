@@ -30,6 +30,7 @@ from firesteel.client.cli.doctor_findings import Facts, Level, Node, Place, Port
 from firesteel.client.cli.waiting import waited
 from firesteel.client.connections import close_connections, cluster_url, connect
 from firesteel.client.console import Console
+from firesteel.client.rest_client import RestClient
 from firesteel.config import options
 from firesteel.config.addresses import is_loopback
 from firesteel.config.memory import has_memory_options, taskmanager_memory
@@ -237,6 +238,7 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
         rows: list[dict[str, Any]] = []
         if "resourcemanager" not in silent:
             overview, rows = run(rest.get("/overview"), 30), run(rest.get("/taskmanagers"), 30)["taskmanagers"]
+        slow_checkpoints = run(_slow_checkpoints(rest), 60)
     except (FiresteelError, TimeoutError, KeyError) as error:
         return replace(facts, cluster_problem=f"{facts.url}: {error or 'no answer in time'}")
     finally:
@@ -250,8 +252,23 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
         slots_free=int(overview["slots-available"]),
         nodes=tuple(_nodes(rows, clock.epoch_ms())),
         silent=silent,
+        slow_checkpoints=slow_checkpoints,
         may_change=access.get("change"),
     )
+
+
+async def _slow_checkpoints(rest: RestClient) -> dict[str, str]:
+    """Running jobs, by name and id, and what is wrong with the pace of their checkpoints."""
+    slow: dict[str, str] = {}
+    for job in (await rest.get("/jobs/overview"))["jobs"]:
+        if job["state"] == "RUNNING":
+            try:
+                warning = (await rest.get(f"/jobs/{job['jid']}/checkpoints")).get("warning")
+            except FiresteelError:
+                continue  # it takes none, or has ended meanwhile
+            if warning:
+                slow[f"{job['name']} ({job['jid']})"] = str(warning)
+    return slow
 
 
 def _skew(date: str, now_ms: int) -> float | None:

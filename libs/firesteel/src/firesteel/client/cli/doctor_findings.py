@@ -136,6 +136,7 @@ class Facts:
         environment: short name of the versions of all Python packages here.
         nodes: its TaskManagers.
         silent: processes of the cluster that do not answer the Dispatcher, and why.
+        slow_checkpoints: running jobs, and what is wrong with the pace of their checkpoints.
         may_change: whether the cluster takes our token for what changes it; None = it does not say.
     """
 
@@ -166,6 +167,7 @@ class Facts:
     environment: str = ""
     nodes: Sequence[Node] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
+    slow_checkpoints: Mapping[str, str] = field(default_factory=dict)
     may_change: bool | None = None
 
 
@@ -304,6 +306,12 @@ def _ports(facts: Facts) -> Iterator[Finding]:
             yield Finding("ports", Level.OK, f"{text} is free")
 
 
+_FASTER: Final = (
+    "give the vertex that is busy more parallelism (firesteel top shows it), or let barriers overtake: see "
+    "docs/checkpoints.md"
+)
+
+
 def _cluster(facts: Facts) -> Iterator[Finding]:
     if facts.cluster_problem:
         yield Finding(
@@ -326,6 +334,8 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
         yield Finding("cluster", Level.OK, f"{facts.url} answers")
     for process, why in facts.silent.items():
         yield Finding("cluster", Level.ERROR, f"the {process} does not answer: {why}", _remedy_of(process))
+    for job, warning in facts.slow_checkpoints.items():
+        yield Finding("checkpoints", Level.WARNING, f"job {job}: {warning}", _FASTER)
     if facts.may_change is False:
         yield Finding(
             "token",

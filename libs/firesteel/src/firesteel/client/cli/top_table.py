@@ -95,6 +95,7 @@ class JobRows:
         checkpoint: number of its last completed checkpoint; None = none yet, or it takes none.
         checkpoint_age_ms: since that was complete.
         checkpoint_ms: how long it took.
+        checkpoint_warning: what is wrong with their pace; empty: nothing.
         failed_checkpoints: so many so far.
         restarts: so many so far.
         waiting_for: slots that it does not get, in words; empty: it has all.
@@ -108,6 +109,7 @@ class JobRows:
     checkpoint: int | None
     checkpoint_age_ms: int | None
     checkpoint_ms: int | None
+    checkpoint_warning: str
     failed_checkpoints: int
     restarts: int
     waiting_for: str
@@ -136,6 +138,7 @@ class JobRows:
             int(last["id"]) if last else None,
             max(0, now - int(last["latest_ack_timestamp"])) if last else None,
             int(last["end_to_end_duration"]) if last else None,
+            str(checkpoints.get("warning") or ""),
             int(checkpoints.get("counts", {}).get("failed", 0)),
             restarts,
             str(details.get(WAITING) or ""),
@@ -153,7 +156,8 @@ class JobRows:
         if self.restarts:
             parts.append(f"{self.restarts} restarts")
         waiting = f"\nwaits for slots: {self.waiting_for}" if self.waiting_for else ""
-        return "  ".join(parts) + waiting
+        warning = f"\nwarning: {self.checkpoint_warning}" if self.checkpoint_warning else ""
+        return "  ".join(parts) + waiting + warning
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
