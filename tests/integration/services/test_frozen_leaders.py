@@ -107,7 +107,7 @@ def test_a_frozen_leader_is_followed_at_once_and_writes_nothing_when_it_wakes_up
                 assert store.archive(JOB) == {"state": "FINISHED"}
             else:
                 assert [one.checkpoint_id for one in checkpoints.all()] == [1, 3]
-            candidate.give_up()  # on the event loop
+            await candidate.give_up()  # on the event loop
             ticking.cancel()
             return longest
 

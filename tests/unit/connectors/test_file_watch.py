@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from firesteel.connectors.file_source import FileSource, StreamFormat
 from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.connectors.file_watch import WatchedFilesEnumerator
 from firesteel.core.errors import ProgramError
-from firesteel.functions.source import Boundedness
+from firesteel.functions.source import Boundedness, Split
 from firesteel.testing.clock import ManualClock
 
 
@@ -314,3 +316,46 @@ def test_new_files_that_match_are_found(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     clock.advance(10)
     assert names(enumerator) == ["a.csv"]
+
+
+class _HungFiles:
+    """A file system that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on, self.asked = threading.Event(), list[str]()
+
+    def of(self, path: str) -> Any:
+        return self
+
+    def check(self, path: str, refused: Any, *, may_match_nothing: bool) -> None:
+        self.asked.append("check")
+        assert self.go_on.wait(20)
+
+    def find(self, path: str, refused: Any) -> Iterator[tuple[str, int]]:
+        self.asked.append("find")
+        assert self.go_on.wait(20)
+        yield f"{path}/a", 5
+
+
+@pytest.mark.parametrize("kind", [FileEnumerator, WatchedFilesEnumerator])
+def test_a_file_system_that_hangs_is_waited_for_elsewhere(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.connectors.file_splits.PATIENCE", 0.001)
+    files: Any = _HungFiles()
+    enumerator = kind({"paths": ["/mnt"], "interval_ms": 1000}, files=files, is_apart=True)
+    enumerator.start()  # returns
+    for _ in range(5):
+        assert enumerator.next_splits(0, 1) == []
+        assert not enumerator.exhausted
+    assert files.asked == ["check"]  # one call, not five
+    state = enumerator.snapshot()
+    files.go_on.set()
+    splits: list[Split] = []
+    while not splits:
+        splits = enumerator.next_splits(0, 1)
+    assert [split.data["path"] for split in splits] == ["/mnt/a"]
+    again = kind({"paths": ["/mnt"], "interval_ms": 1000}, files=files, is_apart=True)
+    again.restore(state)
+    splits = []
+    while not splits:
+        splits = again.next_splits(0, 1)
+    assert [split.data["path"] for split in splits] == ["/mnt/a"]

@@ -81,7 +81,7 @@ def test_a_standby_leads_when_the_leader_has_gone() -> None:
         await until(lambda: other.is_standby)
         assert not waiting.done()
         holding = asyncio.ensure_future(one.hold())
-        one.give_up()
+        await one.give_up()
         second = await waiting
         await holding
         assert (other.is_standby, second.epoch > first.epoch) == (False, True)
@@ -165,7 +165,7 @@ def test_an_error_of_the_disk_that_passes_ends_neither_a_leader_nor_a_standby() 
         await until(lambda: not cells.failing)
         assert not waiting.done()
         assert not holding.done()
-        one.give_up()
+        await one.give_up()
         await waiting
         await holding
 

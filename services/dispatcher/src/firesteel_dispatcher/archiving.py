@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from firesteel.config import Settings, options
 from firesteel.core.backoff import pauses
+from firesteel.core.call_pool import CallPool
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.job_archives import ArchivePlace, JobArchive, open_place
 from firesteel.service.process_metrics import environment
@@ -36,6 +37,7 @@ class Archiver:
         self._place = None if where is None else open_place(where, options.ARCHIVE_DIRECTORY.key, settings)
         self._config = dict(settings.to_shown())
         self._spawn = spawn
+        self._threads = CallPool("archives of jobs")
         self._writing: set[asyncio.Task[None]] = set()
 
     def ended(self, job_id: str, archive: Archive) -> None:
@@ -63,7 +65,7 @@ class Archiver:
     async def _write_missing(self, place: ArchivePlace, known: Mapping[str, Archive]) -> None:
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
-                there = await asyncio.to_thread(place.listed)
+                there = await self._threads.call(place.listed)
             except OSError as error:
                 logger.warning("archives of jobs can't be listed in %s: %s; next try in %g s", place, error, pause)
                 await asyncio.sleep(pause)
@@ -75,10 +77,10 @@ class Archiver:
     async def _write(self, place: ArchivePlace, job_id: str, archive: Archive) -> None:
         shown = {**archive, "config": Settings(archive.get("config", {})).to_shown()}  # others read it, and copy it
         made = JobArchive(job_id, int(archive.get("end-time", 0)), shown, environment(), self._config)
-        content = await asyncio.to_thread(made.encode)
+        content = await self._threads.call(made.encode)
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
-                await asyncio.to_thread(place.write, job_id, content)
+                await self._threads.call(place.write, job_id, content)
             except OSError as error:
                 logger.warning("no archive of job %s in %s: %s; next try in %g s", job_id, place, error, pause)
                 await asyncio.sleep(pause)

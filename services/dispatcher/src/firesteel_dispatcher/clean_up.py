@@ -17,15 +17,16 @@ from typing import Any, Final
 from firesteel.checkpoint.closing import CleanUp, close_checkpoints
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, FencedError
 from firesteel.graph.job_archive import CLEAN_UP
 from firesteel.ha.services import HighAvailabilityServices, Leadership, of_job
-from firesteel.service.daemon_threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-_THREADS: Final = DaemonThreads("clean-up of ended jobs")
+_THREADS: Final = CallPool("clean-up of ended jobs", threads=8, deadline=None)
+"""No deadline: a clean-up that was given up would go on beside its repeat, and both hold the job's leadership."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class CleanUps:
                 await asyncio.sleep(FIRST_PAUSE)  # until then another JobMaster may have to go on with the job
             while True:
                 try:
-                    if await asyncio.get_running_loop().run_in_executor(_THREADS, task.run):
+                    if await _THREADS.call(task.run):
                         return
                 except (CheckpointError, OSError) as error:
                     logger.warning(

@@ -5,7 +5,6 @@ Their files belong to programs, which remove them; whoever deletes one here make
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,12 +12,12 @@ from typing import Final
 
 from firesteel.config import Settings, options
 from firesteel.connectors.kept_results import KeptResults, kept_in, place_of
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FileSystemError
-from firesteel.service.daemon_threads import DaemonThreads
 from firesteel_dispatcher.disposals import Disposals
 
 MOST_PLACES: Final = 100
-_THREADS: Final = DaemonThreads("data sets")
+_LISTINGS: Final = CallPool("data sets")
 
 
 class DataSets:
@@ -41,7 +40,7 @@ class DataSets:
 
     async def all(self) -> list[KeptResults]:
         """What is there now."""
-        return await asyncio.get_running_loop().run_in_executor(_THREADS, self._look, tuple(self._places))
+        return await _LISTINGS.call(self._look, tuple(self._places))
 
     @staticmethod
     def _look(places: tuple[str, ...]) -> list[KeptResults]:

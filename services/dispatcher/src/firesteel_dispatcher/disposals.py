@@ -9,16 +9,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FiresteelError
-from firesteel.service.daemon_threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
 MOST_KEPT: Final = 1000
-_THREADS: Final = DaemonThreads("disposal")
+_SECONDS: Final = 600.0
+"""A savepoint of very many files takes its time."""
 
 
 class Disposals:
-    """What is under way, and what became of the last ones. Each has a thread of its own: a directory may hang.
+    """What is under way, and what became of the last ones. A directory may hang, and so may a few removals.
 
     Args:
         what: they are.
@@ -27,6 +28,7 @@ class Disposals:
 
     def __init__(self, what: str, dispose: Callable[[str], None]) -> None:
         self._what, self._remove = what, dispose
+        self._threads = CallPool(f"removal of a {what}", deadline=_SECONDS)
         self._results: OrderedDict[str, str | None] = OrderedDict()
         """By trigger id: why it failed, empty = it is gone, None = it is under way."""
         self._running: set[asyncio.Task[None]] = set()
@@ -45,7 +47,7 @@ class Disposals:
     async def _dispose(self, trigger_id: str, path: str) -> None:
         failure = ""
         try:
-            await asyncio.get_running_loop().run_in_executor(_THREADS, self._remove, path)
+            await self._threads.call(self._remove, path)
             logger.info("%s %s was removed", self._what, path)
         except (FiresteelError, OSError) as error:
             failure = str(error)

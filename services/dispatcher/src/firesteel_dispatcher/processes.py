@@ -11,7 +11,7 @@ from firesteel.core.errors import RpcError
 from firesteel.core.stacks import Samples, dump_threads, other_threads, process_name, sample
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ProcessGateway
-from firesteel.rpc.process_calls import PREFIX
+from firesteel.rpc.process_calls import PREFIX, SAMPLES
 from firesteel_dispatcher.shell import DispatcherService
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ async def sample_jobmanager(service: DispatcherService, count: int, interval_ms:
     addresses = {name: address for name, address in coordinators(service).items() if name in others}
     wanted = m.SampleThreads(count, interval_ms)
     here, answers = await asyncio.gather(
-        asyncio.to_thread(sample, other_threads, count, interval_ms / 1000),
+        SAMPLES.call(sample, other_threads, count, interval_ms / 1000),
         of_each(service, addresses, lambda process: process.sample_threads(wanted)),
     )
     found = {f"dispatcher: {name}" if others else name: samples for name, samples in here.items()}

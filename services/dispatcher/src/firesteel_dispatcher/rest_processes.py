@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FiresteelError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
@@ -29,6 +30,7 @@ _TAIL_BYTES: Final = 1 << 20
 """In which the last lines of a log are looked for."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
 _PATIENCE: Final = 5.0
+_LOGS: Final = CallPool("logs", deadline=20.0)
 
 
 class UnknownTaskManagerError(FiresteelError):
@@ -186,11 +188,11 @@ class _Here:
     logs: ProcessLogs
 
     async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
-        found = await asyncio.to_thread(self.logs.listed)
+        found = await _LOGS.call(self.logs.listed)
         return [asdict(one) for one in found], self.logs.main, self.logs.stdout
 
     async def read(self, name: str, offset: int, length: int) -> Part:
-        return await asyncio.to_thread(self.logs.read, name, offset, length)
+        return await _LOGS.call(self.logs.read, name, offset, length)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 import re
@@ -20,6 +19,7 @@ from firesteel.config import Settings
 from firesteel.config.addresses import base_url, is_loopback, is_wildcard
 from firesteel.config.options import REST_BIND_PORT, REST_PORT
 from firesteel.core.backoff import pauses
+from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.core.clock import Clock
 from firesteel.core.errors import (
     ConfigurationError,
@@ -51,7 +51,6 @@ from firesteel.rest.job_settings import client_timeout, client_timeout_or_none, 
 from firesteel.rest.views import job_exceptions, job_values
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
-from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import CHECK_PAUSE, HeartbeatMonitor
 from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.leaders import Candidate
@@ -102,6 +101,9 @@ _OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|
 """Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
 _STORE_SECONDS: Final = 5.0
 """A Dispatcher that stops waits so long for what its store has begun; a disk that hangs keeps no process alive."""
+_STATUS: Final = CallPool("status file")
+_PLANS: Final = CallPool("submissions", deadline=300.0)
+"""They compute, and look at nothing outside."""
 
 
 class ClosingError(Exception):
@@ -177,7 +179,7 @@ class DispatcherService(Service):
         self._host = LeaderChannel(ha, JOBMASTER_HOST, JobMasterHostGateway, lambda: self.client, self._host_changed)
         self._resourcemanager = LeaderChannel(ha, RESOURCEMANAGER, ResourceManagerGateway, lambda: self.client)
         self._takes_over = takes_over
-        self._disk = DaemonThread("dispatcher-store")
+        self._disk = CallPool("dispatcher-store", threads=1, deadline=None)  # in order: none may come after its repeat
         self._submitting = asyncio.Lock()
         self._graphs: dict[str, JobGraph] = {}
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
@@ -264,7 +266,7 @@ class DispatcherService(Service):
 
     async def on_disk(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a method of the store, in its thread: one after the other."""
-        return await asyncio.get_running_loop().run_in_executor(self._disk, functools.partial(function, *arguments))
+        return await self._disk.call(function, *arguments)
 
     # -- life
 
@@ -319,14 +321,14 @@ class DispatcherService(Service):
                     found = await self.on_disk(store.open, self.clock.epoch_ms())
                 except FencedError as error:
                     logger.warning("another Dispatcher leads by now: %s", error)
-                    self._candidate.give_back()
+                    await self._candidate.give_back()
                 except OSError as error:  # trouble of the storage is no reason to lead without the jobs, nor to end
                     pause = next(waits)
                     logger.error(
                         "%s. The leadership is given back, so that another host may try; next try here in %g s",
                         error, pause,
                     )  # fmt: skip
-                    self._candidate.give_back()
+                    await self._candidate.give_back()
                     await asyncio.sleep(pause)
         finally:
             await relay.stop()
@@ -530,11 +532,11 @@ class DispatcherService(Service):
                 logger.error("the store of jobs does not answer: it is left as it is")
         self._disk.shutdown(wait=False)
         if self._tracing is not None:
-            await asyncio.to_thread(self._tracing.close)
+            await close_in_time(self._tracing.close, "traces")
 
     async def on_stopped(self) -> None:
         """Another Dispatcher may lead."""
-        self._candidate.give_up()
+        await self._candidate.give_up()
 
     # -- instructions
 
@@ -685,7 +687,7 @@ class DispatcherService(Service):
         """Tell whoever supervises the services how the application is."""
         if (path := self.settings.status_file) is not None:
             shown = {**record, "rest": self.rest_address}
-            await asyncio.to_thread(replace_file, path, json.dumps(shown).encode())
+            await _STATUS.call(replace_file, path, json.dumps(shown).encode())
 
     async def _store_own(self, settings: ApplicationSettings, run: int, application: Application) -> None:
         record = record_of(settings, run, application)
@@ -730,7 +732,7 @@ class DispatcherService(Service):
             if self.closing:
                 raise ClosingError
             timeout, now = client_timeout(graph), self.now()
-            archive = await asyncio.to_thread(submitted_archive, graph, self.cluster_settings, now.epoch_ms)
+            archive = await _PLANS.call(submitted_archive, graph, self.cluster_settings, now.epoch_ms)
             job = StoredJob(graph, fingerprint, now.epoch_ms)
             await self.on_disk(self.store.put, job, received, submission.blobs)
             if trace is not None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import HISTORY, with_rows
@@ -70,6 +71,8 @@ class HistoryService(Service):
         self.access = access or RestAccess((), False, self.refusals)
         self.core = HistoryCore(settings.retention)
         self._places, self._cache = list(places), ArchiveCache(CACHE_BYTES)
+        self._threads = [CallPool(f"archives in {place}", deadline=20.0) for place in self._places]
+        """Each place has its own: one that hangs holds up no other one."""
         self._troubled: set[int] = set()
         self._looked = asyncio.Event()
 
@@ -88,29 +91,31 @@ class HistoryService(Service):
 
     async def look(self) -> None:
         """See what there is now; a place that does not answer keeps what was there."""
-        for number, place in enumerate(self._places):
-            try:
-                listed = await asyncio.to_thread(place.listed)
-                wanted = self.core.to_read(number, listed)
-                for job_id in wanted:
-                    await self._read(number, job_id, listed[job_id])
-            except OSError as error:
-                if number not in self._troubled:
-                    logger.warning("archives in %s can't be read for now: %s", place, error)
-                self._troubled.add(number)
-            else:
-                if number in self._troubled:
-                    logger.info("archives in %s can be read again", place)
-                self._troubled.discard(number)
+        await asyncio.gather(*(self._look_at(number, place) for number, place in enumerate(self._places)))
         for number, job_id in self.core.expired(self.clock.epoch_ms()):
             await self._remove(number, job_id)
         self._looked.set()
+
+    async def _look_at(self, number: int, place: ArchivePlace) -> None:
+        try:
+            listed = await self._threads[number].call(place.listed)
+            wanted = self.core.to_read(number, listed)
+            for job_id in wanted:
+                await self._read(number, job_id, listed[job_id])
+        except OSError as error:
+            if number not in self._troubled:
+                logger.warning("archives in %s can't be read for now: %s", place, error)
+            self._troubled.add(number)
+        else:
+            if number in self._troubled:
+                logger.info("archives in %s can be read again", place)
+            self._troubled.discard(number)
 
     async def _read(self, number: int, job_id: str, stamp: str) -> None:
         self._cache.forget(job_id)
         place = self._places[number]
         try:
-            found = await asyncio.to_thread(_decoded, place, job_id)
+            found = await self._threads[number].call(_decoded, place, job_id)
             overview = None if found is None else job_overview(found.archive)
         except (DamagedEntryError, KeyError, TypeError, ValueError, AttributeError) as error:
             reason = str(error) if isinstance(error, DamagedEntryError) else repr(error)
@@ -127,7 +132,7 @@ class HistoryService(Service):
 
     async def _remove(self, number: int, job_id: str) -> None:
         try:
-            await asyncio.to_thread(self._places[number].remove, job_id)
+            await self._threads[number].call(self._places[number].remove, job_id)
         except OSError as error:
             logger.warning("the archive of job %s can't be removed: %s", job_id, error)
             return
@@ -155,7 +160,7 @@ class HistoryService(Service):
             raise DamagedEntryError(f"the archive of job {job_id} in {self._places[number]} is damaged")
         archive: Archive | None = self._cache.get(job_id)
         if archive is None:
-            read = await asyncio.to_thread(_decoded, self._places[number], job_id)
+            read = await self._threads[number].call(_decoded, self._places[number], job_id)
             if read is None:
                 self.core.gone(number, job_id)
                 raise UnknownJobError(f"The archive of job {job_id} was removed")

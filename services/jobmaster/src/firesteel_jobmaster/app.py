@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.config import Settings
+from firesteel.core.call_pool import close_in_time
 from firesteel.core.clock import Clock
 from firesteel.core.errors import JobNotFoundError
 from firesteel.core.ids import new_fencing_token
@@ -248,12 +248,12 @@ class JobMasterService(Service):
         """Give up calls that nobody answers; the last spans leave."""
         await self._calls.close()
         if self._tracing is not None:
-            await asyncio.to_thread(self._tracing.close)
+            await close_in_time(self._tracing.close, "traces")
 
     async def on_stopped(self) -> None:
         """Another host may lead."""
         if self._candidate is not None:
-            self._candidate.give_up()
+            await self._candidate.give_up()
 
 
 def create_service(

@@ -392,4 +392,4 @@ class HostService(Service):
     async def on_stopped(self) -> None:
         """Another host may lead."""
         if self._candidate is not None:
-            self._candidate.give_up()
+            await self._candidate.give_up()

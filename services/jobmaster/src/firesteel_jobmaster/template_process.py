@@ -12,11 +12,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from firesteel.core.call_pool import CallPool
+
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds between starts of templates that die before they are ready."""
 STOP_SECONDS = 2.0
 Ended = Callable[[str, int, str], None]
+_ENDS = CallPool("ends of templates", deadline=None)
+"""What is called has a time limit of its own."""
 
 
 class TemplateError(Exception):
@@ -177,7 +181,7 @@ class TemplateProcess:
             self._starting.cancel()
         if self._process is not None and self._socket is not None:
             self._socket.shutdown(socket.SHUT_RDWR)
-            await asyncio.get_running_loop().run_in_executor(None, _wait, self._process)
+            await _ENDS.call(_wait, self._process)
         self._drop()
 
 

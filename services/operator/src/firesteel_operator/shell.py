@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from firesteel.config import Settings
+from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.core.errors import FencedError
 from firesteel.ha.cells import AwayError
 from firesteel.ha.kubernetes import KubernetesCells
@@ -26,6 +27,10 @@ AT_ONCE: Final = 8
 """Objects that are looked at beside one another."""
 Key = tuple[str, str, str]
 """Namespace, plural, name."""
+_CAMPAIGNS: Final = CallPool("campaigns", threads=1, deadline=None)
+_LEADERSHIP: Final = CallPool("leadership", deadline=30.0)
+_RECONCILIATIONS: Final = CallPool("reconciliations", threads=AT_ONCE, deadline=None)
+"""Each call of Kubernetes has a deadline of its own."""
 
 
 class OperatorService(Service):
@@ -65,8 +70,8 @@ class OperatorService(Service):
         for watch in self._watches:
             watch.end()
         if self._epoch is not None:
-            await asyncio.to_thread(self._cells.release, COMPONENT, self._epoch)
-        await asyncio.to_thread(self._cells.close)
+            await _LEADERSHIP.call(self._cells.release, COMPONENT, self._epoch)
+        await close_in_time(self._cells.close, "the connection to Kubernetes")
 
     async def _run(self) -> None:
         await self._campaign()
@@ -91,7 +96,7 @@ class OperatorService(Service):
     async def _campaign(self) -> None:
         while self._epoch is None:
             try:
-                self._epoch = await asyncio.to_thread(self._cells.campaign, COMPONENT)
+                self._epoch = await _CAMPAIGNS.call(self._cells.campaign, COMPONENT)
             except (AwayError, OSError) as error:
                 logger.warning("who leads can't be told: %s", error)
             if self._epoch is None:
@@ -102,7 +107,7 @@ class OperatorService(Service):
         """One that does not lead any more ends; it is started again, and waits for its turn."""
         assert self._epoch is not None
         try:
-            await asyncio.to_thread(self._cells.check, COMPONENT, self._epoch)
+            await _LEADERSHIP.call(self._cells.check, COMPONENT, self._epoch)
         except FencedError:
             self._epoch = None
             raise
@@ -130,7 +135,7 @@ class OperatorService(Service):
         namespace, plural, name = key
         again: float | None = FAILED_SECONDS
         try:
-            again = await asyncio.to_thread(self._reconcilers[namespace].reconcile, plural, name)
+            again = await _RECONCILIATIONS.call(self._reconcilers[namespace].reconcile, plural, name)
         except OSError as error:
             logger.warning("%s %s: %s", plural, name, error)
         except Exception:  # one object must not keep the others waiting

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
@@ -47,7 +47,7 @@ class FleetDriver:
 
     def __init__(self, fleet: Fleet, stand_by: Callable[[], None]) -> None:
         self._fleet, self._stand_by = fleet, stand_by
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-fleet")
+        self._threads = CallPool("firesteel-fleet", _THREADS, deadline=None)
         self._life = asyncio.Lock()
         self._outstanding = 0
         self._closed = self._started = self._stood_by = False

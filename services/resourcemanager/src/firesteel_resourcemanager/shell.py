@@ -156,7 +156,7 @@ class ResourceManagerService(Service):
 
     async def on_stopped(self) -> None:
         """Another ResourceManager may lead."""
-        self._candidate.give_up()
+        await self._candidate.give_up()
 
     # -- events
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from firesteel.core.call_pool import CallPool
 from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ class WorkerPool:
         self._provider = provider
         self.is_active = provider.is_active
         self.ends_within = provider.ends_within if provider.is_active else 0.0
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-workers")
+        self._threads = CallPool("firesteel-workers", _THREADS, deadline=None)
         self._recovered = self._closed = False
 
     async def recover(self, resourcemanager_address: str) -> list[str]:
@@ -78,4 +77,4 @@ class WorkerPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await self._threads.call(call)

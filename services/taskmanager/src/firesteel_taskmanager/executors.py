@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from firesteel.core.backoff import pause_after
+from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FiresteelError
 from firesteel.protocol.messages import ExecutorLost, ExecutorSpec
@@ -29,6 +30,8 @@ SHORT_LIFE: Final = 60.0
 """An executor that ended sooner counts as a failed start: the next one is asked for later."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
+_EXECUTORS: Final = CallPool("executors", threads=8, deadline=None)
+"""No deadline: an executor that came after it would be nobody's. Stops have a time limit of their own."""
 
 
 class Executor(Protocol):
@@ -133,7 +136,7 @@ class ExecutorSupervisor:
         if key in self._entries or self._stopping:
             return
         logger.info("executor %s of application %s is started", spec.executor_id, spec.app_id)
-        starting = asyncio.get_running_loop().create_task(asyncio.to_thread(self._factory, spec))
+        starting = asyncio.get_running_loop().create_task(_EXECUTORS.call(self._factory, spec))
         entry = self._entries[key] = _Entry(spec, self._clock.monotonic(), starting)
         self._newest = key
         self._spawn(self._run(key, entry), f"executor {spec.executor_id}")
@@ -146,7 +149,7 @@ class ExecutorSupervisor:
         if entries:
             await asyncio.wait({entry.starting for entry in entries})
         started = [e.starting.result() for e in entries if not e.starting.cancelled() and not e.starting.exception()]
-        await asyncio.gather(*(asyncio.to_thread(executor.stop, STOP_GRACE) for executor in started))
+        await asyncio.gather(*(_EXECUTORS.call(executor.stop, STOP_GRACE) for executor in started))
 
     async def _run(self, key: tuple[str, str], entry: _Entry) -> None:
         """One executor from its start to its end."""
@@ -155,7 +158,7 @@ class ExecutorSupervisor:
             return
         lived = self._clock.monotonic() - entry.since
         if entry.executor is not None:
-            await asyncio.to_thread(entry.executor.stop, STOP_GRACE)  # whatever it left: workers, files
+            await _EXECUTORS.call(entry.executor.stop, STOP_GRACE)  # whatever it left: workers, files
         if self._newest != key:
             logger.info("executor %s, an older one, is gone: %s", entry.spec.executor_id, cause)
             return
@@ -184,10 +187,10 @@ class ExecutorSupervisor:
             if self._newest != key and self._is_unused(entry):
                 logger.info("executor %s: a newer one has its place, and no slot uses it", entry.spec.executor_id)
                 entry.phase = Phase.STOPPING
-                await asyncio.to_thread(executor.stop, STOP_GRACE)
+                await _EXECUTORS.call(executor.stop, STOP_GRACE)
         if entry.phase is Phase.STOPPING:
             return "it was ended"
-        tail = await asyncio.to_thread(executor.log_tail)
+        tail = await _EXECUTORS.call(executor.log_tail)
         if tail:
             logger.warning("executor %s, the end of its log:\n%s", entry.spec.executor_id, tail)
         return f"it ended: {executor.exit_reason()}"

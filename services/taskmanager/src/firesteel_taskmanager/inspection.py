@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.stacks import dump_threads
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
@@ -23,6 +24,7 @@ from firesteel_taskmanager.slot_messages import SlotMessages
 
 logger = logging.getLogger(__name__)
 _SLOT_SECONDS: Final = 5.0
+_LOGS: Final = CallPool("logs", deadline=20.0)
 
 
 class Inspection:
@@ -73,7 +75,7 @@ class Inspection:
 
     @answers(InspectionGateway.read_log)
     async def read_log(self, message: m.ReadLog) -> m.LogPart:
-        part = await asyncio.to_thread(self._logs.read, message.name, message.offset, message.length)
+        part = await _LOGS.call(self._logs.read, message.name, message.offset, message.length)
         return m.LogPart(part.size, part.offset, base64.b64encode(part.data).decode("ascii"))
 
     @answers(InspectionGateway.sample_stacks)

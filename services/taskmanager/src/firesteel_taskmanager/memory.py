@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.process import ProcessId, children_of_all, is_running
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ OOM_SCORE_ADJ: Final = 500
 """Of slot processes: when memory runs out, the kernel kills one of these before a service or a JVM."""
 
 Measured = Callable[[Mapping[str, int]], None]
+_MEASUREMENTS: Final = CallPool("memory of slots", threads=1, deadline=None)
 
 
 def proportional_set_size(pid: int) -> int | None:
@@ -100,7 +102,7 @@ class MemoryWatch:
         while True:
             await asyncio.sleep(pause)
             slots = dict(self._slots())
-            sizes = await asyncio.to_thread(self._measure, slots) if slots else {}
+            sizes = await _MEASUREMENTS.call(self._measure, slots) if slots else {}
             self._measured(sizes)
             pause = CLOSE_INTERVAL if self._is_close(sizes.values()) else INTERVAL
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from firesteel.config import Settings
 from firesteel.config.memory import TaskManagerMemory
+from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, FiresteelError, PeerUnreachableError, ProtocolError, RunDirectoryError
 from firesteel.core.machine import free_memory, physical_memory, usable_cores
@@ -59,6 +60,7 @@ _KEPT_PLACEMENTS = 4
 """Of each job: submits of earlier ones may still be on their way."""
 _BLOB_PAUSES = (0.1, 0.5, 1.0, 3.0, 5.0)
 """Seconds between attempts to fetch blobs: as many as Flink's ``blob.fetch.retries``."""
+_LEFT_OVER = CallPool("left-over files", deadline=300.0)
 
 
 class TaskManagerService(Service):
@@ -176,7 +178,7 @@ class TaskManagerService(Service):
         self._local.close()
         await self._link.say_goodbye(self.taskmanager_id)
         if self._tracing is not None:
-            await asyncio.to_thread(self._tracing.close)
+            await close_in_time(self._tracing.close, "traces")
 
     def give_up(self, cause: str) -> None:
         """The ResourceManager is not to be had: end, and say why."""
@@ -315,7 +317,7 @@ class TaskManagerService(Service):
             except OSError as error:
                 logger.warning("%s could not be removed: %s", path, error)
         if elsewhere:
-            await asyncio.to_thread(_delete_elsewhere, elsewhere, Settings(dict(order.settings), "job"))
+            await _LEFT_OVER.call(_delete_elsewhere, elsewhere, Settings(dict(order.settings), "job"))
 
     # -- slot processes
 

@@ -12,7 +12,6 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import BinaryIO, Final
 
@@ -29,6 +28,7 @@ from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.state_files import METADATA, end_of_state
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 
 _UPLOAD: Final = ".upload"
@@ -116,7 +116,7 @@ class ObjectStates:
             for place, handle in one_by_one:
                 self._verify_one(place, handle)
             return
-        with ThreadPoolExecutor(_LOOKERS, "objects") as threads:
+        with CallPool("objects", _LOOKERS, deadline=None) as threads:
             looks = [threads.submit(self._verify_one, place, handle) for place, handle in one_by_one]
             try:
                 for look in looks:

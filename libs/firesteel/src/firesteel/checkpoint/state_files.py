@@ -8,7 +8,6 @@ import os
 import socket
 import stat
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -17,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from firesteel.checkpoint.handles import FileState, StateHandle
 from firesteel.checkpoint.places import is_object
 from firesteel.config import options
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
 
 METADATA: Final = "_metadata"
@@ -96,7 +96,7 @@ def verify_state_files(handles: Iterable[StateHandle]) -> None:
         for handle in ends.values():
             _verify(handle)
         return
-    with ThreadPoolExecutor(_LOOKERS, "state files") as threads:
+    with CallPool("state files", _LOOKERS, deadline=None) as threads:
         looks = [threads.submit(_verify, handle) for handle in ends.values()]
         try:
             for look in looks:

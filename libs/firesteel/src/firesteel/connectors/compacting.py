@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_writer import FileWriter
 from firesteel.connectors.hidden_files import HiddenFiles
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FiresteelError, ProgramError
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.sink_stages import SinkStage, StageFactory
@@ -210,7 +211,7 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
         self._base_path, self._format, self._compactor = base_path, file_format, compaction.compactor
         self._context = context
         self._hidden = HiddenFiles(context)
-        self._threads = ThreadPoolExecutor(compaction.strategy.num_compact_threads, "firesteel-compaction")
+        self._threads = CallPool("firesteel-compaction", compaction.strategy.num_compact_threads, deadline=None)
         self._running: list[_Request] = []
         self._finished: list[_Request] = []
         """Not in a checkpoint yet."""

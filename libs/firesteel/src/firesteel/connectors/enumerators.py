@@ -105,8 +105,8 @@ _BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], BuiltInEnumerator]]] = 
     "static": StaticEnumerator,
     "subtasks": SubtaskEnumerator,
     "numbers": NumberRangeEnumerator,
-    "files": FileEnumerator,
-    "watched-files": WatchedFilesEnumerator,
+    "files": lambda config: FileEnumerator(config, is_apart=True),
+    "watched-files": lambda config: WatchedFilesEnumerator(config, is_apart=True),
     "hybrid": lambda config: HybridEnumerator(config, create_enumerator),
 }
 

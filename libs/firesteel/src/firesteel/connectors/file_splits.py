@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from itertools import chain, islice, pairwise
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from firesteel.connectors.file_streams import compression_of, unreadable
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.filesystems.local import unreadable_path
 from firesteel.connectors.split_list import SplitListEnumerator
+from firesteel.core.call_pool import CallPool
 from firesteel.functions.source import Plain, Split
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 DEFAULT_SPLIT_BYTES: Final = 16 * 1024 * 1024
 """A file is cut into ranges of about this many bytes."""
 ENTRIES_AT_ONCE: Final = 2000
 """So many files are looked at for one request: a large tree must not hold up the JobMaster."""
+
+PATIENCE: Final = 0.05
+"""Seconds that a request waits for a piece of a listing: disks answer sooner, and a request less is needed."""
+SILENCE: Final = 60.0
+"""A file system that has not answered for so many seconds is complained of; the source waits."""
 
 
 class FileEnumerator(SplitListEnumerator):
@@ -33,11 +44,13 @@ class FileEnumerator(SplitListEnumerator):
     Args:
         config: see above.
         files: where the paths are; None = on this host's disk.
+        is_apart: files are looked at in a thread: who calls must not wait for a file system that is slow, or hangs.
+            There are no splits then until it has answered.
     """
 
     may_match_nothing: ClassVar[bool] = False
 
-    def __init__(self, config: Mapping[str, Any], files: FileSystems | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any], files: FileSystems | None = None, *, is_apart: bool = False) -> None:
         super().__init__(())
         self._config, self._files = config, FileSystems() if files is None else files
         self._paths = [str(path) for path in config["paths"]]
@@ -45,22 +58,55 @@ class FileEnumerator(SplitListEnumerator):
         self._seen: set[str] = set()
         """Files that were listed."""
         self._listing: Iterator[tuple[str, int]] | None = None
-        self._listed = False
+        self._listed = self._unchecked = False
+        self._pool = CallPool("file listing", threads=1, deadline=None) if is_apart else None
+        """Its own: what hangs goes with this enumerator, and holds up no other one."""
+        self._under_way: Future[Any] | None = None
+        self._asked_at = 0.0
 
     def start(self) -> None:
-        """Look whether the paths are there.
+        """Look whether the paths are there. What raises may come with the first request, if the answer takes long.
 
         Raises:
             ProgramError: a path does not exist on this host, or can't be read.
             OSError, FileSystemError: that can't be told for now.
         """
+        self._unchecked = True
+        self._check()
+
+    def _check(self) -> bool:
+        """Whether the paths are known to be there."""
+        if self._unchecked:
+            self._unchecked = False
+            if self._answer(self._check_paths) is None:
+                self._unchecked = True
+        return not self._unchecked
+
+    def _check_paths(self) -> bool:
         for path in self._paths:
             self._files.of(path).check(path, self._refused, may_match_nothing=self.may_match_nothing)
+        return True
+
+    def _answer(self, look: Callable[[], T]) -> T | None:
+        """What a look at files has found; None while it is under way. What it raises is raised here."""
+        if self._pool is None:
+            return look()
+        if self._under_way is None:
+            self._under_way, self._asked_at = self._pool.submit(look), time.monotonic()
+            wait([self._under_way], PATIENCE)
+        if not self._under_way.done():
+            if time.monotonic() - self._asked_at > SILENCE:
+                self._asked_at = time.monotonic()
+                logger.warning("%s: the file system has not answered for %g s", ", ".join(self._paths)[:500], SILENCE)
+            return None
+        answered, self._under_way = self._under_way, None
+        result: T = answered.result()
+        return result
 
     @property
     def idle(self) -> bool:
         """Whether no listing is going on."""
-        return self._listing is None
+        return self._listing is None and self._under_way is None
 
     def _refused(self, error: OSError) -> None:
         """What is in a folder that can't be listed would be missing in silence."""
@@ -75,19 +121,23 @@ class FileEnumerator(SplitListEnumerator):
         Raises:
             ProgramError, OSError, FileSystemError: a folder can't be listed; the next look begins again.
         """
+        if not self._check():
+            return False
         if self._listing is None:
             self._listing = chain.from_iterable(self._files.of(path).find(path, self._refused) for path in self._paths)
-        looked = 0
+        listing = self._listing
         try:
-            for path, size in islice(self._listing, ENTRIES_AT_ONCE):
-                looked += 1
+            piece = self._answer(lambda: list(islice(listing, ENTRIES_AT_ONCE)))
+            if piece is None:
+                return False
+            for path, size in piece:
                 if (size or self._is_damaged(path)) and path not in self._seen:
                     self._seen.add(path)
                     self._left.extend(ranges(path, size, self._config))
         except BaseException:
             self._listing = None
             raise
-        if looked >= ENTRIES_AT_ONCE:
+        if len(piece) >= ENTRIES_AT_ONCE:
             return False
         self._listing = None
         return True

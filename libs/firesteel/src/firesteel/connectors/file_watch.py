@@ -26,13 +26,20 @@ class WatchedFilesEnumerator(FileEnumerator):
     Args:
         config: see above.
         clock: says when to look again.
-        files: as of ``FileEnumerator``.
+        files, is_apart: as of ``FileEnumerator``.
     """
 
     may_match_nothing = True
 
-    def __init__(self, config: Mapping[str, Any], clock: Clock | None = None, files: FileSystems | None = None) -> None:
-        super().__init__(config, files)
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        clock: Clock | None = None,
+        files: FileSystems | None = None,
+        *,
+        is_apart: bool = False,
+    ) -> None:
+        super().__init__(config, files, is_apart=is_apart)
         self._interval = int(config["interval_ms"]) / 1000
         self._clock = SystemClock() if clock is None else clock
         self._next_look = self._clock.monotonic()
@@ -46,11 +53,11 @@ class WatchedFilesEnumerator(FileEnumerator):
 
     def _watch(self) -> None:
         now = self._clock.monotonic()
-        if self._listing is None and now < self._next_look:
+        if self.idle and now < self._next_look:
             return
         try:
-            if self._listing is None:
-                self.start()
+            if self.idle:
+                self._unchecked = True
             over = self._look()
         except (ProgramError, OSError, FileSystemError) as error:
             self._complain(str(error))

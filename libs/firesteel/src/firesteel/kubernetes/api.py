@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
+from firesteel.core.call_pool import CallPool
 from firesteel.kubernetes.access import Access
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ _CLOSE_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 0.02
 """In which connections close that were being made."""
 _UNAUTHORIZED, _MISSING, _CONFLICT, _GONE, _TOO_MANY, _FAILED = 401, 404, 409, 410, 429, 500
+_CREDENTIALS: Final = CallPool("credentials for Kubernetes")
 
 
 class ApiError(OSError):
@@ -128,7 +130,7 @@ class KubernetesApi:
                             told = await answer.text()
                         if answer.status != _UNAUTHORIZED or is_last:
                             break
-                        if not await asyncio.to_thread(self._access.credentials.refused):
+                        if not await _CREDENTIALS.call(self._access.credentials.refused):
                             break
                         await self._forget_session()
                         headers, session = headers | await self._headers(), await self._open()
@@ -156,7 +158,7 @@ class KubernetesApi:
     async def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": self._agent}
         try:
-            token = await asyncio.to_thread(self._access.credentials.token)
+            token = await _CREDENTIALS.call(self._access.credentials.token)
         except OSError as error:
             raise UnreachableError(f"who asks Kubernetes ({self._access.found}) can't be told: {error}") from error
         if token:
@@ -166,7 +168,7 @@ class KubernetesApi:
     async def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             try:
-                tls = await asyncio.to_thread(self._access.tls)
+                tls = await _CREDENTIALS.call(self._access.tls)
             except (OSError, ValueError) as error:
                 raise UnreachableError(
                     f"certificates for Kubernetes ({self._access.found}) are no use: {error}"
@@ -209,7 +211,7 @@ class KubernetesApi:
         ):
             text = await answer.text()
         if answer.status == _UNAUTHORIZED:
-            await asyncio.to_thread(self._access.credentials.refused)
+            await _CREDENTIALS.call(self._access.credentials.refused)
         return _answered(answer, text, f"GET {path}")
 
     async def events(self, path: str, query: Mapping[str, str], heard: Callable[[JsonObject], None]) -> None:

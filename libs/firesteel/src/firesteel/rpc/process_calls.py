@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.log_levels import levels, set_level
@@ -22,6 +22,8 @@ PREFIX: Final = "/process"
 """Between the address of a process and ``/rpc``."""
 MOST_SECONDS: Final = 120.0
 """Stacks are sampled for so long at most."""
+SAMPLES: Final = CallPool("samples of threads", deadline=600.0)
+"""How long they take is asked for, and bounded (``seconds_of``)."""
 
 
 class _Calls:
@@ -45,7 +47,7 @@ class _Calls:
     @answers(ProcessGateway.sample_threads)
     async def sample_threads(self, message: m.SampleThreads) -> m.StackSamples:
         seconds_of(message)
-        found = await asyncio.to_thread(sample, other_threads, message.samples, message.interval_ms / 1000)
+        found = await SAMPLES.call(sample, other_threads, message.samples, message.interval_ms / 1000)
         return m.StackSamples({name: samples.to_plain() for name, samples in found.items()})
 
 

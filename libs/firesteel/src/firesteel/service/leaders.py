@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from firesteel.core.backoff import pauses
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.core.files import MAY_PASS
 from firesteel.ha.cells import AwayError
@@ -19,6 +20,10 @@ CAMPAIGN_SECONDS: Final = 0.5
 CHECK_SECONDS: Final = 1.0
 """Between two looks of a leader at whether it still leads."""
 _LONGEST_PAUSE: Final = 10.0
+_CAMPAIGNS: Final = CallPool("campaigns", threads=16, deadline=None)
+"""No deadline: a leadership that comes after it would be nobody's."""
+LEADERSHIP: Final = CallPool("leadership", threads=16, deadline=10.0)
+"""Of all components of a process. Whether it leads a process has to know soon, or to say that it does not know."""
 TAKEOVER_SECONDS: Final = 2.0
 """How long the process of a former leader may take to go, where nobody else is expected to lead."""
 
@@ -125,7 +130,7 @@ class Candidate:
         waited, stands = 0.0, False
         while True:
             try:
-                leadership = await asyncio.to_thread(self._services.campaign, self._component)
+                leadership = await _CAMPAIGNS.call(self._services.campaign, self._component)
             except OSError as error:
                 if not self.is_standby and not isinstance(error, AwayError) and error.errno not in MAY_PASS:
                     raise
@@ -160,7 +165,7 @@ class Candidate:
         for pause in pauses(CAMPAIGN_SECONDS, _LONGEST_PAUSE):
             try:
                 if self._leadership is not None:
-                    await asyncio.to_thread(self._leadership.announce, address, token)
+                    await LEADERSHIP.call(self._leadership.announce, address, token)
             except OSError as error:
                 logger.error("where the %s is can't be stored, next try in %g s: %s", self._component, pause, error)
                 await asyncio.sleep(pause)
@@ -175,7 +180,7 @@ class Candidate:
             OSError: that can't be read for now.
         """
         if (leadership := self._leadership) is not None:
-            await asyncio.to_thread(leadership.check)
+            await LEADERSHIP.call(leadership.check)
 
     async def hold(self) -> None:
         """Look from time to time whether this process still leads; ends when it has given up, else by an exception.
@@ -185,7 +190,7 @@ class Candidate:
         """
         while (leadership := self._leadership) is not None:
             try:
-                await asyncio.to_thread(leadership.check)
+                await LEADERSHIP.call(leadership.check)
             except FencedError as error:
                 if self._leadership is None:
                     return
@@ -194,16 +199,16 @@ class Candidate:
                 logger.warning("whether this process still leads the %s can't be read: %s", self._component, error)
             await asyncio.sleep(CHECK_SECONDS)
 
-    def give_back(self) -> None:
+    async def give_back(self) -> None:
         """Lead no more, and wait for another turn: this process could not do yet what a leader has to do."""
-        self.give_up()
+        await self.give_up()
         self.is_standby = True
 
-    def give_up(self) -> None:
+    async def give_up(self) -> None:
         """Lead no more. Idempotent."""
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
             try:
-                leadership.release()
+                await LEADERSHIP.call(leadership.release)
             except OSError as error:  # it ends with this process
                 logger.warning("the leadership of the %s can't be given back: %s", self._component, error)

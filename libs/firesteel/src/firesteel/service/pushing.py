@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+from firesteel.core.call_pool import CallPool
 from firesteel.metrics.reporter import Measured, MetricReporter
-from firesteel.service.daemon_threads import DaemonThread
 
 logger = logging.getLogger(__name__)
 CLOSE_SECONDS: Final = 2.0
@@ -38,7 +38,7 @@ class Pushing:
     ) -> None:
         self._name, self._make, self._measure, self._filtered = name, make, measure, filtered
         self._interval, self._sleep = interval, sleep
-        self._thread = DaemonThread(f"firesteel-reporter-{name}")
+        self._thread = CallPool(f"firesteel-reporter-{name}", threads=1, deadline=None)
         self._reporter: MetricReporter | None = None
         self._failed = 0
 
@@ -80,4 +80,4 @@ class Pushing:
         self._thread.shutdown(wait=False)
 
     async def _apart(self, call: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        return await self._thread.call(call)

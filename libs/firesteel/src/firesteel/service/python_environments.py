@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from firesteel import __version__
 from firesteel.core.archives import unpack_tar, unpack_zip
+from firesteel.core.call_pool import CallPool
 from firesteel.core.environment import scrub
 from firesteel.core.errors import FiresteelError, RpcError, UnsafeArchiveError
 from firesteel.core.text_output import ESCAPED
@@ -32,6 +33,8 @@ _ABOUT: Final = (
     "print(json.dumps([list(sys.version_info[:2]), v]))"
 )
 Fetch = Callable[[str, str, list[str]], Awaitable[Mapping[str, str]]]
+_UNPACKING: Final = CallPool("python environments", deadline=None)
+"""The time limit is that of the environment."""
 
 
 class PythonEnvironmentError(FiresteelError):
@@ -128,7 +131,7 @@ class PythonEnvironments:
                 work = folder / "work"
                 work.mkdir(mode=0o700, parents=True)
                 for archive in environment.archives:
-                    await asyncio.to_thread(_unpack, paths[archive.blob], archive.kind, work / archive.target)
+                    await _UNPACKING.call(_unpack, paths[archive.blob], archive.kind, work / archive.target)
                 return await self._interpreter(environment, paths, folder, work)
         except TimeoutError:
             raise self._error(f"it was not ready within {seconds:g} s (firesteel.python.environment-timeout)") from None
@@ -154,7 +157,7 @@ class PythonEnvironments:
         index = []
         if environment.packages is not None:
             packages = folder / "packages"
-            await asyncio.to_thread(_unpack, paths[environment.packages], "zip", packages)
+            await _UNPACKING.call(_unpack, paths[environment.packages], "zip", packages)
             index = ["--no-index", "--find-links", str(packages)]
         install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *index]
         requirements = folder / "requirements.txt"

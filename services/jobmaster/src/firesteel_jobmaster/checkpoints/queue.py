@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from firesteel.service.daemon_threads import DaemonThreads
+from firesteel.core.call_pool import CallPool
 from firesteel.service.lanes import Calls, Spawn
 from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, DisposeClaimed, Done, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
@@ -30,12 +30,13 @@ FAIR: Final = 8
 RunBlocking = Callable[[Callable[[], Done]], Awaitable[Done]]
 
 
-_THREADS: Final = DaemonThreads("checkpoint storage")
+_THREADS: Final = CallPool("checkpoint storage", threads=64, deadline=None)
+"""Of all jobs of a process; each queue gives up its own calls, and has at most ``MOST_HUNG`` that hang."""
 
 
 async def in_a_thread(work: Callable[[], T]) -> T:
     """Do it where it may block."""
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    return await _THREADS.call(work)
 
 
 def call_seconds(timeout: float) -> float:

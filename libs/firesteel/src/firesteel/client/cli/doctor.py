@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import os
 import platform
 import re
@@ -35,6 +34,7 @@ from firesteel.config import options
 from firesteel.config.addresses import is_loopback
 from firesteel.config.memory import has_memory_options, taskmanager_memory
 from firesteel.config.settings import Settings
+from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import (
     CheckpointStorageError,
@@ -66,7 +66,7 @@ _PLACES: Final = (
 
 def doctor(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel doctor``."""
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+    with CallPool("loop of its own", threads=1, deadline=None) as thread:
         work = thread.submit(look, parsed)
         facts = waited(console, "Looking", work.result)
     found = findings(facts)

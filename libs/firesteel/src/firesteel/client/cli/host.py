@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import time
 
 from firesteel.client.cli import exit_codes
@@ -13,6 +12,7 @@ from firesteel.client.connections import rest_token_of
 from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.memory import taskmanager_memory
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import ConfigurationError, FiresteelError
 
 
@@ -46,7 +46,7 @@ def warm_up(parsed: argparse.Namespace, console: Console) -> int:
 
     started = time.monotonic()
     try:
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        with CallPool("loop of its own", threads=1, deadline=None) as thread:
             work = thread.submit(train, settings.get(options.JAVA_HOME))
             archives = waited(console, "Recording what Spark loads", work.result)
     except OSError as error:

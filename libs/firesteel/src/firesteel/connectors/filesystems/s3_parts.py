@@ -27,7 +27,6 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from firesteel.checkpoint.object_states import ObjectStates, PartOnItsWay, part_bytes
@@ -48,6 +47,7 @@ from firesteel.connectors.filesystems.file_system import (
     Recovered,
 )
 from firesteel.connectors.hidden_files import is_orphan, owner_of
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import CheckpointStorageError, FileSystemError, StateRestoreError
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, CommitResult
@@ -297,7 +297,7 @@ class S3Committer(PartCommitter):
         if len(committables) == 1:
             results = [self._commit(committables[0], again=again)]
         else:
-            with ThreadPoolExecutor(_COMMITS, "firesteel-commit") as threads:
+            with CallPool("firesteel-commit", _COMMITS, deadline=None) as threads:
                 results = list(threads.map(lambda plain: self._commit(plain, again=again), committables))
         for plain, result in zip(committables, results, strict=True):
             if result.outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED):

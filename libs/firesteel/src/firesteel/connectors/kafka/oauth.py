@@ -5,7 +5,6 @@ The names and what they mean are those of Java's client (``sasl.oauthbearer.*``,
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import functools
 import json
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.core.plugins import import_target
@@ -47,6 +47,7 @@ _KEPT_PART: Final = 0.8
 _UNKNOWN_LIFE_SECONDS: Final = 60.0
 _TIMEOUT_SECONDS: Final = 10.0
 _UNSIGNED_LIFE_SECONDS: Final = 3600
+_TOKENS: Final = CallPool("tokens for Kafka")
 
 
 class TokenRefusedError(Exception):
@@ -297,7 +298,7 @@ def provider(settings: OAuthSettings) -> AbstractTokenProvider:
             self._token, self._until = Token("", 0.0), 0.0
 
         async def token(self) -> str:
-            return await asyncio.get_running_loop().run_in_executor(None, self._current)
+            return await _TOKENS.call(self._current)
 
         def _current(self) -> str:
             with self._lock:

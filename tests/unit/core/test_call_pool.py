@@ -1,0 +1,183 @@
+"""Blocking calls: bounded threads for each kind, deadlines, and processes that end all the same."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextvars
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.call_pool import CallPool, close_in_time
+from firesteel.rest.job_archives import ArchivePlace
+from firesteel_dispatcher import archiving
+from firesteel_dispatcher.archiving import Archiver
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_calls_of_one_thread_are_done_one_after_the_other() -> None:
+    pool, go_on, order = CallPool("store", threads=1, deadline=None), threading.Event(), list[int]()
+
+    def wait() -> None:
+        assert go_on.wait(20)
+        order.append(1)
+
+    first = pool.submit(wait)
+    second = pool.submit(order.append, 2)
+    third = pool.submit(order.append, 3)
+    assert third.cancel()
+    go_on.set()
+    first.result(20)
+    second.result(20)
+    assert order == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(lambda: 1 // 0).result(20)
+    pool.shutdown()
+    assert [thread for thread in threading.enumerate() if thread.name == "store"] == []
+    with pytest.raises(RuntimeError, match="takes no more calls"):
+        pool.submit(order.append, 4)
+
+
+def test_threads_are_bounded_and_used_again() -> None:
+    pool, go_on = CallPool("some", threads=3, deadline=None), threading.Barrier(4)
+    calls = [pool.submit(go_on.wait, 20) for _ in range(3)]
+    waiting = [pool.submit(threading.get_ident) for _ in range(20)]
+    assert sum(thread.name == "some" for thread in threading.enumerate()) == 3
+    assert not any(call.done() for call in waiting)
+    go_on.wait(20)
+    threads = {call.result(20) for call in waiting}
+    assert {call.result(20) for call in calls} == {0, 1, 2}
+    assert len(threads) <= 3
+    pool.shutdown()
+
+
+def test_a_call_past_its_deadline_is_given_up_and_one_that_waits_is_never_made() -> None:
+    async def run() -> None:
+        pool, go_on, made = CallPool("hung", threads=1, deadline=0.05), threading.Event(), list[int]()
+
+        def hang() -> None:
+            assert go_on.wait(20)
+
+        with pytest.raises(TimeoutError, match=r"hung: .*hang has not returned within 0\.05 s, and was given up"):
+            await pool.call(hang)
+        with pytest.raises(OSError, match="append has not returned"):
+            await pool.call(made.append, 1)
+        go_on.set()
+        pool.shutdown()
+        assert made == []
+
+    asyncio.run(run())
+
+
+def test_errors_of_the_function_are_its_own_and_context_comes_along() -> None:
+    async def run() -> None:
+        pool, variable = CallPool("work"), contextvars.ContextVar[int]("variable")
+        variable.set(5)
+        assert await pool.call(variable.get) == 5
+
+        def refuse() -> None:
+            raise TimeoutError("its own")
+
+        with pytest.raises(TimeoutError, match="its own"):
+            await pool.call(refuse)
+        pool.shutdown()
+
+    asyncio.run(run())
+
+
+def test_who_stops_cancels_what_waits() -> None:
+    pool, go_on, entered = CallPool("ending", threads=1, deadline=None), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        entered.set()
+        assert go_on.wait(20)
+
+    hung, waits = pool.submit(hang), pool.submit(int)
+    assert entered.wait(20)
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert (hung.done(), waits.cancelled()) == (False, True)
+    go_on.set()
+    hung.result(20)
+
+
+def test_a_process_ends_while_calls_hang() -> None:
+    program = (
+        "import asyncio, threading\n"
+        "from firesteel.core.call_pool import CallPool\n"
+        "async def run():\n"
+        "    try:\n"
+        "        await CallPool('hung', deadline=0.01).call(threading.Event().wait)\n"
+        "    except TimeoutError:\n"
+        "        print('given up')\n"
+        "asyncio.run(run())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    assert (done.returncode, done.stdout) == (0, "given up\n")
+
+
+def test_what_does_not_close_in_time_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr("firesteel.core.call_pool._CLOSINGS", CallPool("closing", deadline=0.05))
+    asyncio.run(close_in_time(lambda: go_on.wait(20), "the receiver"))
+    go_on.set()
+    assert "the receiver could not be closed in time" in caplog.text
+
+
+class Hung(ArchivePlace):
+    """A directory that does not answer."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def write(self, job_id: str, content: bytes) -> None:
+        assert self.go_on.wait(20)
+
+    def listed(self) -> dict[str, str]:
+        assert self.go_on.wait(20)
+        return {}
+
+    def read(self, job_id: str) -> bytes | None:
+        return None
+
+    def remove(self, job_id: str) -> None:
+        pass
+
+
+def test_a_directory_of_archives_that_hangs_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Hung()
+    monkeypatch.setattr(archiving, "open_place", lambda *_: place)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        archiver = Archiver(Settings({"jobmanager.archive.fs.dir": "/hung"}), lambda work, name: loop.create_task(work))
+        for number in range(40):  # more than any shared pool has threads
+            job = f"{number:032x}"
+            archiver.ended(job, {"end-time": 1, "config": {}, "vertices": [], "jid": job})
+        async with asyncio.timeout(10):  # of getaddrinfo: every call of a peer by its name
+            await loop.run_in_executor(None, int)
+        place.go_on.set()
+        await archiver.drain()
+
+    asyncio.run(run())
+
+
+def _without_pool(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if is_method and node.func.attr == "run_in_executor" and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
+            yield f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def test_nothing_uses_the_default_executor_of_a_loop() -> None:
+    found = [
+        use for part in ("libs", "services") for path in (ROOT / part).rglob("*.py") for use in _without_pool(path)
+    ]
+    assert found == [], "use the CallPool of its kind (firesteel.core.call_pool); the linter forbids asyncio.to_thread"
