@@ -124,6 +124,32 @@ def test_a_pod_is_what_options_and_template_say(tmp_path: Path) -> None:
     made.close()
 
 
+def test_code_of_users_has_no_rights_at_kubernetes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for settings, is_mounted, warning in (
+        ({"kubernetes.service-account": "streams"}, False, ""),
+        (
+            {"kubernetes.service-account": "streams", "high-availability.type": "kubernetes"},
+            True,
+            "have the service account streams of the JobManager",
+        ),
+        (
+            {
+                "kubernetes.service-account": "streams", "high-availability.type": "kubernetes",
+                "kubernetes.taskmanager.service-account": "reader",
+            },
+            True,
+            "",
+        ),
+    ):  # fmt: skip
+        caplog.clear()
+        server = StandIn()
+        made = started(server, tmp_path, None, **settings)
+        made.start_worker(WorkerSpec("worker-a", 3))
+        assert pod(server, "worker-a")["spec"]["automountServiceAccountToken"] is is_mounted
+        assert (warning in caplog.text) if warning else "service account" not in caplog.text
+        made.close()
+
+
 def test_a_factor_of_nothing_leaves_processors_without_a_limit(tmp_path: Path) -> None:
     server = StandIn()
     made = started(server, tmp_path, None, **{"kubernetes.taskmanager.cpu.limit-factor": "0"})

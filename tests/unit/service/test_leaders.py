@@ -95,6 +95,34 @@ def test_a_standby_leads_when_the_leader_has_gone() -> None:
     asyncio.run(scenario())
 
 
+def test_a_standby_campaigns_seldom_where_it_is_told_that_nobody_leads() -> None:
+    class Told(Standby):
+        campaigns = 0
+
+        def campaign(self, component: str) -> Leadership | None:
+            self.campaigns += 1
+            return super().campaign(component)
+
+    async def scenario() -> None:
+        services = Told()
+        services.campaign_seconds = 1000.0
+        one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
+        await one.lead()
+        await one.announce("http://one", "1")
+        waiting = asyncio.ensure_future(other.lead())
+        await until(lambda: other._unwatch is not None)
+        services.campaigns = 0
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert services.campaigns == 0
+        async with asyncio.timeout(20):
+            await one.give_up()
+            await waiting  # long before its next campaign is due
+        assert other._unwatch is None
+
+    asyncio.run(scenario())
+
+
 def test_where_no_standby_is_expected_a_second_process_is_a_mistake(tmp_path: Path) -> None:
     async def scenario() -> None:
         one, other = (DirectoryServices(Settings({}), tmp_path) for _ in range(2))

@@ -437,7 +437,7 @@ class DispatcherService(Service):
         record = self.core.jobs.get(job_id)
         if record is not None and not record.ended:
             logger.info("what was damaged of job %s (%s) is whole again", job_id, graph.name)
-            archive = await asyncio.to_thread(submitted_archive, graph, self.cluster_settings, job.submitted_ms)
+            archive = await _PLANS.call(submitted_archive, graph, self.cluster_settings, job.submitted_ms)
             self.core.read_again(job_id, graph.name, job.fingerprint, archive)
             self._graphs[job_id] = graph
             self.applications.submitted(job_id, graph.config)

@@ -55,7 +55,7 @@ from firesteel.ha.services import (
 )
 from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
-from firesteel.service.leaders import CHECK_SECONDS
+from firesteel.service.leaders import CHECK_SECONDS, LEADERSHIP
 from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.reporting import report_metrics
@@ -216,7 +216,7 @@ class _JobProcess:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
-                await in_a_thread(leadership.check)
+                await LEADERSHIP.call(leadership.poll)
             except FencedError as error:
                 job.followed(str(error))
                 return

@@ -35,6 +35,7 @@ class CellServices(HighAvailabilityServices):
 
     def __init__(self, cells: Cells, payloads: Payloads) -> None:
         self.cells, self.payloads = cells, payloads
+        self.campaign_seconds = cells.campaign_seconds
 
     def campaign(self, component: str) -> Leadership | None:
         """See ``HighAvailabilityServices``."""
@@ -145,6 +146,10 @@ class CellLeadership(Leadership):
     def check(self) -> None:
         """See ``Leadership``."""
         self._cells.check(self.component, self.epoch)
+
+    def poll(self) -> None:
+        """See ``Leadership``."""
+        self._cells.poll(self.component, self.epoch)
 
     def release(self) -> None:
         """See ``Leadership``."""

@@ -109,9 +109,11 @@ class Cells(ABC):
 
     Attributes:
         largest_record: bytes of a value from which it had better be a payload.
+        campaign_seconds: see ``HighAvailabilityServices``.
     """
 
     largest_record: int = 16 << 10
+    campaign_seconds: float = 0.0
 
     @abstractmethod
     def campaign(self, component: str) -> int | None:
@@ -131,6 +133,10 @@ class Cells(ABC):
         FencedError: the epoch is over.
         OSError: that can't be told for now.
         """
+
+    def poll(self, component: str, epoch: int) -> None:
+        """Like ``check``, for those that look all the time: the answer may be some seconds old."""
+        self.check(component, epoch)
 
     @abstractmethod
     def release(self, component: str, epoch: int) -> None:

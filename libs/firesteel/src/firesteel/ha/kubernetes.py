@@ -100,6 +100,8 @@ class _Held:
     token: str = ""
     seen: JsonObject | None = None
     """The ConfigMap, as it was last seen."""
+    checked: float = -math.inf
+    """When the ConfigMap was looked at last to see who leads."""
     renewing: threading.RLock = field(default_factory=threading.RLock)
     writing: threading.RLock = field(default_factory=threading.RLock)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -145,6 +147,7 @@ class KubernetesCells(Cells):
         deadline = settings.get(options.KUBERNETES_RENEW_DEADLINE).total_seconds()
         self._period = settings.get(options.KUBERNETES_RETRY_PERIOD).total_seconds()
         self._duration = math.ceil(duration)
+        self.campaign_seconds = self._period
         self._deadline = min(deadline, duration * _LEASE)
         if self._period >= self._deadline:
             raise ConfigurationError(
@@ -179,7 +182,6 @@ class KubernetesCells(Cells):
         """
         name = self._name(component)
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(8)}"
-        self._abandoned.add(identity)
         try:
             held = self._take_lease(component, name, identity)
             if held is None:
@@ -218,6 +220,7 @@ class KubernetesCells(Cells):
                 if lease is None:
                     body = self._leased({"metadata": {"name": name}}, identity, {})
                     body |= {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+                    self._abandoned.add(identity)  # before it is written: only now may a Lease name it
                     return _Held(component, identity, asked, self._api.ask("POST", self._leases, body))
                 if (lease.get("spec") or {}).get("holderIdentity") == identity:  # it was granted without an answer
                     lease = self._leased(lease, identity, {})
@@ -227,6 +230,7 @@ class KubernetesCells(Cells):
                 taken = self._leased(lease, identity, {})
                 taken["spec"]["acquireTime"] = _timestamp()
                 taken["spec"]["leaseTransitions"] = int(taken["spec"].get("leaseTransitions") or 0) + 1
+                self._abandoned.add(identity)  # before it is written: only now may a Lease name it
                 return _Held(component, identity, asked, self._api.ask("PUT", f"{self._leases}/{name}", taken))
             except (ConflictError, MissingError) as error:
                 problem = UnreachableError(str(error))  # what is there now tells
@@ -379,6 +383,7 @@ class KubernetesCells(Cells):
     def check(self, component: str, epoch: int) -> None:
         """See ``Cells``."""
         held = self._leads(component, epoch)
+        now = self._now()
         try:
             self._follow_up(component)
             found = self._find(self._maps, self._name(component), min(ASK_SECONDS, max(0.05, self._left(held))))
@@ -389,6 +394,13 @@ class KubernetesCells(Cells):
             self._over(held)
             raise FencedError(f"epoch {epoch} of {component} is over")
         self._leads(component, epoch)
+        held.checked = now
+
+    def poll(self, component: str, epoch: int) -> None:
+        """See ``Cells``. The ConfigMap is read as often as the Lease is renewed: whoever deposes takes that, too."""
+        held = self._leads(component, epoch)
+        if self._now() - held.checked >= self._period or component in self._unsure:
+            self.check(component, epoch)
 
     def announce(self, component: str, leader: Leader) -> None:
         """See ``Cells``."""

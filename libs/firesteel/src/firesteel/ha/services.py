@@ -95,6 +95,10 @@ class Leadership(ABC):
         OSError: whether it does can't be told for now.
         """
 
+    def poll(self) -> None:
+        """Like ``check``, for those that look all the time: the answer may be some seconds old."""
+        self.check()
+
     def holds(self) -> bool:
         """Whether it still leads; only a write is sure to know."""
         try:
@@ -114,9 +118,12 @@ class HighAvailabilityServices(LeaderRetrieval):
     Attributes:
         has_standbys: processes on several hosts see the same; one that does not lead waits for its turn. Else a second
             process that wants to lead is a mistake.
+        campaign_seconds: least time between two campaigns of a process that stands by, which campaigns at once when
+            ``watch`` says that nobody leads.
     """
 
     has_standbys: bool = True
+    campaign_seconds: float = 0.0
 
     def join(self) -> None:  # a coordination service tells an empty cluster from one that is away
         """This process is started by a cluster that has leaders: where nothing of it is found, its storage is away."""

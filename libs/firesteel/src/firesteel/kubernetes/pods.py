@@ -6,6 +6,7 @@ Lists (volumes, tolerations, variables) are put together.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ import yaml
 from firesteel.config import Settings
 from firesteel.config import kubernetes_options as o
 from firesteel.config.option import ConfigOption
+from firesteel.config.recovery_options import HA_TYPE
 from firesteel.config.values import parse_map
 from firesteel.core.errors import ConfigurationError
 from firesteel.kubernetes.api import JsonObject
 from firesteel.kubernetes.names import TASKMANAGER
 
+logger = logging.getLogger(__name__)
 CONTAINER: Final = "firesteel-main-container"
 _CONTAINERS: Final = (CONTAINER, "flink-main-container")
 GIVEN: Final = "/etc/firesteel/given"
@@ -104,6 +107,8 @@ class PodMaker:
         if 0 < self._cpu_factor < 1:
             key = f"kubernetes.{self._component}.cpu.limit-factor"
             raise ConfigurationError(f"{key}: {self._cpu_factor} is below the request: 0 for no limit, or at least 1")
+        if component == TASKMANAGER:
+            self._warn_of_rights()
         self._variables = [_variable(text) for text in settings.get(o.KUBERNETES_SECRET_VARIABLES) or ()]
 
     def _get(self, key: str) -> Any:
@@ -139,6 +144,10 @@ class PodMaker:
         account: ConfigOption[Any] = self._options[f"kubernetes.{self._component}.service-account"]
         if self._settings.is_set(account) or "serviceAccountName" not in spec:
             spec["serviceAccountName"] = self._settings.get(account)
+        if self._component == TASKMANAGER:
+            # Slots run code of users, which would have the rights of the account: those of the JobManager by default,
+            # which may make pods. A token is there where leaders are looked up in Kubernetes, or a template wants it.
+            spec.setdefault("automountServiceAccountToken", self._looks_up_leaders)
         spec.setdefault("enableServiceLinks", False)
         spec.setdefault("shareProcessNamespace", True)  # its first process takes care of those whose parents have ended
         user = {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER}
@@ -146,6 +155,23 @@ class PodMaker:
         spec["securityContext"] = {**user, **safe, **(spec.get("securityContext") or {})}
         spec["containers"] = ours
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    @property
+    def _looks_up_leaders(self) -> bool:
+        return (self._settings.get(HA_TYPE) or "").lower() == "kubernetes"
+
+    def _warn_of_rights(self) -> None:
+        """Say it where code of users has the rights of the JobManager."""
+        jobmanager: ConfigOption[Any] = o.JOBMANAGER_POD["kubernetes.jobmanager.service-account"]
+        account: ConfigOption[Any] = o.TASKMANAGER_POD["kubernetes.taskmanager.service-account"]
+        shared = self._settings.get(account)
+        if self._looks_up_leaders and shared == self._settings.get(jobmanager):
+            logger.warning(
+                "pods of TaskManagers, which run code of users, have the service account %s of the JobManager, and its "
+                "token, because leaders are looked up in Kubernetes: give them one that may only get, list and watch "
+                "leases (kubernetes.taskmanager.service-account)",
+                shared,
+            )
 
     def _mounted(self) -> list[tuple[JsonObject, str]]:
         found: list[tuple[JsonObject, str]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from firesteel.core.backoff import pauses
@@ -115,6 +116,8 @@ class Candidate:
         """It waits while another process leads, or for what it needs to lead."""
         self.has_stood_by = False
         """It has waited before it led."""
+        self._freed = asyncio.Event()
+        self._unwatch: Callable[[], None] | None = None
 
     async def lead(self, stands_by: Callable[[], Awaitable[None]] | None = None) -> Leadership:
         """Lead, as soon as nobody else does. Where no stand-by is expected, a leader that stays is a mistake.
@@ -150,11 +153,40 @@ class Candidate:
                 stands = self.is_standby = self.has_stood_by = True
                 if stands_by is not None:
                     await stands_by()
-            await asyncio.sleep(CAMPAIGN_SECONDS)
+            if stands and self._services.campaign_seconds > CAMPAIGN_SECONDS:
+                await self._until_free(self._services.campaign_seconds)
+            else:
+                await asyncio.sleep(CAMPAIGN_SECONDS)
             waited += CAMPAIGN_SECONDS
+        self._stop_watch()
         self.is_standby, self._leadership = False, leadership
         logger.info("this process leads %s (epoch %d)", self._component, leadership.epoch)
         return leadership
+
+    async def _until_free(self, seconds: float) -> None:
+        """Wait for so long, or until the services tell that nobody leads."""
+        loop, freed = asyncio.get_running_loop(), self._freed
+
+        def heard(leader: Leader | None) -> None:
+            if leader is None or not leader.address:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(freed.set)
+
+        if self._unwatch is None:
+            try:
+                self._unwatch = await _CAMPAIGNS.call(self._services.watch, self._component, heard)
+            except OSError as error:
+                logger.info("who leads the %s can't be followed for now: %s", self._component, error)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await freed.wait()
+        # Once for each change: a leader that has not said yet where it is must not have this one ask all the time.
+        freed.clear()
+
+    def _stop_watch(self) -> None:
+        unwatch, self._unwatch = self._unwatch, None
+        if unwatch is not None:
+            unwatch()
 
     async def announce(self, address: str, token: str) -> None:
         """Say where this leader is; a disk that is full, or a service that is away, is waited for.
@@ -190,7 +222,7 @@ class Candidate:
         """
         while (leadership := self._leadership) is not None:
             try:
-                await LEADERSHIP.call(leadership.check)
+                await LEADERSHIP.call(leadership.poll)
             except FencedError as error:
                 if self._leadership is None:
                     return
@@ -206,6 +238,7 @@ class Candidate:
 
     async def give_up(self) -> None:
         """Lead no more. Idempotent."""
+        self._stop_watch()
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
             try:
