@@ -74,14 +74,24 @@ module() { # $1: service. Prints what Python runs.
     esac
 }
 
+keep_old() { # $1: a file. It becomes <file>.1, those before it go on by one; ten are kept, as of logs.
+    [ -s "$1" ] || return 0
+    number=10
+    while [ $((number -= 1)) -ge 1 ]; do
+        [ ! -f "$1.$number" ] || mv -f "$1.$number" "$1.$((number + 1))"
+    done
+    mv -f "$1" "$1.1"
+}
+
 launch() { # $1: service, $2: instance, others: arguments. Starts it and does not wait; await does.
     service=$1 instance=$2
     shift 2
     file=$(pid_file "$service" "$instance")
     mkdir -p "$logs" "$pids"
     out=$logs/$prefix-$service-$instance-$this_host.out
+    keep_old "$out"
     nohup "$python" -P -m "$(module "$service")" --config-dir "$conf" --pid-file "$file" --log-file "${out%.out}.log" "$@" \
-        >"$out" 2>&1 </dev/null 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- & # what the caller holds (flock, say) it holds alone
+        >>"$out" 2>&1 </dev/null 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- & # what the caller holds (flock, say) it holds alone
     launched="${launched:-}$service $instance $!$new_line"
 }
 

@@ -170,10 +170,11 @@ def test_a_directory_of_archives_that_hangs_holds_up_nothing_else(monkeypatch: p
 
 
 def _without_pool(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        if is_method and node.func.attr == "run_in_executor" and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
-            yield f"{path.relative_to(ROOT)}:{node.lineno}"
+    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    for call in calls:
+        is_meant = isinstance(call.func, ast.Attribute) and call.func.attr == "run_in_executor"
+        if is_meant and isinstance(call.args[0], ast.Constant):
+            yield f"{path.relative_to(ROOT)}:{call.lineno}"
 
 
 def test_nothing_uses_the_default_executor_of_a_loop() -> None:

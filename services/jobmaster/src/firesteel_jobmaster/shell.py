@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
-from firesteel.core.text_output import write_text
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
@@ -33,6 +31,7 @@ from firesteel.rpc import RpcClient, answers
 from firesteel.service.background import first_of, in_slices
 from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.logs import log_fields
+from firesteel.service.output_queue import OutputQueue
 from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
 from firesteel.traces.context import TraceContext
 from firesteel.traces.tracing import Tracing
@@ -60,6 +59,7 @@ PACKED_AT_ONCE = 200
 """Slots up to which a placement is packed on the event loop."""
 LONGEST_SUBMIT_DELAY = 5.0
 """Seconds between two tries to submit tasks."""
+_STDOUT, _STDERR = OutputQueue("stdout"), OutputQueue("stderr")
 
 
 class JobMaster:
@@ -545,12 +545,7 @@ class JobMaster:
             case do.DropStages(run_id):
                 self._stages.drop(run_id)
             case do.WriteOutput(text, is_error):
-                stream = sys.stderr if is_error else sys.stdout
-                try:
-                    write_text(stream, text)
-                    stream.flush()
-                except (OSError, ValueError, AttributeError) as error:  # a full disk, closed, or none at all
-                    logger.warning("output of the job can't be written: %s", error)
+                (_STDERR if is_error else _STDOUT).write(text)
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
                     note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)

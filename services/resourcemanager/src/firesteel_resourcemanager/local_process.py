@@ -21,6 +21,7 @@ from typing import Final
 
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, ENVIRONMENT_PREFIX
 from firesteel.config.options import (
+    LOG_MAX,
     RESOURCEMANAGER_ADDRESS,
     SECRET_FILE,
     TASKMANAGER_RESOURCE_ID,
@@ -30,7 +31,7 @@ from firesteel.config.options import (
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import RunDirectoryError
 from firesteel.core.files import replace_file
-from firesteel.core.log_files import last_lines
+from firesteel.core.log_files import keep_old, last_lines
 from firesteel.core.process import ProcessId, ask_to_end, descendants, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
@@ -231,7 +232,9 @@ class LocalProcessProvider(HostedProvider):
             for key, value in os.environ.items()
             if key not in (SECRET_VARIABLE, CONF_DIR_VARIABLE) and not key.startswith(ENVIRONMENT_PREFIX)
         }
-        with (self._directory / f"{name}.out").open("wb") as output:
+        out = self._directory / f"{name}.out"
+        keep_old(out, self.context.settings.get(LOG_MAX))
+        with out.open("ab") as output:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import codecs
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from firesteel.core.text_output import ESCAPED, write_text
+from firesteel.core.text_output import ESCAPED
 from firesteel.service.logs import FIELDS
 from firesteel.service.otlp_logs import TRACE_FIELD
+from firesteel.service.output_queue import OutputQueue
 
 
 class SlotOutput:
     """Text of slots goes to whatever ``sys.stdout`` and ``sys.stderr`` are at that moment.
 
     So it reaches a notebook's cell, pytest's capture or the terminal. Writing is direct: what a task printed is out
-    before anybody hears that the task ended.
+    before anybody hears that the task ended, unless the reader is slow; nobody waits for that.
 
     Args:
         stdout: gets the text of stdout instead.
@@ -29,6 +29,7 @@ class SlotOutput:
         self, stdout: Callable[[str], None] | None, keep: Callable[[int, str, str], None] = lambda *_: None
     ) -> None:
         self._stdout, self._keep = stdout, keep
+        self._out, self._err = OutputQueue("stdout"), OutputQueue("stderr")
         self._decoders: dict[tuple[int, str], codecs.IncrementalDecoder] = {}
 
     def write(self, channel: int, stream: str, data: bytes) -> None:
@@ -75,9 +76,9 @@ class SlotOutput:
         if stream == "stdout" and self._stdout is not None:
             self._stdout(text)
             return
-        target = sys.stdout if stream == "stdout" else sys.stderr
-        try:
-            write_text(target, text)
-            target.flush()
-        except (OSError, ValueError, AttributeError):  # closed, a broken pipe, or none at all
-            logging.getLogger(__name__).debug("output of a slot has nowhere to go")
+        (self._out if stream == "stdout" else self._err).write(text)
+
+    def drain(self) -> None:
+        """Wait until a reader that is slow has all of it, but not for one that has stopped reading."""
+        self._out.drain()
+        self._err.drain()

@@ -61,6 +61,8 @@ _KEPT_PLACEMENTS = 4
 _BLOB_PAUSES = (0.1, 0.5, 1.0, 3.0, 5.0)
 """Seconds between attempts to fetch blobs: as many as Flink's ``blob.fetch.retries``."""
 _LEFT_OVER = CallPool("left-over files", deadline=300.0)
+_LAST_OUTPUT = CallPool("last output of slots", deadline=None)
+"""It waits for a reader that reads, and for no other."""
 
 
 class TaskManagerService(Service):
@@ -169,7 +171,8 @@ class TaskManagerService(Service):
         for left in self.core.kill_all():
             if left.process is not None and left.process.pid != os.getpid():
                 self._kill_family(left.process)
-        self._messages.child_output.close()
+        self._messages.close()
+        await _LAST_OUTPUT.call(self._messages.drain_output)
         await self.channels.close()
         if isinstance(self.executors, ExecutorSupervisor):
             await self.executors.stop()

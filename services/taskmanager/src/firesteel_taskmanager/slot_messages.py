@@ -124,6 +124,14 @@ class SlotMessages:
             case _:
                 raise ProtocolError(f"control channel {channel}", f"unknown message type {kind!r}")
 
+    def close(self) -> None:
+        """Read no more pipes."""
+        self.child_output.close()
+
+    def drain_output(self) -> None:
+        """See ``SlotOutput.drain``; blocks."""
+        self._output.drain()
+
     def closed(self, channel: int) -> None:
         """The channel is gone: nobody will answer."""
         self.child_output.drain(channel)

@@ -13,6 +13,7 @@ from firesteel.core.text_output import ESCAPED
 logger = logging.getLogger(__name__)
 MOST_BYTES: Final = 100_000_000
 TAIL_BYTES: Final = 10_000_000
+_PIECE: Final = 1 << 20
 
 
 def keep_newest(folder: Path, pattern: str, count: int, in_use: Callable[[Path], bool]) -> None:
@@ -81,3 +82,59 @@ def bound(path: Path, most: int = MOST_BYTES, tail: int = TAIL_BYTES) -> bool:
         logger.warning("the log %s can't be begun anew: %s", path, error)
         return False
     return True
+
+
+def keep_old(path: Path, count: int) -> None:
+    """Make room for a new file: this one becomes ``<name>.1``, those before it go on by one, the oldest goes.
+
+    Args:
+        path: of the file; nothing happens where there is none, or an empty one.
+        count: old ones that are kept.
+
+    Raises:
+        OSError: it can't be renamed.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    if count == 0:
+        path.unlink()
+        return
+    _number_on(path, count)
+    path.replace(path.with_name(f"{path.name}.1"))
+
+
+def begin_anew(path: Path, most: int, count: int) -> bool:
+    """Begin a file anew that has become too large, while its writers, who have opened it for appending, go on.
+
+    What it held is kept as by ``keep_old``. What is written between the last look and the emptying is lost: that is
+    microseconds.
+
+    Returns:
+        Whether it was too large.
+
+    Raises:
+        OSError: it can't be copied; it stays as it is.
+    """
+    if path.stat().st_size <= most:
+        return False
+    if count:
+        draft = path.with_name(f".{path.name}.draft")
+        with path.open("rb") as source, draft.open("wb") as copy:
+            while piece := source.read(_PIECE):
+                copy.write(piece)
+            _number_on(path, count)
+            draft.replace(path.with_name(f"{path.name}.1"))
+            while piece := source.read(_PIECE):  # what came meanwhile
+                copy.write(piece)
+                copy.flush()
+            os.truncate(path, 0)
+    else:
+        os.truncate(path, 0)
+    return True
+
+
+def _number_on(path: Path, count: int) -> None:
+    for number in range(count - 1, 0, -1):
+        old = path.with_name(f"{path.name}.{number}")
+        if old.exists():
+            old.replace(path.with_name(f"{path.name}.{number + 1}"))

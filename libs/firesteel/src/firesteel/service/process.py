@@ -34,6 +34,7 @@ from firesteel.service.base import Service
 from firesteel.service.bearer import tokens_of
 from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.otlp_logs import exported_logs
+from firesteel.service.own_output import bound_own_output
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
 from firesteel.service.process_logs import RecentLog
 from firesteel.service.reporting import report_metrics
@@ -202,7 +203,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
         except (ConfigurationError, RunDirectoryError) as error:
             return _refuse(name, str(error))
         _raise_file_limit()
-        return asyncio.run(_serve(name, plan, pid_file, vars(context).get("cluster_directory")))
+        return asyncio.run(_serve(name, plan, pid_file, vars(context).get("cluster_directory"), context.settings))
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
@@ -252,7 +253,9 @@ def _log_directory(settings: Settings, log_file: Path | None) -> Path | None:
     return Path(named)
 
 
-async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None, cluster_directory: Path | None) -> int:
+async def _serve(
+    name: str, plan: ServicePlan, pid_file: PidFile | None, cluster_directory: Path | None, settings: Settings
+) -> int:
     service = plan.service
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -285,6 +288,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None, cluster
     plan.on_listening()
     if pid_file is not None:
         pid_file.listens_on(address)
+    service.spawn(bound_own_output(settings), "size of the standard output")
     await first_of(stop.wait(), service.end_wanted())
     stop.set()
     try:

@@ -211,7 +211,7 @@ class ProcessLogs:
             and not path.is_symlink()
             and (
                 path.name.startswith(stem)
-                or path.name == own
+                or path.name.startswith(own)
                 or (self._is_ours is not None and self._is_ours(path.name))
             )
         }
