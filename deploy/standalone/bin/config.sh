@@ -95,8 +95,8 @@ launch() { # $1: service, $2: instance, others: arguments. Starts it and does no
     launched="${launched:-}$service $instance $!$new_line"
 }
 
-await() { # Waits until all that were launched listen, or stand by while another host leads. Says of each that did not what its last words were; then fails.
-    failed=0
+await() { # Waits until all that were launched listen, or stand by while another host leads. Says of each that did not what its last words were; then fails. Says what they find odd in the settings.
+    failed=0 warnings=''
     while read -r service instance child; do
         [ -n "$service" ] || continue
         file=$(pid_file "$service" "$instance")
@@ -114,11 +114,13 @@ await() { # Waits until all that were launched listen, or stand by while another
             fi
             sleep 0.1
         done
+        warnings=$warnings$(sed -n 's/^warning: /&/p' "$out")$new_line
         [ "$(sed -n 3p "$file" 2>/dev/null)" != standby ] || echo "The $service on host $this_host stands by: another one leads."
     done <<LAUNCHED
 $launched
 LAUNCHED
     launched=''
+    printf %s "$warnings" | sed '/^$/d' | sort -u >&2 # all of them read the same settings
     return $failed
 }
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from tests.integration.processes.test_scripts import Home, installed
+from tests.integration.processes.cluster import Cluster
+from tests.integration.processes.test_scripts import ROOT, Home, installed
 
 pytestmark = pytest.mark.timeout(400)
 ODD = "é #%20 b"
@@ -103,6 +104,31 @@ def test_a_program_runs_for_a_nameless_user_without_home_and_locale_below_odd_pa
     assert (folder / "r" / ".lock").exists(), "sockets and scratch files lie elsewhere"
 
 
+ODD_MACHINE = """\
+set -e
+echo no_such_host >/proc/sys/kernel/hostname
+mount -t tmpfs -o noexec,mode=1777 tmpfs /tmp
+cd /proc
+umask 000
+ulimit -n 512
+exec "$@"
+"""
+
+
+@pytest.mark.long
+@pytest.mark.may_skip(reason="namespaces of mounts and host names need root")
+def test_a_program_runs_with_a_name_without_address_few_files_and_nothing_to_be_run_or_written() -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root makes namespaces")
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "TMPDIR")}
+    done = subprocess.run(
+        ["unshare", "-m", "-u", "sh", "-c", ODD_MACHINE, "sh", sys.executable, PROGRAM, "BATCH", "STREAMING"],
+        env=environment, text=True, timeout=300, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["user 0", "BATCH 3 1683", "STREAMING 100 1683"]
+
+
 @pytest.fixture
 def home() -> Iterator[Home]:
     yield from installed()
@@ -147,3 +173,38 @@ def test_a_cluster_of_scripts_called_by_links_runs_jobs_of_a_nameless_user_below
     assert [line for line in said.splitlines() if "1683" in line] == ["BATCH 3 1683", "STREAMING 100 1683"], said
     said = run("stop-cluster.sh")
     assert said.count("Stopping ") == 4, said
+
+
+def test_a_cluster_that_knows_only_ipv6_addresses_runs_jobs() -> None:
+    options = {
+        "jobmanager.rpc.address": "'::1'", "jobmanager.bind-host": "'::1'", "rest.address": "'::1'",
+        "rest.bind-address": "'::1'", "taskmanager.host": "'::1'", "taskmanager.bind-host": "'::1'",
+        "firesteel.exchange.transport": "tcp",
+    }  # fmt: skip
+    cluster = Cluster(slots=1, options=options)
+    cluster.rest_url = cluster.rest_url.replace("127.0.0.1", "[::1]")
+    try:
+        cluster.start_all(taskmanagers=2)
+        done = cluster.firesteel("run", str(PROGRAM), "BATCH", "STREAMING", timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
+        assert done.stdout.splitlines()[-1] == "STREAMING 100 1683", done.stdout
+        assert "BATCH 3 1683" in done.stdout.splitlines()
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("node1", "node1"), ("node1:8081", "node1"), ("10.0.0.1:8081  # first", "10.0.0.1"), ("::1", "::1"),
+        ("fd00::5", "fd00::5"), ("[fd00::5]", "fd00::5"), ("[fd00::5]:8081", "fd00::5"),
+    ],
+)  # fmt: skip
+def test_lists_of_hosts_may_have_ports_and_ipv6_addresses(tmp_path: Path, line: str, host: str) -> None:
+    (tmp_path / "workers").write_text(f"# workers\n{line}\n\n")
+    (tmp_path / "config.yaml").touch()
+    done = subprocess.run(
+        ["sh", "-c", 'bin=$0; . "$bin/config.sh"; hosts workers', ROOT / "deploy" / "standalone" / "bin"],
+        env={"PATH": os.environ["PATH"], "FIRESTEEL_CONF_DIR": str(tmp_path)}, text=True, capture_output=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"{host}\n")

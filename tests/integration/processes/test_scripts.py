@@ -361,13 +361,21 @@ def test_a_history_server_is_started_and_stopped(home: Home) -> None:
     assert not home.left()
 
 
-def test_a_taken_port_is_one_sentence_and_nothing_stays_behind(home: Home) -> None:
-    with socket.create_server(("127.0.0.1", home.rpc)):
-        code, said = home.run("start-cluster.sh")
+@pytest.mark.parametrize("kind", ["rpc", "rest"])
+def test_a_taken_port_is_one_sentence_and_nothing_stays_behind(home: Home, kind: str) -> None:
+    port = getattr(home, kind)
+    with socket.create_server(("127.0.0.1", port)):
+        code, said = home.run("start-cluster.sh", "-D", "rest.prot=8085")
     assert code == 1
-    refusal = f"firesteel-dispatcher: dispatcher can't listen on 127.0.0.1:{home.rpc}: Address already in use"
-    assert said[-2:] == [
-        refusal,
+    *before, refusal, warning, last = said
+    assert not any(line.startswith("warning: ") for line in before), "each warning is shown once"
+    assert warning.startswith("warning: ")
+    assert "rest.prot" in warning
+    assert "did you mean rest.port" in warning
+    intro = "firesteel-dispatcher: " + ("the REST API does not start: " if kind == "rest" else "")
+    assert refusal.startswith(f"{intro}dispatcher can't listen on 127.0.0.1:{port}: Address already in use: process ")
+    assert f"process {os.getpid()} (" in refusal
+    assert [last] == [
         f"jobmanager.sh: the JobManager did not start on host {here()}; the logs are in {home.logs}.",
     ]
     assert not home.left()

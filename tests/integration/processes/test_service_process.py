@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.core.run_directory import is_held
 from tests.integration.processes.cluster import PATIENCE, wait_until
 
 SCRIPT = Path(__file__).with_name("tiny_service.py")
@@ -90,12 +91,16 @@ def test_a_signal_ends_it_in_order(tiny: Tiny, number: int) -> None:
     assert int(start) > 0
     assert get(address, "/health") == {"status": "OK", "service": "tiny"}
     assert len([path for path in tiny.runs.iterdir() if path.is_dir()]) == 1
+    for directory in (tiny.runs, tiny.folder / "cluster"):
+        assert is_held(directory), f"a cleaner of /tmp would take files out of {directory.name}"
     process.send_signal(number)
     assert process.wait(PATIENCE) == 0
     assert not tiny.pid_file.exists()
     assert not [path for path in tiny.runs.iterdir() if path.is_dir()]
     assert stat.S_IMODE((tiny.folder / "cluster").stat().st_mode) == 0o700
     assert (tiny.folder / "cluster" / "was-here").exists(), "the cluster's directory stays"
+    assert not is_held(tiny.runs)
+    assert not is_held(tiny.folder / "cluster")
     log = (tiny.folder / "log").read_text()
     assert f"{signal.Signals(number).name}: stops" in log
     assert "tiny stopped" in log
@@ -138,7 +143,10 @@ def test_a_taken_port_is_one_sentence(tiny: Tiny) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, said = tiny.refusal(listen=("127.0.0.1", str(port), ""))
-    assert (code, said) == (1, f"firesteel-tiny: tiny can't listen on 127.0.0.1:{port}: Address already in use\n")
+    refusal = f"firesteel-tiny: tiny can't listen on 127.0.0.1:{port}: Address already in use: process {os.getpid()} ("
+    assert code == 1
+    assert said.startswith(refusal)
+    assert said.count("\n") == 1
 
 
 def test_a_pid_file_of_a_running_process_is_respected_and_one_of_a_dead_process_is_not(tiny: Tiny) -> None:

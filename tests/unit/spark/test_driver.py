@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 import firesteel
+from firesteel.core.errors import FleetError
 from firesteel.spark.driver import GatewayAddress
 from firesteel.spark.java import Java
 from firesteel.spark.jvm import child_environment, class_path, command_line
 from firesteel.spark.spark_settings import common_settings
 from firesteel.spark.worker_path import worker_environment, worker_path
+from firesteel.spark.workers import put_on_path
 
 
 def java(feature: int) -> Java:
@@ -43,6 +45,23 @@ def test_paths_reach_java_as_they_are(tmp_path: Path) -> None:
     assert {f"-Djava.io.tmpdir={scratch}/tmp", log4j, "-Dfile.encoding=utf-8"} <= set(line)
     pools = common_settings(scratch, "secret")["spark.scheduler.allocation.file"]
     assert pools == f"file:{scratch}/pools.xml"  # Hadoop decodes nothing
+
+
+def test_a_directory_that_runs_no_programs_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert put_on_path(tmp_path, {"PATH": "/bin"}) == {"PATH": f"{tmp_path}:/bin"}
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(FleetError, match=r"mounted with noexec\. Set firesteel\.run\.directory"):
+        put_on_path(tmp_path, {})
+
+
+def test_too_few_open_files_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 511))
+    with pytest.raises(
+        FleetError, match=r"may have 511 files open, and Spark needs 512 at least: raise the hard limit"
+    ):
+        command_line(java(17), "a.Main", scratch=tmp_path)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 512))
+    assert command_line(java(17), "a.Main", scratch=tmp_path)
 
 
 def test_a_jvm_encodes_paths_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:

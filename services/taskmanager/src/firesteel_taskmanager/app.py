@@ -8,7 +8,13 @@ from pathlib import Path
 
 from firesteel.config import Settings
 from firesteel.config.memory import TaskManagerMemory, has_memory_options, taskmanager_memory
-from firesteel.config.options import EXCHANGE_TRANSPORT, JAVA_HOME, JVM_ARCHIVE, JVM_ARCHIVE_IN_BACKGROUND
+from firesteel.config.options import (
+    EXCHANGE_TRANSPORT,
+    JAVA_HOME,
+    JVM_ARCHIVE,
+    JVM_ARCHIVE_IN_BACKGROUND,
+    TASKMANAGER_HOST,
+)
 from firesteel.core.clock import Clock
 from firesteel.core.run_directory import RunDirectory
 from firesteel.ha.retrieval import LeaderRetrieval
@@ -16,6 +22,7 @@ from firesteel.protocol.messages import ExecutorSpec
 from firesteel.rpc.process_calls import process_routes
 from firesteel.runtime.slot.surroundings import NETWORK_VARIABLE
 from firesteel.spark.executor import ExecutorProcess
+from firesteel.spark.hosts import spark_host
 from firesteel.spark.jvm import DEFAULT_HEAP_MB
 from firesteel_taskmanager.executors import ExecutorFactory
 from firesteel_taskmanager.routes import routes
@@ -98,6 +105,7 @@ def _sparks(
     java_home, archive = settings.get(JAVA_HOME), settings.get(JVM_ARCHIVE)
     make_archive = settings.get(JVM_ARCHIVE_IN_BACKGROUND)
     heap_mb = DEFAULT_HEAP_MB if memory is None else max(memory.executor_heap >> 20, _LEAST_HEAP_MB)
+    spark_name = spark_host(host, TASKMANAGER_HOST.key)
     network = {"bind_host": bind_host, "host": host, "transport": settings.get(EXCHANGE_TRANSPORT)}
 
     def start(spec: ExecutorSpec) -> ExecutorProcess:
@@ -106,7 +114,7 @@ def _sparks(
             secret=secret,
             run_directory=run_directory,
             bind_host=bind_host,
-            host=host,
+            host=spark_name,
             java_home=java_home,
             memory_mb=heap_mb,
             archive=archive,

@@ -42,8 +42,8 @@ _counter = itertools.count()
 class RunDirectory:
     """A directory of mode 0700 owned by this process; made by `create`."""
 
-    def __init__(self, path: Path, lock: int) -> None:
-        self._path, self._lock, self._owner = path, lock, os.getpid()
+    def __init__(self, path: Path, lock: int, root_lock: int) -> None:
+        self._path, self._lock, self._root_lock, self._owner = path, lock, root_lock, os.getpid()
 
     @classmethod
     def create(cls, root: str | os.PathLike[str] | None = None) -> RunDirectory:
@@ -75,9 +75,11 @@ class RunDirectory:
                 _remove_abandoned(base)
                 path.mkdir(mode=0o700)
                 handle = hold(path)
+                # The root has files of its own, as of clusters that run, which no cleaner of /tmp may take either.
+                root_handle = hold(base)
         except OSError as error:
             raise RunDirectoryError(f"Can't make a run directory in {base}: {error.strerror or error}.") from error
-        return cls(path, handle)
+        return cls(path, handle, root_handle)
 
     @property
     def path(self) -> Path:
@@ -117,7 +119,8 @@ class RunDirectory:
             if self._path.exists():  # something was still writing; whoever creates the next one tries again
                 logger.warning("could not remove all of %s", self._path)
         os.close(self._lock)
-        self._lock = -1
+        os.close(self._root_lock)
+        self._lock = self._root_lock = -1
 
     def _is_used_by_others(self) -> bool:
         try:

@@ -24,7 +24,7 @@ from firesteel.config.secret import load_secret
 from firesteel.config.settings import Settings
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
-from firesteel.core.run_directory import RunDirectory, private_directory
+from firesteel.core.run_directory import RunDirectory, hold, private_directory
 from firesteel.core.running_clusters import name_of_installation
 from firesteel.core.secret import rest_token
 from firesteel.core.text_output import escape_missing_characters
@@ -45,6 +45,8 @@ R = TypeVar("R", bound=LeaderRetrieval)
 EXIT_IN_ORDER, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 LOOK_SECONDS = 0.1
 """Between two looks at whether a service that starts waits for its turn."""
+WARNING = "warning: "
+"""Beginning of what a service prints of settings that mean nothing, or not what they seem to."""
 STOP_SECONDS = 30.0
 """A service that has not stopped by then is given up."""
 
@@ -82,6 +84,9 @@ class ProcessContext:
         """
         directory = cluster_directory(self.settings, self.config_directory)
         logger.info("the cluster directory (%s) is %s", CLUSTER_DIRECTORY.key, directory)
+        # systemd-tmpfiles leaves alone what somebody holds a lock on: by default the directory is below /tmp, and files
+        # of a cluster that has run for ten days would be removed.
+        self.at_end.callback(os.close, hold(directory))
         return directory
 
     @cached_property
@@ -230,6 +235,7 @@ def _context(parsed: argparse.Namespace) -> ProcessContext:
     secret = load_secret(settings, os.environ, folder)
     for warning in settings.check():
         logger.warning("%s", warning)
+        print(f"{WARNING}{warning}", flush=True)  # the scripts show it to whoever has typed it
     logs = _log_directory(settings, parsed.log_file)
     run_directory = RunDirectory.create(settings.get(RUN_DIRECTORY))
     return ProcessContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments), logs)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firesteel.config.options import TASKMANAGER_HOST
 from firesteel.core import log_files
 from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
@@ -17,6 +18,7 @@ from firesteel.core.secret import spark_secret
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import background, jvm
 from firesteel.spark.archive import archive_for
+from firesteel.spark.hosts import spark_host
 from firesteel.spark.java import find_java
 from firesteel.spark.mains import SLOT_MAIN, STAGE_MAIN
 from firesteel.spark.own_classes import refuse_other_spark
@@ -121,7 +123,7 @@ class ExecutorProcess:
                 "SPARK_LOCAL_DIRS": str(local),
             },
         )
-        host = host or bind_host
+        host = spark_host(host or bind_host, TASKMANAGER_HOST.key)
         command = jvm.command_line(
             java,
             _MAIN,

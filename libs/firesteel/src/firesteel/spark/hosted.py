@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from firesteel import __version__
+from firesteel.config.options import JOBMANAGER_RPC_ADDRESS
 from firesteel.core.errors import FleetError
 from firesteel.core.secret import derive, spark_secret
 from firesteel.protocol.fleet import SlotLaunch
@@ -23,6 +24,7 @@ from firesteel.spark import background
 from firesteel.spark.archive import start_from_archive
 from firesteel.spark.context import OwnContext, reason_of, refuse_foreign_context
 from firesteel.spark.driver_home import DriverHome, HeldDriver
+from firesteel.spark.hosts import spark_host
 from firesteel.spark.java import Java, find_java
 from firesteel.spark.jvm import child_environment, log_tail
 from firesteel.spark.own_classes import SPARK, refuse_other_spark
@@ -90,7 +92,8 @@ class HostedFleet(StagesFleet):
             raise ValueError("spare_cores must be at least 0, and both timeouts more than 0")
         self._jobs, self._secret = SlotJobs(slot_main, outlive=True), secret
         self._stages = StageJobs(stage_main)
-        self._bind_host, self._host, self._ui = bind_host, advertised_host or bind_host, ui
+        self._bind_host, self._ui = bind_host, ui
+        self._host = spark_host(advertised_host or bind_host, JOBMANAGER_RPC_ADDRESS.key)
         self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
         self._java_home, self._archive, self._recording = java_home, archive, recording
         self._orphan_timeout = orphan_timeout

@@ -19,8 +19,13 @@ from firesteel.core.log_files import last_lines
 from firesteel.spark.java import Java
 from firesteel.spark.own_classes import JAR
 
+if sys.platform != "win32":
+    import resource
+
 RUN_DIRECTORY_VARIABLE = "FIRESTEEL_RUN_DIRECTORY"
 """Environment variable by which a JVM and its workers know the run directory."""
+LEAST_OPEN_FILES = 512
+"""Spark has some 300 jars, each of which stays open; sockets and logs come on top."""
 DEFAULT_HEAP_MB = 512
 """Spark refuses less than 450 MiB unless it is told otherwise."""
 
@@ -149,7 +154,11 @@ def command_line(
         flags: more of the JVM's flags.
         arguments: of the main class.
         on_path: its class path; None: all of Spark's jars, and our own.
+
+    Raises:
+        FleetError: this user may not open as many files as it needs.
     """
+    _refuse_low_file_limit()
     logging = scratch / "log4j2.properties"
     logging.write_text(LOGGING, encoding="utf-8")
     temporary = scratch / "tmp"
@@ -171,6 +180,16 @@ def command_line(
 
 _OVERRIDING, _DEFAULTS = "_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"
 """Variables with options of a JVM: those of the first win over its command line, those of the second do not."""
+
+
+def _refuse_low_file_limit() -> None:
+    """A JVM raises its own limit up to the hard one, and where that is too low it fails in a class or another."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
+        raise FleetError(
+            f"This user may have {hard} files open, and Spark needs {LEAST_OPEN_FILES} at least: raise the hard limit "
+            "(ulimit -Hn; LimitNOFILE= of systemd, nofile in /etc/security/limits.conf)."
+        )
 
 
 def child_environment(inherited: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:

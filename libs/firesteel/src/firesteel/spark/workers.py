@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firesteel.config.options import RUN_DIRECTORY
+from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.spark.jvm import RUN_DIRECTORY_VARIABLE, child_environment
 from firesteel.spark.owned_process import OwnedProcess
@@ -62,11 +64,20 @@ def prepare_daemon(python: str, environment: Mapping[str, str], log: Path) -> Ow
 
 
 def put_on_path(directory: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Make `PYTHON` in this directory, so that workers run our own interpreter; the ``PATH`` that begins with it."""
+    """Make `PYTHON` in this directory, so that workers run our own interpreter; the ``PATH`` that begins with it.
+
+    Raises:
+        FleetError: no program can be run from there.
+    """
     script = directory / PYTHON
     if not script.exists():
         unfinished = script.with_suffix(".new")
         unfinished.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
         unfinished.chmod(0o700)
         unfinished.replace(script)
+    if not os.access(script, os.X_OK):
+        raise FleetError(
+            f"No program can be run from {directory}: its file system is mounted with noexec. Set "
+            f"{RUN_DIRECTORY.key} (or TMPDIR) to a directory of another one."
+        )
     return {"PATH": os.pathsep.join([str(directory), inherited.get("PATH") or os.defpath])}
