@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
-
-if TYPE_CHECKING:
-    from firesteel.config.settings import Settings
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -368,13 +364,3 @@ ROCKSDB_TIMERS = ConfigOption(
     "Where timers of operators live that keep their state in rocksdb. ROCKSDB: the next ones in memory, later ones on "
     "disk. HEAP: all in memory, and whole in each checkpoint.",
 )
-
-
-def aligned_timeout(settings: Settings) -> timedelta:
-    """Returns how long a checkpoint is tried aligned.
-
-    Who enables unaligned ones, and says no more, gets them at once.
-    """
-    if settings.is_set(CHECKPOINTING_UNALIGNED) and not settings.is_set(CHECKPOINTING_ALIGNED_TIMEOUT):
-        return _ZERO
-    return settings.get(CHECKPOINTING_ALIGNED_TIMEOUT)

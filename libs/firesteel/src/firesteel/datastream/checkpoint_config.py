@@ -10,6 +10,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.time import Duration, Span, whole_millis
 from firesteel.config import ConfigOption, Settings
 from firesteel.config import options as opt
+from firesteel.config.checkpoint_settings import aligned_timeout
 from firesteel.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage, storage_of
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.checks import whole_number
@@ -163,7 +164,7 @@ class CheckpointConfig:
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """Returns how long a checkpoint is tried aligned before it overtakes."""
-        return Duration.of_millis(opt.aligned_timeout(self._settings()) // _MILLISECOND)
+        return Duration.of_millis(aligned_timeout(self._settings()) // _MILLISECOND)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Span) -> CheckpointConfig:
         """Sets how long a checkpoint is tried aligned before it overtakes."""

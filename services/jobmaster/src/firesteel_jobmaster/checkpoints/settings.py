@@ -8,6 +8,7 @@ from typing import Any
 from firesteel.checkpoint.closing import Retention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
+from firesteel.config.checkpoint_settings import aligned_timeout
 
 _NOT_SHOWN = ("unaligned_everywhere", "restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
 _TOLD_BY_SETTINGS = ("jobmanager", "filesystem")
@@ -71,7 +72,7 @@ class CheckpointSettings:
             at_least_once=at_least_once,
             unaligned=settings.get(options.CHECKPOINTING_UNALIGNED) and not at_least_once,
             unaligned_everywhere=everywhere,
-            aligned_timeout=options.aligned_timeout(settings).total_seconds(),
+            aligned_timeout=aligned_timeout(settings).total_seconds(),
             timeout=settings.get(options.CHECKPOINTING_TIMEOUT).total_seconds(),
             min_pause=settings.get(options.CHECKPOINTING_MIN_PAUSE).total_seconds(),
             max_concurrent=settings.get(options.CHECKPOINTING_MAX_CONCURRENT),
