@@ -49,8 +49,7 @@ def test_with_nothing_exported_a_cluster_makes_its_secret_and_tells_who_may_use_
         assert made.firesteel("run", WORD_COUNT, TEXT, secret=None).returncode != 0
         done = made.firesteel("run", WORD_COUNT, TEXT, secret=secret)
         assert done.returncode == 0, done.stdout + done.stderr
-        made.call("stop")
-        made.up()
+        made.call("up", "--no-build", "secret")
         assert made.call(*tell).stdout == secret, "the next start finds it"
     finally:
         made.close()

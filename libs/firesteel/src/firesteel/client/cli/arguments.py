@@ -290,6 +290,12 @@ def parser() -> argparse.ArgumentParser:
     _cluster(doctor)
     doctor.add_argument("--strict", action="store_true", help="end with 1 for warnings, too")
     doctor.add_argument("--all", action="store_true", help="show what is in order, too")
+    doctor.add_argument(
+        "--self-test",
+        action="store_true",
+        help="look at this host alone: paths, names, loopback, locks, Java, encoding, disk and limits; then run a job "
+        "in a program's own cluster and in one of four processes (about 30 s), of which nothing stays",
+    )
 
     session = verbs.add_parser(
         "kubernetes-session",

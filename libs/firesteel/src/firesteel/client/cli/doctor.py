@@ -67,9 +67,12 @@ _PLACES: Final = (
 def doctor(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel doctor``."""
     with CallPool("loop of its own", threads=1, deadline=None) as thread:
-        work = thread.submit(look, parsed)
-        facts = waited(console, "Looking", work.result)
-    found = findings(facts)
+        if parsed.self_test:
+            from firesteel.client.cli.self_test import self_test
+
+            found = waited(console, "Testing this host", thread.submit(lambda: list(self_test())).result)
+        else:
+            found = findings(waited(console, "Looking", thread.submit(look, parsed).result))
     if parsed.json:
         console.say_json({"findings": [one.plain() for one in found], "ok": not is_failed(found, parsed.strict)})
     else:
