@@ -17,6 +17,8 @@ import time
 import uuid
 from pathlib import Path
 
+from firesteel.core.call_pool import PoolThread
+
 NO_ARCHIVES = "FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND"
 """Set to false in tests: programs leave no process behind that makes archives of Java classes."""
 GRACE_SECONDS = 5.0
@@ -101,6 +103,8 @@ def _compare(before: Snapshot, now: Snapshot) -> list[str]:
         if key not in before.processes and process.parent not in old_pids:
             found.append(f"process {process.pid} (parent {process.parent}): {process.command}")
     for ident, thread in now.threads.items():
+        if isinstance(thread, PoolThread):
+            continue  # it ends by itself, some time after its last call
         if ident not in before.threads and not thread.name.startswith(ALLOWED_THREADS):
             found.append(f"{'daemon ' if thread.daemon else ''}thread {thread.name!r}")
     opened = {fd: target for fd, target in now.files.items() if before.files.get(fd) != target}

@@ -57,7 +57,7 @@ def start() -> Iterator[tuple[int, str, list[str]]]:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            env = new_environment(2, rest__port=str(port), **TWO_SLOTS)
+            env = new_environment(2, rest__port=str(port), rest__bind_port=f"{port}-{port + 99}", **TWO_SLOTS)
             with env.from_collection([1]).execute_and_collect() as results:
                 client: Any = results.get_job_client()
                 assert list(results) == [1]

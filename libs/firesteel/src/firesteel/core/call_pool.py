@@ -37,6 +37,10 @@ _IDLE: Final = 30.0
 """A thread without work for so many seconds ends."""
 
 
+class PoolThread(threading.Thread):
+    """A thread of a ``CallPool``, which ends when it has had nothing to do for a while."""
+
+
 class CallPool(Executor):
     """Threads for calls of one kind.
 
@@ -87,7 +91,7 @@ class CallPool(Executor):
             self._idle -= 1
             if self._idle < 0 and len(self._alive) < self._threads:
                 self._idle += 1
-                thread = threading.Thread(target=self._work, name=self.kind, daemon=True)
+                thread = PoolThread(target=self._work, name=self.kind, daemon=True)
                 self._alive.add(thread)
                 thread.start()
         return future
