@@ -8,6 +8,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from firesteel.client.code_shipment import CodeShipment
@@ -74,6 +75,58 @@ def test_records_are_pickled_by_reference(program: dict[str, Any], monkeypatch: 
     assert pickle.loads(bid) == main.Bid(7)
     assert len(pickle.dumps(main.Bid(7), protocol=5)) < 120
     pickle.loads(pickle.dumps(main.Bid.Inner(), protocol=5))
+
+
+SLOTS = """
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+@dataclass(slots=True)
+class Order:
+    number: int
+    text: str = "x"
+
+@dataclass(slots=True)
+class Rush(Order):
+    hours: int = 3
+
+class Secret:
+    __slots__ = ("__value",)
+    def __init__(self):
+        self.__value = 7
+    def __eq__(self, other):
+        return self.__value == other.__value
+
+T = TypeVar("T")
+
+class Box(Generic[T]):
+    __slots__ = {"item": "what is in it"}
+
+class Open(Order):
+    def __init__(self):
+        super().__init__(5)
+        self.more = 1
+"""
+
+
+def test_classes_keep_their_slots(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    exec(compile(SLOTS, "program.py", "exec"), program)
+    client = sys.modules["__main__"]
+    classes = [program[name] for name in ("Order", "Rush", "Secret", "Box", "Open")]
+    shipment = CodeShipment()
+    shipment.dumps(classes)
+    blob = shipment.code_blob()
+    monkeypatch.setattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})  # as in another process
+    main = in_a_slot(monkeypatch, blob)
+    records = [main.Order(1), main.Rush(2, "y"), main.Secret(), main.Box[int](), main.Open()]
+    assert [hasattr(record, "__dict__") for record in records] == [False, False, False, False, True]
+    with pytest.raises(AttributeError):
+        records[0].misspelt = 1
+    data = pickle.dumps(records[:3] + records[4:], protocol=5)
+    monkeypatch.setitem(sys.modules, "__main__", client)
+    order, rush, secret, opened = pickle.loads(data)
+    assert (order, rush, secret) == (program["Order"](1), program["Rush"](2, "y"), program["Secret"]())
+    assert (type(opened), opened.number, opened.more) == (program["Open"], 5, 1)
 
 
 def test_a_lambda_travels_with_what_it_calls(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import io
 import sys
+from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
-from types import FunctionType, ModuleType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -23,6 +24,8 @@ from firesteel.graph.specs import ChainSpec
 from firesteel.runtime.slot.user_code import DEFERRED
 
 _OPTIONAL_LIMIT = 1024 * 1024
+_PLAIN_METACLASSES = (type, ABCMeta)
+"""Others may make slots of their own, and refuse those of a class."""
 
 
 class CodeShipment:
@@ -242,8 +245,29 @@ def _is_installed_finder(name: str, loader: Any) -> bool:
 def _dump(value: Any, by_reference: Callable[[Any], bool]) -> bytes:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
-            return NotImplemented if by_reference(obj) else super().reducer_override(obj)
+            if by_reference(obj):
+                return NotImplemented
+            reduced = super().reducer_override(obj)
+            if type(obj) in _PLAIN_METACLASSES and "__slots__" in vars(obj) and isinstance(reduced, tuple):
+                return _with_slots(obj, reduced)
+            return reduced
 
     stream = io.BytesIO()
     Pickler(stream, protocol=5).dump(value)
     return stream.getvalue()
+
+
+def _with_slots(cls: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What makes a class, so that it is made with its ``__slots__``.
+
+    cloudpickle only sets the attribute afterwards, when it has no effect: objects then have a ``__dict__``, and
+    what is pickled of them does not load where the class is the original, as in the client.
+    """
+    make, arguments, state, *rest = reduced
+    if make is not cloudpickle.cloudpickle._make_skeleton_class:
+        return reduced
+    metaclass, name, bases, namespace, *others = arguments
+    namespace = {**namespace, "__slots__": vars(cls)["__slots__"]}
+    attributes, slot_state = state  # private slots are left in there by cloudpickle, which can't pickle them
+    attributes = {key: value for key, value in attributes.items() if not isinstance(value, MemberDescriptorType)}
+    return make, (metaclass, name, bases, namespace, *others), (attributes, slot_state), *rest
