@@ -79,7 +79,25 @@ def test_records_are_pickled_by_reference(program: dict[str, Any], monkeypatch: 
 
 SLOTS = """
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+class Place(NamedTuple):
+    x: int
+    y: int = 2
+
+class Far(Place):
+    __slots__ = ()
+
+class Named(Protocol):
+    __slots__ = ()
+
+class Side(Enum):
+    __slots__ = ()
+    LEFT = 1
+
+class Word(str):
+    __slots__ = ()
 
 @dataclass(slots=True)
 class Order:
@@ -112,7 +130,8 @@ class Open(Order):
 def test_classes_keep_their_slots(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(SLOTS, "program.py", "exec"), program)
     client = sys.modules["__main__"]
-    classes = [program[name] for name in ("Order", "Rush", "Secret", "Box", "Open")]
+    names = ("Order", "Rush", "Secret", "Box", "Open", "Place", "Far", "Named", "Side", "Word")
+    classes = [program[name] for name in names]
     shipment = CodeShipment()
     shipment.dumps(classes)
     blob = shipment.code_blob()
@@ -122,9 +141,12 @@ def test_classes_keep_their_slots(program: dict[str, Any], monkeypatch: pytest.M
     assert [hasattr(record, "__dict__") for record in records] == [False, False, False, False, True]
     with pytest.raises(AttributeError):
         records[0].misspelt = 1
-    data = pickle.dumps(records[:3] + records[4:], protocol=5)
+    others = [main.Place(1), main.Far(3), main.Side.LEFT, main.Word("w")]
+    data = pickle.dumps([*records[:3], records[4], others], protocol=5)
     monkeypatch.setitem(sys.modules, "__main__", client)
-    order, rush, secret, opened = pickle.loads(data)
+    order, rush, secret, opened, others = pickle.loads(data)
+    assert others == [program["Place"](1), program["Far"](3), program["Side"].LEFT, program["Word"]("w")]
+    assert [type(value).__name__ for value in others] == ["Place", "Far", "Side", "Word"]
     assert (order, rush, secret) == (program["Order"](1), program["Rush"](2, "y"), program["Secret"]())
     assert (type(opened), opened.number, opened.more) == (program["Open"], 5, 1)
 

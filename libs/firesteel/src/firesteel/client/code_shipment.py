@@ -264,8 +264,8 @@ def _with_slots(cls: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     what is pickled of them does not load where the class is the original, as in the client.
     """
     make, arguments, state, *rest = reduced
-    if make is not cloudpickle.cloudpickle._make_skeleton_class:
-        return reduced
+    if make is not cloudpickle.cloudpickle._make_skeleton_class or issubclass(cls, tuple):
+        return reduced  # a tuple can have no slots, and a NamedTuple adds its empty ones itself
     metaclass, name, bases, namespace, *others = arguments
     namespace = {**namespace, "__slots__": vars(cls)["__slots__"]}
     attributes, slot_state = state  # private slots are left in there by cloudpickle, which can't pickle them
