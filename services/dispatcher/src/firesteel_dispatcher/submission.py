@@ -12,11 +12,14 @@ from typing import Any, Final
 from aiohttp import BodyPartReader, web
 
 from firesteel.config.options import REST_MAX_CONTENT_LENGTH
+from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import ConfigurationError, FiresteelError, GraphError
 from firesteel.core.ids import parse_job_id
 from firesteel.graph.job_graph import JobGraph
 
 _PIECE: Final = 256 * 1024
+_FILES: Final = CallPool("submitted jobs")
+"""What a disk that hangs holds up is this submission."""
 _MOST_PARTS: Final = 10_000
 _JAVA: Final = b"\xac\xed"
 """What Java's serialised objects begin with."""
@@ -135,12 +138,15 @@ class _Reader:
 
     async def _file(self, part: BodyPartReader) -> _File:
         path, digest, size = self._directory / f"part-{self._parts}", hashlib.sha256(), 0
-        with path.open("xb") as file:
+        file = await _FILES.call(path.open, "xb")
+        try:
             while piece := await part.read_chunk(_PIECE):
                 self._count(len(piece))
                 size += len(piece)
                 digest.update(piece)
-                file.write(piece)
+                await _FILES.call(file.write, piece)
+        finally:
+            await _FILES.call(file.close)
         return _File(path, size, digest.hexdigest())
 
     async def _text(self, part: BodyPartReader) -> bytes:
