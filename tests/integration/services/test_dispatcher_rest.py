@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -259,16 +258,5 @@ def test_errors_have_flinks_shape(path: str, status: int) -> None:
             found, answer = await w.get(path)
             assert found == status
             assert isinstance(answer["errors"][0], str)
-
-    run(scenario())
-
-
-def test_a_taken_port_is_stepped_over() -> None:
-    async def scenario() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            async with world(port) as w:
-                found = int(w.service.rest_address.rpartition(":")[2])
-                assert port < found <= port + 100
 
     run(scenario())
