@@ -31,8 +31,8 @@ class Storage:
         self.metadata: dict[int, set[str]] = {}
         self.store: list[int] = []
         self.last_id = 0
-        self.newest = 0
-        """The last one that went into the store: none may come behind it."""
+        self.entered: set[int] = set()
+        """Checkpoints that went into the store, and were not taken back: none may come behind a newer one."""
         self.closed = False
         self.savepoints: set[str] = set()
 
@@ -62,14 +62,17 @@ class Storage:
                 missing = metadata.files() - self.files
                 assert not missing, f"files of checkpoint {metadata.checkpoint_id} were removed before: {missing}"
                 assert metadata.checkpoint_id not in self.metadata, "a second checkpoint of one id"
-                assert metadata.checkpoint_id > self.newest, f"{metadata.checkpoint_id} comes behind {self.newest}"
-                self.newest = metadata.checkpoint_id
+                newest = max(self.entered, default=0)
+                assert metadata.checkpoint_id > newest, f"{metadata.checkpoint_id} comes behind {newest}"
+                self.entered.add(metadata.checkpoint_id)
                 self.metadata[metadata.checkpoint_id] = set(metadata.files())
                 self.store.append(metadata.checkpoint_id)
                 return failed if error is not None else Done(work, stored=True, location=_location(work))
             case Undo(checkpoint_id, _, files) | Discard(checkpoint_id, files):
                 assert not work.savepoint or work.savepoint not in self.savepoints, "a savepoint was removed"
                 self._forget(checkpoint_id, isinstance(work, Undo))
+                if isinstance(work, Undo):  # nobody has heard of it, so an older one may still complete
+                    self.entered.discard(checkpoint_id)
                 own = {f for f in self.files if f.startswith(f"chk-{checkpoint_id}/")}
                 self._remove((files | own) - work.keep)
                 if removed:

@@ -97,6 +97,69 @@ def test_one_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
     assert [told.checkpoint_id for told in job.told(do.NotifyCheckpointComplete)] == [second, second]
 
 
+def test_older_ones_are_dropped_when_a_newer_one_is_complete() -> None:
+    job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
+    older, newer = job.begin(), job.begin()
+    job.acknowledge_all(newer)
+    job.do_work()
+    assert last_failure(job) == "Checkpoint has been subsumed. Checkpoint 2 is complete."
+    job.acknowledge_all(older)
+    job.do_all()
+    assert job.completed.ids() == job.storage.store == [newer]
+
+
+def test_an_older_one_completes_after_a_newer_one_was_taken_back() -> None:
+    job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
+    older, newer = job.begin(), job.begin()
+    job.acknowledge_all(newer)
+    job.do_work(error="no answer", stored=True)
+    assert job.storage.store == [newer], "it is there, and nobody knows"
+    job.do_work()
+    job.acknowledge_all(older)
+    job.do_all()
+    assert job.completed.ids() == job.storage.store == [older]
+    assert {told.checkpoint_id for told in job.told(do.NotifyCheckpointAborted)} == {newer}
+    assert {told.checkpoint_id for told in job.told(do.NotifyCheckpointComplete)} == {older}
+    assert job.take() > newer
+
+
+def test_an_older_one_is_dropped_while_a_newer_one_may_be_in_the_store() -> None:
+    job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
+    older, newer = job.begin(), job.begin()
+    job.acknowledge_all(newer)
+    job.do_work(error="no answer", stored=True)
+    job.do_work(error="no answer")  # nor can it be taken back
+    job.acknowledge_all(older)
+    assert last_failure(job) == "Checkpoint has been subsumed. Checkpoint 2 is being completed."
+    job.advance(UNDO_SECONDS)
+    job.do_all()
+    assert not job.told(do.NotifyCheckpointComplete)
+    assert job.completed.ids() == job.storage.store == []
+
+
+@pytest.mark.parametrize("hung", ["Prepare", "Complete", "Undo", "Discard"])
+def test_what_is_left_of_a_newer_one_is_removed_although_an_older_one_completes_first(hung: str) -> None:
+    job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
+    older = job.begin()
+    job.advance(job.settings.interval)
+    if hung == "Prepare":
+        prepare = job.work.pop(0)
+        job.storage.last_id = 2
+        job.coordinator.done(Done(prepare, error=HUNG, hung=True, checkpoint_id=2))
+    else:
+        job.do_work()
+        job.acknowledge_all(2)
+        job.do_work(error=HUNG, hung=hung == "Complete", stored=hung == "Undo")
+        if hung != "Complete":
+            job.do_work(error=HUNG, hung=True, removed=hung == "Undo")
+    job.acknowledge_all(older)
+    job.do_all()
+    assert job.completed.ids() == [older]
+    assert job.take() == 3
+    job.take()
+    assert [work.below for work in job.done if isinstance(work, Collect)] == [older, 3], "files of 2 are left for ever"
+
+
 def test_partly_finished_operators_with_union_state_are_refused_with_the_reason() -> None:
     job = FakeJob(jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1))).run()
     job.move(job.execution(1, 0), ExecutionState.FINISHED)

@@ -70,6 +70,8 @@ class CompletedCheckpoints:
         self._lost: list[str] = []
         self._since_ms = 0
         self._may_be_left = self._touch_nothing = False
+        self._newest_left = 0
+        """Id of the newest checkpoint of which files may be left: a ``Collect`` below an older id misses them."""
         self._not_removed: list[Dispose] = []
         self._others: set[int] = set()
         """Completed ones that nobody goes on from any more, and which the store may still name."""
@@ -151,9 +153,18 @@ class CompletedCheckpoints:
         """It can't be told what there is, and the job fails for that: what is there stays."""
         self._touch_nothing = True
 
-    def not_removed(self, work: Work) -> None:
-        """Something could not be removed: that is tried again when the next checkpoint is complete."""
+    def not_removed(self, work: Work, checkpoint_id: int = 0) -> None:
+        """Something could not be removed: that is tried again with each checkpoint that completes, up to the first one
+        that is newer.
+
+        Args:
+            work: that has failed.
+            checkpoint_id: whose files may be left, where the work does not say it.
+        """
         self._may_be_left = True
+        if isinstance(work, Discard | Dispose | Undo):
+            checkpoint_id = work.checkpoint_id
+        self._newest_left = max(self._newest_left, checkpoint_id)
         if isinstance(work, Dispose):  # it may still be in the store, and nothing of that is looked for
             self._not_removed.append(work)
 
@@ -189,7 +200,8 @@ class CompletedCheckpoints:
             self._claims = False
             self._work(DisposeClaimed(self._settings.restore_path or "", self._kept_files()))
         if self._may_be_left:
-            self._may_be_left = False
+            # an older checkpoint may complete after a newer one has failed, whose files are out of its reach
+            self._may_be_left = metadata.checkpoint_id < self._newest_left
             self._work(Collect(metadata.checkpoint_id, self._since_ms))
         return [one.metadata.checkpoint_id for one in gone]
 

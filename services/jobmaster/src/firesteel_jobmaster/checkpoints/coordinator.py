@@ -382,7 +382,7 @@ class CheckpointCoordinator:
         pending.checkpoint_id, pending.directory = done.checkpoint_id, done.location
         if done.error is not None:
             if done.hung:
-                self.completed.not_removed(done.work)
+                self.completed.not_removed(done.work, done.checkpoint_id)
             if done.checkpoint_id and not self._is_record(pending.request):
                 self._begin_statistics(pending)
             self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
