@@ -57,6 +57,7 @@ class ProcessServices(HighAvailabilityServices):
             return None
         self._held.append(leadership)
         self._shared.led(component, leadership.epoch)
+        self._shared.elected[component] = self._process
         return _WatchedLeadership(leadership, self._shared, self._process)
 
     def depose(self, component: str) -> None:

@@ -215,7 +215,8 @@ class SimulatedTemplate:
         """See ``TemplateProcess``."""
         cluster, world = self._cluster, self._cluster.world
         leads, since = cluster.ha.announced[JOBMASTER_HOST], cluster.ha.announced_at[JOBMASTER_HOST]
-        if leads is not self.process and world.now - since > _KNOWS_AFTER:
+        elected = cluster.ha.elected[JOBMASTER_HOST] is self.process
+        if leads is not self.process and not elected and world.now - since > _KNOWS_AFTER:
             world.broken.append(f"{self.process} makes a JobMaster, and {leads} has led for {world.now - since:.1f} s")
         if cluster.faults_go_on and world.rng.random() < cluster.job_processes.forks_fail / 2:
             raise TemplateError("no process to fork JobMasters from became ready")

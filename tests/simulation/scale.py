@@ -372,7 +372,10 @@ class Session(_Run):
         another = self._submit(1, "HASH")
         self._until("one more", lambda: self._all_run(another, 2))
         cluster.cancel(another)
-        self._until("one less", lambda: cluster.job_state(another) == "CANCELED")
+        gone = self._jobs  # slots go when the end is in the job's record, behind its news
+        self._until(
+            "one less", lambda: cluster.job_state(another) == "CANCELED" and len(cluster.slot_processes) == gone
+        )
 
 
 @contextmanager

@@ -319,6 +319,8 @@ class SimulatedHighAvailability:
         self.announced: dict[str, Process] = {}
         """Component -> who has led it last, and has said so."""
         self.announced_at: dict[str, float] = {}
+        self.elected: dict[str, Process] = {}
+        """Component -> who has been elected last; it leads, and may not be able to say so yet."""
         self.fails = 0.0
         """How likely a call does not reach it."""
         self.away: set[str] = set()
