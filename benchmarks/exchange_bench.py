@@ -26,9 +26,9 @@ from typing import Any
 import pyarrow as pa
 
 from firesteel.core.clock import SystemClock
-from firesteel.runtime.batch import Batch, EndOfInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch, EndOfInput
 
 KINDS: dict[str, Callable[[int], Any]] = {
     "(str, int)": lambda n: [(f"word{i % 1000}", i) for i in range(n)],

@@ -24,7 +24,7 @@ from firesteel.connectors.formats.json_rows import JsonLinesFormat, JsonRowSeria
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.functions.source import Split, Wait
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.columns import StreamColumns
 
 RUNS, AT_ONCE = 5, 2000
 NAMES = ("id", "user", "price", "sold", "at")

@@ -17,9 +17,9 @@ from typing import Any, Final
 from firesteel.core.clock import SystemClock
 from firesteel.functions.join_functions import ProcessJoinFunction
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.operator_base.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.runtime.operators import create_operator
-from firesteel.runtime.operators.keyed_base import state_parameters
 from firesteel.state.backend import load_state_backend
 
 MEASURED: Final = 2_000

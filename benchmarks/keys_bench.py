@@ -16,10 +16,10 @@ from firesteel.core.clock import SystemClock
 from firesteel.expressions import count
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
-from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.records.batch import Batch
 from firesteel.state.heap import HashMapStateBackend
 
 BATCH = 32_768

@@ -23,7 +23,7 @@ from firesteel.config import Settings
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.graph.key_hash import key_group
 from firesteel.runtime.checkpoints.restoring import RestoreThreads
-from firesteel.runtime.task.interrupts import CancelToken
+from firesteel.runtime.loop.interrupts import CancelToken
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import StateChunk, StateInfo, WrittenState
@@ -133,9 +133,9 @@ class _Panes:
             self.change(start, min(start + (1 << 16), count))
 
     def empty(self) -> HeapKeyedState:
-        from firesteel.runtime.columns.windows.fixed import FixedWindows
-        from firesteel.runtime.columns.windows.keys import index_maker
-        from firesteel.runtime.columns.windows.snapshots import StoredAs
+        from firesteel.runtime.columnar_windows.fixed import FixedWindows
+        from firesteel.runtime.columnar_windows.keys import index_maker
+        from firesteel.runtime.columnar_windows.snapshots import StoredAs
         from firesteel.state.columnar.store import one_group
         from firesteel.state.snapshots import StateInfo
 

@@ -20,9 +20,9 @@ from firesteel.common import Types
 from firesteel.datastream import KeyedProcessFunction, RuntimeContext
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskInfo
-from firesteel.runtime.operators import TimedTransform, create_operator
-from firesteel.runtime.operators.timed import TIMER_DONE
+from firesteel.runtime.operator_base.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.operator_base.timed import TIMER_DONE, TimedTransform
+from firesteel.runtime.operators import create_operator
 from firesteel.testing import ManualClock
 
 _BATCH = 1000

@@ -27,8 +27,8 @@ from firesteel.graph.physical import upstream_channels
 from firesteel.graph.specs import PartitionerKind
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import Barrier, CancelBarrier
 from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
+from firesteel.runtime.records.batch import Barrier, CancelBarrier
 
 if TYPE_CHECKING:
     from tests.simulation.ledger import Result

@@ -36,17 +36,17 @@ from firesteel.functions.source import (
 from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime.batch import Batch, InBand
 from firesteel.runtime.chain import stages
 from firesteel.runtime.checkpoints import task_checkpoints
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange import input as exchange_input
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
+from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operators import async_wait
+from firesteel.runtime.records.batch import Batch, InBand
 from firesteel.runtime.sources import enumerator_input, source_input
 from firesteel.runtime.task import task as task_module
 from firesteel.runtime.task.bridge import LARGEST_QUEUE
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.state import snapshots
 from tests.simulation.story import StoryError
 from tests.unit.exchange.support import JOB, SECRET

@@ -7,14 +7,15 @@ from unittest import mock
 
 import pytest
 
-from firesteel.runtime.batch import InBand
 from firesteel.runtime.checkpoints.aligner import BarrierAligner
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.task_checkpoints import TaskCheckpoints
 from firesteel.runtime.exchange.input import RemoteInputChannel
-from firesteel.runtime.exchange.sizes import BatchSizes, batch_bytes
-from firesteel.runtime.operators import async_wait, key_check
-from firesteel.runtime.operators.key_check import KeyCheck
+from firesteel.runtime.operator_base import key_check
+from firesteel.runtime.operator_base.key_check import KeyCheck
+from firesteel.runtime.operators import async_wait
+from firesteel.runtime.records.batch import InBand
+from firesteel.runtime.records.sizes import BatchSizes, batch_bytes
 from firesteel.runtime.sources.source_time import SourceTime
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 

@@ -12,9 +12,9 @@ import threading
 import time
 
 from firesteel.core.clock import SystemClock
-from firesteel.runtime.batch import Batch, EndOfInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch, EndOfInput
 
 
 class Echo:

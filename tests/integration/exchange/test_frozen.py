@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from firesteel.core.clock import SystemClock
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 100.0

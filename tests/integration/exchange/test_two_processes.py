@@ -19,9 +19,9 @@ import pytest
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Batch, EndOfInput, InBand
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch, EndOfInput, InBand
 
 PEER = Path(__file__).with_name("peer.py")
 WINDOW = 256 * 1024

@@ -24,13 +24,13 @@ from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointLis
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, InBand, Watermark
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, InBand, Watermark
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from tests.unit.runtime.support import INFO, FakeInput, FakeOutput, Reports, line, spec
 

@@ -25,8 +25,8 @@ from firesteel.graph.specs import PartitionerKind as P
 from firesteel.protocol import messages as m
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import Barrier
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from firesteel.runtime.records.batch import Barrier
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.work import Work

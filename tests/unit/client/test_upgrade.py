@@ -21,7 +21,7 @@ from firesteel.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from firesteel.runtime.batch import MAX_WATERMARK
+from firesteel.runtime.records.batch import MAX_WATERMARK
 from tests.unit.client import upgrades
 from tests.unit.client.upgrades import KEYS, ROW, Build, Lists, Program, keeps
 

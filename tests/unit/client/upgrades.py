@@ -20,13 +20,13 @@ from firesteel.datastream.functions import CheckpointedFunction
 from firesteel.datastream.state import StateDescriptor
 from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.specs import ChainSpec, OperatorKind
-from firesteel.runtime.batch import Batch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.restore import open_inline, restore_operators
-from firesteel.runtime.operators import Operator
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.records.batch import Batch, Watermark
 from firesteel.state.backend import load_state_backend
 from firesteel.state.snapshots import Purpose
 from tests.unit.runtime.support import ManualClock

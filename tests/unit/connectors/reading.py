@@ -13,7 +13,7 @@ from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamForma
 from firesteel.connectors.file_source import FileSource, FileSourceBuilder
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.functions.source import Split, Wait
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.records.rows import to_records
 
 
 def builder_of(file_format: FileFormat, *paths: Path) -> FileSourceBuilder:

@@ -31,7 +31,7 @@ from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.core.errors import MalformedDataError, ProgramError
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.records.rows import to_records
 from tests.unit.connectors.reading import read_file, read_split
 
 

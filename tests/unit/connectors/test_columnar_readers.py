@@ -31,7 +31,7 @@ from firesteel.core.errors import MalformedDataError
 from firesteel.expressions.schema import FILE
 from firesteel.expressions.values import arrow_schema
 from firesteel.functions.source import Split, Wait
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.columns import StreamColumns
 from firesteel.table.types import DataTypes
 from tests.unit.connectors.reading import builder_of, read_file, read_split
 from tests.unit.expressions.strategies import PLAIN, same

@@ -13,7 +13,7 @@ from firesteel.common.value_texts import java_double_text, java_float_text
 from firesteel.connectors.formats.csv_files import CsvBulkWriters
 from firesteel.connectors.formats.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from firesteel.connectors.formats.csv_schema import CsvSchema, CsvSchemaBuilder
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.columns import StreamColumns
 from tests.unit.connectors.test_schemas import written
 
 

@@ -31,7 +31,7 @@ from firesteel.connectors.hidden_files import HiddenFiles
 from firesteel.core.errors import StateRestoreError
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, Committable, WriterState
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.columns import StreamColumns
 from firesteel.testing.clock import ManualClock
 from tests.unit.expressions.strategies import PLAIN, instant
 

@@ -14,11 +14,11 @@ from firesteel.connectors.source_function import AHEAD, FunctionReader, SourceFu
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
 from firesteel.functions.source_function import SourceFunction
-from firesteel.runtime.batch import Watermark
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Watermark
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.runtime.support import INFO, ManualClock
 
 SECONDS = 60.0

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange import Exchange, InputChannel
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch
 
 JOB = "0" * 32
 SECRET = "5e" * 32

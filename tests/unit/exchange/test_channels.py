@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import SerializationError
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, decode
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, Segment
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch
 from tests.unit.exchange.support import FakeLink, ManualClock, of, run_idle
 
 ID = ChannelId(1, 2, 3)

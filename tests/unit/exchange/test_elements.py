@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import (
+from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.exchange.elements import append_element, dump_element, load_element
+from firesteel.runtime.exchange.input import RemoteInputChannel
+from firesteel.runtime.exchange.output import RemoteOutputChannel
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import (
     END_OF_INPUT,
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -22,11 +27,6 @@ from firesteel.runtime.batch import (
     EndOfInput,
     Watermark,
 )
-from firesteel.runtime.exchange.channels import ChannelId
-from firesteel.runtime.exchange.elements import append_element, dump_element, load_element
-from firesteel.runtime.exchange.input import RemoteInputChannel
-from firesteel.runtime.exchange.output import RemoteOutputChannel
-from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, Slots, of
 
 ID = ChannelId(1, 2, 3)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ConfigurationError, ProtocolError, SerializationError
-from firesteel.runtime.batch import END_OF_INPUT
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.frames import FrameKind, encode
 from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT
 from tests.unit.exchange.support import JOB, SECRET, ManualClock, Slots, drain, of, run_idle, slots
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, Watermark
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.elements import dump_element
 from firesteel.runtime.exchange.flow_control import WideWindows
@@ -16,7 +15,8 @@ from firesteel.runtime.exchange.input import LARGEST_PLACE, RemoteInputChannel
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageWriter
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, Watermark
 from tests.unit.exchange.support import FakeLink, ManualClock, drain, of, run_idle
 
 ID = ChannelId(1, 2, 3)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Batch, Watermark
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, decode, encode
@@ -22,7 +21,8 @@ from firesteel.runtime.exchange.link import Link
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.serialization import MessageWriter
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch, Watermark
 from tests.unit.exchange.support import ManualClock, drain, of, run_idle
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from firesteel.core.clock import SystemClock
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
 from tests.unit.exchange.support import ManualClock, run_idle
 
 

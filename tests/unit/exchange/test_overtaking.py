@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ProtocolError, SerializationError
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.local import LocalPipe
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import ManualClock, Slots, drain, of, run_idle, slots
 
 WINDOW = 1000

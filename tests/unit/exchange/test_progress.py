@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firesteel.runtime.batch import Batch, EndOfInput
 from firesteel.runtime.exchange import InputChannel, OutputChannel, sockets
+from firesteel.runtime.records.batch import Batch, EndOfInput
 from tests.unit.exchange.support import Slots
 
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.runtime.batch import Batch, Watermark
-from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.elements import dump_element
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.input import LARGEST_PLACE
 from firesteel.runtime.exchange.reading import CALM_FRAMES, LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageWriter
+from firesteel.runtime.records.batch import Batch, Watermark
+from firesteel.runtime.records.copies import COPIES
 from tests.unit.exchange.support import drain, of, run_idle
 from tests.unit.exchange.test_link import Raw
 

@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 
 from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import ProtocolError, SerializationError
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.rows import to_list
-from firesteel.runtime.exchange import sizes
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter, dump_values
-from firesteel.runtime.exchange.sizes import FEW, TRUSTED, BatchSizes, batch_bytes, record_bytes
+from firesteel.runtime.records import sizes
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.rows import to_list
+from firesteel.runtime.records.sizes import FEW, TRUSTED, BatchSizes, batch_bytes, record_bytes
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 records = st.lists(

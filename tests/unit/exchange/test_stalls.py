@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
 from tests.unit.exchange.support import JOB, SECRET, ManualClock, drain, of, run_idle
 
 

@@ -18,8 +18,8 @@ from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import TypeMismatchError
 from firesteel.expressions.schema import arrow_type, uncolumnar
 from firesteel.expressions.values import column_of, field_of, fitted, values_of
-from firesteel.runtime.columns.columns import StreamColumns
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.records.columns import StreamColumns
+from firesteel.runtime.records.rows import to_records
 from tests.unit.expressions.strategies import same, typed
 
 

@@ -15,7 +15,7 @@ from firesteel.graph import key_groups
 from firesteel.graph.key_groups import KeyGroupAssigner, default_max_parallelism, key_group_range, operator_index
 from firesteel.graph.key_hash import key_group, stable_hash
 from firesteel.graph.key_hash_columns import hash_values
-from firesteel.runtime.operators.key_check import KeyCheck
+from firesteel.runtime.operator_base.key_check import KeyCheck
 
 PARALLELISMS = st.integers(1, 32768).flatmap(
     lambda groups: st.tuples(st.integers(1, min(groups, 300)), st.just(groups))

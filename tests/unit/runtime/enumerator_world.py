@@ -29,15 +29,15 @@ from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import Splits
-from firesteel.runtime.batch import Barrier
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.operators import EnumeratorOperator
+from firesteel.runtime.records.batch import Barrier
 from firesteel.runtime.sources.enumerator_input import EnumeratorInput
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from firesteel_jobmaster.checkpoints.assignments import ALL
 from firesteel_jobmaster.enumerator_link import EnumeratorLink

@@ -38,21 +38,21 @@ from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import Barrier
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
+from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.checkpoints.in_flight import must_align, partitioners
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.records.batch import Barrier
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from firesteel.state.backend import StateBackend, load_state_backend
 from tests.unit.runtime.support import ManualClock

@@ -12,12 +12,12 @@ from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.specs import ChainSpec, OperatorKind
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import Batch
 from firesteel.state.backend import load_state_backend
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 

@@ -11,12 +11,12 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.columns.rows import to_list
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.records.batch import END_OF_INPUT, Batch, InBand
+from firesteel.runtime.records.rows import to_list
 
 INFO = TaskInfo("1" * 32, "job", "v_0_0", "Map -> Sink", 1, 4, 128, 2, {"color": "red"})
 

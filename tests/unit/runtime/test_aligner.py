@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, InputBatch
 from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, InputBatch
 from firesteel.runtime.task.channel_inputs import ChannelInputs
 from tests.unit.runtime.support import FakeInput, ManualClock
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
+from firesteel.runtime.operators.async_queue import Entry, OrderedResults, ResultQueue, UnorderedResults
 
 WATERMARK = "w"
 

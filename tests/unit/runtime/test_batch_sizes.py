@@ -7,12 +7,12 @@ import pytest
 
 from firesteel.common import Types
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain.chain import ChainExecutor
+from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.chain.stages import FIRST_COLUMNS, SMALLEST_COLUMNS
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.sources.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
-from firesteel.runtime.task.interrupts import CancelToken, Guard
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
 
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])

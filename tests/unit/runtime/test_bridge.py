@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from firesteel.core.errors import SerializationError
-from firesteel.runtime.batch import END_OF_INPUT, Batch
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, Batch
 from firesteel.runtime.task.bridge import LARGEST_QUEUE, BridgedInput, BridgedOutput
-from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.runtime.support import FakeInput, FakeOutput, ManualClock
 
 

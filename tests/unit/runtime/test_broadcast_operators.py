@@ -19,9 +19,9 @@ from firesteel.functions.functions import MapFunction, RuntimeContext
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import MIN_WATERMARK, Batch, Watermark
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.records.batch import MIN_WATERMARK, Batch, Watermark
 from tests.unit.runtime.support import FakeOutput, ManualClock, executor_of, line, opened, run, spec
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())

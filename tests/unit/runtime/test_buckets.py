@@ -12,10 +12,10 @@ import pytest
 
 from firesteel.common.types import Row
 from firesteel.expressions.keys import ManyKeys
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.bounded import buckets
 from firesteel.runtime.bounded.buckets import Bucket
 from firesteel.runtime.bounded.operators import PARTS, is_parts
+from firesteel.runtime.records.batch import Batch
 
 
 def rows(*numbers: int) -> Batch:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from firesteel.functions.functions import ProcessFunction
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain import stages as stages_module
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.records.batch import Batch
 from tests.unit.runtime.support import FakeOutput, executor_of, line, opened, run, spec
 
 MAP, FLAT_MAP, FILTER = OperatorKind.MAP, OperatorKind.FLAT_MAP, OperatorKind.FILTER

@@ -18,12 +18,13 @@ from firesteel.functions.functions import (
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from firesteel.runtime.chain import stages as stages_module
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.side_outputs import SideRecord
-from firesteel.runtime.exchange.partitioners import SingleOutput
-from firesteel.runtime.operators import OPERATORS, TimedTransform
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.operator_base.side_outputs import SideRecord
+from firesteel.runtime.operator_base.timed import TimedTransform
+from firesteel.runtime.operators import OPERATORS
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from firesteel.state.backend import Timer
 from tests.unit.runtime.support import FakeOutput, ManualClock, executor_of, line, opened, spec
 

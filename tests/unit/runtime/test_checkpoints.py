@@ -20,15 +20,15 @@ from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import ChainSpec, OutputSpec, PartitionerKind
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.protocol.checkpoint_messages import DeclineReason
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from tests.unit.runtime.support import INFO as SOMEWHERE
 from tests.unit.runtime.support import FakeInput, FakeOutput, ManualClock, Reports, line, spec

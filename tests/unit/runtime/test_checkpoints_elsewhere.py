@@ -15,15 +15,16 @@ from firesteel.functions.checkpointed import CheckpointedFunction
 from firesteel.functions.source import SourceBatch, Split
 from firesteel.functions.source_function import SourceFunction
 from firesteel.graph.specs import OperatorKind as K
-from firesteel.runtime.batch import Barrier, Batch, Watermark
-from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.restore import open_inline, restore_operators
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
 from firesteel.runtime.checkpoints.uploads import InlineStream, Upload
-from firesteel.runtime.columns.rows import to_list
-from firesteel.runtime.operators import CollectOperator, Operator, create_operator
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operators import CollectOperator, create_operator
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator
+from firesteel.runtime.records.batch import Barrier, Batch, Watermark
+from firesteel.runtime.records.rows import to_list
 from tests.unit.runtime.support import INFO, ManualClock, spec
 
 

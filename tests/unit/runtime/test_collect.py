@@ -12,11 +12,11 @@ import pytest
 from firesteel.core.errors import SerializationError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.failures import describe_failure
 from firesteel.runtime.operators import CollectOperator
 from firesteel.runtime.slot.collecting import CollectServer
-from firesteel.runtime.task.failures import describe_failure
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.state.snapshots import SlicedSnapshot
 from tests.unit.runtime.support import INFO, ManualClock, spec
 

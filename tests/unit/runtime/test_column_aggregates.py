@@ -20,12 +20,12 @@ from firesteel.expressions.aggregates import bind_aggregates
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import TaskInfo
-from firesteel.runtime.columns.columns import StreamColumns, columns_of
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
-from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns, columns_of
+from firesteel.runtime.records.rows import to_records
 from firesteel.state.heap import HashMapStateBackend
 from tests.unit.runtime.support import ManualClock, spec
 from tests.unit.runtime.test_columns import records as records_of

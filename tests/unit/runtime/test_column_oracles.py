@@ -19,8 +19,8 @@ from firesteel.datastream.functions import KeyedBatchFunction, KeyedProcessFunct
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.datastream.window import TumblingEventTimeWindows
 from firesteel.expressions import col, count, max_, min_, sum_
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns
 from tests.unit.runtime.programs import results
 from tests.unit.runtime.test_push_down import Kept
 from tests.unit.runtime.whole_graphs import WholeGraph

@@ -20,13 +20,13 @@ from firesteel.expressions import col, when
 from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.expressions.timestamps import computing_timestamps
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch, Timestamps, Values, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor
-from firesteel.runtime.columns.columns import StreamColumns
-from firesteel.runtime.columns.rows import to_list, to_records
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.records.batch import Batch, Timestamps, Values, Watermark
+from firesteel.runtime.records.columns import StreamColumns
+from firesteel.runtime.records.rows import to_list, to_records
 from firesteel.runtime.sources.source_time import SourceTime
-from firesteel.runtime.task.interrupts import CancelToken, Guard
 from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened, spec
 
 ROW = Types.ROW_NAMED(["ts", "n"], [Types.LONG(), Types.INT()])

@@ -14,12 +14,12 @@ from firesteel.expressions import count
 from firesteel.expressions.keys import ColumnKey
 from firesteel.functions.output_tag import OutputTag
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor
-from firesteel.runtime.columns.columns import StreamColumns
-from firesteel.runtime.columns.rows import to_records
-from firesteel.runtime.exchange.partitioners import SingleOutput
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.records.batch import Batch, Watermark
+from firesteel.runtime.records.columns import StreamColumns
+from firesteel.runtime.records.rows import to_records
 from firesteel.windowing.columnar import ColumnWindowSpec
 from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened
 

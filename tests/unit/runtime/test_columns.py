@@ -21,12 +21,12 @@ from firesteel.expressions.keys import ColumnKey
 from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor
-from firesteel.runtime.columns.columns import StreamColumns
-from firesteel.runtime.columns.rows import to_records
-from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.chain.partitioners import SingleOutput, create_output
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.records.batch import Batch, Watermark
+from firesteel.runtime.records.columns import StreamColumns
+from firesteel.runtime.records.rows import to_records
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
 
 ROW = Types.ROW_NAMED(["item", "price", "n"], [Types.STRING(), Types.DOUBLE(), Types.INT()])

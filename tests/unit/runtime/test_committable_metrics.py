@@ -19,8 +19,8 @@ from firesteel.functions.two_phase import (
     TwoPhaseWriter,
 )
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.chain.initialization import SnapshotContext
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operators import TwoPhaseSinkOperator
 from tests.unit.runtime.support import INFO, ManualClock
 

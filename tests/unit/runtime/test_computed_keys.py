@@ -27,8 +27,8 @@ from firesteel.datastream.window import TumblingEventTimeWindows
 from firesteel.expressions import coalesce, col, count, lit, sum_, when
 from firesteel.expressions.keys import ColumnKey, ComputedKey
 from firesteel.graph.key_groups import KeyGroupAssigner
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns
 from tests.unit.runtime.programs import Feed, results
 from tests.unit.runtime.test_push_down import Kept
 from tests.unit.runtime.whole_graphs import WholeGraph

@@ -14,14 +14,14 @@ from firesteel.common import Types
 from firesteel.expressions import col
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain.chain import ChainExecutor
-from firesteel.runtime.columns.copies import COPIES
+from firesteel.runtime.chain.partitioners import SingleOutput, create_output
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.copies import COPIES
 from tests.unit.exchange.test_link import Pair
 from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened, spec
 

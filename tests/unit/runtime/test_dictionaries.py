@@ -18,12 +18,12 @@ from firesteel.datastream.connectors.data_generator import DataGeneratorSource
 from firesteel.expressions import col, count, max_, min_
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch, alike, merge
-from firesteel.runtime.columns import dictionaries
-from firesteel.runtime.columns.columns import StreamColumns
-from firesteel.runtime.columns.dictionaries import RepeatedTexts, plain_columns
-from firesteel.runtime.exchange.partitioners import Output, create_output
+from firesteel.runtime.chain.partitioners import Output, create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.records import dictionaries
+from firesteel.runtime.records.batch import Batch, alike, merge
+from firesteel.runtime.records.columns import StreamColumns
+from firesteel.runtime.records.dictionaries import RepeatedTexts, plain_columns
 from firesteel.state.columnar.key_index import KeyIndex
 from tests.unit.runtime.support import FakeOutput
 from tests.unit.runtime.test_push_down import Kept

@@ -20,8 +20,8 @@ from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch
 from tests.unit.runtime.support import spec
 from tests.unit.runtime.test_checkpoints import Bench
 

@@ -21,7 +21,7 @@ from firesteel.functions.source import (
     SplitEnumeratorContext,
 )
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.runtime.batch import Barrier
+from firesteel.runtime.records.batch import Barrier
 from tests.unit.runtime.enumerator_world import ENUMERATOR, LENGTH, EnumeratorTask, Named, NamedEnumerator, World
 
 READER = {"type": "add_reader", "subtask": 0, "host": "h"}

@@ -32,17 +32,17 @@ from firesteel.functions.source import (
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import MAX_WATERMARK, Watermark
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.partitioners import SingleOutput, create_output
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import MAX_WATERMARK, Watermark
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock, Reports, line, spec
 

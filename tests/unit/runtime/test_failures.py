@@ -10,7 +10,7 @@ from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProtocolError
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.operator_base.failures import describe_failure
 from tests.unit.runtime.support import INFO, line, opened, run, spec
 
 MAP = OperatorKind.MAP

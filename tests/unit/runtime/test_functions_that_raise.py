@@ -49,7 +49,7 @@ from firesteel.datastream.window import (
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import failure_in
-from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.operator_base.failures import describe_failure
 from tests.unit.runtime.support import INFO, line, opened, run, spec
 from tests.unit.runtime.test_bounded import Spark
 from tests.unit.runtime.whole_graphs import WholeGraph

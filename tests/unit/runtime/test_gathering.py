@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from firesteel.graph.key_groups import KeyGroupAssigner
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.bounded import gathering
 from firesteel.runtime.bounded.gathering import OF_A_PART, GatheringOutput
-from firesteel.runtime.exchange.partitioners import HashOutput, Routed
+from firesteel.runtime.chain.partitioners import HashOutput, Routed
+from firesteel.runtime.records.batch import Batch
 from tests.unit.runtime.support import FakeOutput
 
 CHANNELS = 8

@@ -17,7 +17,7 @@ from firesteel.functions.global_commit import GlobalCommitSink
 from firesteel.functions.two_phase import CommitResult, Committable, Committer, TwoPhaseWriter
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime.batch import MAX_WATERMARK, Barrier, Batch, Watermark
+from firesteel.runtime.records.batch import MAX_WATERMARK, Barrier, Batch, Watermark
 from firesteel.runtime.task import task as task_module
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, MiniJob, Shelf, ShelfSink, Vertex
 from tests.unit.runtime.support import spec

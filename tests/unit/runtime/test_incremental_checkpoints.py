@@ -17,10 +17,10 @@ from firesteel.expressions import count
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.bases import BASE
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
+from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.task import task as task_module
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, MiniJob, Shelf, Vertex
 from tests.unit.runtime.test_exactly_once import expected, key_of, keyed, operator, sink, source

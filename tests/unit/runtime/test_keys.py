@@ -19,7 +19,7 @@ from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.key_kinds import agree, kind_of, kind_text, merged
 from firesteel.graph.specs import OperatorKind as K
-from firesteel.runtime.batch import Barrier, Batch
+from firesteel.runtime.records.batch import Barrier, Batch
 from firesteel.state.columnar.key_index import KeyIndex
 from tests.unit.runtime import test_checkpoints as checkpoints
 from tests.unit.runtime.support import spec

@@ -9,8 +9,8 @@ import pytest
 
 from firesteel.core.errors import StateDatabaseError
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operator_base.keyed_base import KeyedTransform
 from firesteel.runtime.operators import create_operator
-from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 

@@ -20,15 +20,15 @@ from firesteel.functions.state import MapStateDescriptor, StateMigration, ValueS
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Barrier, Batch
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import Barrier, Batch
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from firesteel.state.backend import load_state_backend
 from firesteel.state.heap import HeapKeyedState

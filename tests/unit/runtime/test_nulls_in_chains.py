@@ -12,8 +12,8 @@ from firesteel.datastream import DataStream, ProcessFunction, StreamExecutionEnv
 from firesteel.expressions import col
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import failure_in
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.operator_base.failures import describe_failure
+from firesteel.runtime.records.batch import Batch
 from tests.unit.runtime.programs import results
 from tests.unit.runtime.support import INFO
 from tests.unit.runtime.test_bounded import Spark

@@ -32,7 +32,7 @@ from firesteel.functions.state import ValueState, ValueStateDescriptor
 from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.operators import OPERATORS
 from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
 

@@ -33,9 +33,9 @@ from firesteel.functions.functions import ProcessFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.window_functions import AggregateFunction, ProcessWindowFunction
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.exchange.partitioners import BroadcastOutput, SingleOutput
+from firesteel.runtime.chain.partitioners import BroadcastOutput, SingleOutput
+from firesteel.runtime.records.batch import Batch
 from firesteel.windowing.spec import Gathering, WindowSpec
 from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
 from tests.unit.windowing.harness import Rig

@@ -14,9 +14,9 @@ from firesteel.core.errors import KeyTypeError, ProgramError
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.exchange.partitioners import Output, bucket, create_output
-from firesteel.runtime.task.failures import find_site
+from firesteel.runtime.chain.partitioners import Output, bucket, create_output
+from firesteel.runtime.operator_base.failures import find_site
+from firesteel.runtime.records.batch import Batch
 from tests.unit.runtime.support import FakeOutput
 
 

@@ -20,13 +20,13 @@ from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.state import ListStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskInfo
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.columns.columns import StreamColumns, columns_of
-from firesteel.runtime.columns.rows import to_records
-from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.operator_base.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.runtime.operators.process_batches import ProcessBatches
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns, columns_of
+from firesteel.runtime.records.rows import to_records
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
 from firesteel.testing.taken import take

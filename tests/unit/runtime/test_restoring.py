@@ -23,15 +23,15 @@ from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.protocol.checkpoint_messages import DeclineReason
-from firesteel.runtime.batch import Barrier, Batch
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.restoring import Apart, RestoreThreads
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard, Interrupter, TaskInterrupt
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import Barrier, Batch
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard, Interrupter, TaskInterrupt
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from firesteel.state.operator_state import HeapOperatorState
 from firesteel.state.snapshots import StateInfo

@@ -17,8 +17,8 @@ from firesteel.common import Row, Types
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions import col, when
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns
 from tests.unit.expressions.strategies import same, typed
 from tests.unit.runtime.programs import Feed, results
 

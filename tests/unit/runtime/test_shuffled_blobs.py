@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.bounded.blobs import BLOB_BYTES, MARKER, Shuffled, read_batch
+from firesteel.runtime.records.batch import Batch
 
 
 def written(*batches: Batch) -> list[bytes]:

@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.runtime.checkpoints import task_checkpoints
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
 from tests.unit.runtime.support import INFO
 
 SLICE = 0.002

@@ -32,13 +32,13 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, InBand, InputBatch, Watermark
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, InBand, InputBatch, Watermark
+from firesteel.runtime.records.rows import to_records
 from firesteel.runtime.sources import source_input
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.checkpoint_faults.whole_job import operator
 from tests.unit.runtime.mini_job import MiniJob, Vertex
 from tests.unit.runtime.support import INFO, ManualClock

@@ -20,15 +20,15 @@ from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.functions import KeyedProcessFunction, ProcessFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch, Watermark, merge
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.partitioners import SingleOutput, create_output
 from firesteel.runtime.chain.stages import AsyncStage, ColumnStage, Outlet, RowStage, Stage, WatermarkStage
-from firesteel.runtime.columns.columns import StreamColumns, columns_of
-from firesteel.runtime.columns.rows import to_list, to_rows
-from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operators import create_operator
+from firesteel.runtime.records.batch import Batch, Watermark, merge
+from firesteel.runtime.records.columns import StreamColumns, columns_of
+from firesteel.runtime.records.rows import to_list, to_rows
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock, executor_of, line, opened, spec
 
 INSERT, BEFORE, AFTER, DELETE = range(4)

@@ -14,14 +14,14 @@ from firesteel.functions.functions import MapFunction
 from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.chain.partitioners import SingleOutput
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operators import CollectOperator
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.task import StreamTask
 from tests.unit.runtime.support import INFO, FakeInput, FakeOutput, ManualClock, Reports, line, spec
 

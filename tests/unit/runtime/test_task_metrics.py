@@ -11,8 +11,8 @@ from firesteel.functions.functions import MapFunction
 from firesteel.graph.specs import OperatorKind
 from firesteel.metrics import Counter, Distribution, Meter, MetricGroup
 from firesteel.protocol.deployment import METRIC_RATES, METRIC_TOTALS
-from firesteel.runtime.task.activity import Rates
-from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.loop.activity import Rates
+from firesteel.runtime.loop.metrics import MetricRegistry
 from tests.unit.runtime.support import ManualClock, line, opened, run, spec
 
 

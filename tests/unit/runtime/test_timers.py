@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.core.errors import ProgramError
-from firesteel.runtime.batch import MAX_WATERMARK
-from firesteel.runtime.time.timers import KeyedTimerService
+from firesteel.runtime.operator_base.timers import KeyedTimerService
+from firesteel.runtime.records.batch import MAX_WATERMARK
 from firesteel.state.backend import Timer
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.heap_timers import HeapTimerQueue

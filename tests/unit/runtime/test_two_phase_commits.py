@@ -24,9 +24,9 @@ from firesteel.functions.two_phase import (
 )
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
 from firesteel.runtime.bounded.commit import CHECKPOINT, committable_of, plain_committable
 from firesteel.runtime.operators.two_phase import MOST_ATTEMPTS
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch
 from tests.unit.runtime.support import spec
 from tests.unit.runtime.test_checkpoints import MADE, bench_of
 

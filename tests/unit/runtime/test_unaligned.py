@@ -16,9 +16,9 @@ from firesteel.functions.functions import FlatMapFunction, KeyedProcessFunction,
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime.batch import Barrier, Batch
 from firesteel.runtime.chain import stages
 from firesteel.runtime.checkpoints.in_flight import InFlightLog, Source
+from firesteel.runtime.records.batch import Barrier, Batch
 from firesteel.runtime.task import task as task_module
 from firesteel.runtime.task.channel_inputs import ChannelInputs
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListSource, MiniJob, Shelf, Vertex, Wires, bridged

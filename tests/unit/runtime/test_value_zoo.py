@@ -27,14 +27,14 @@ from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, S
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.key_hash import key_group, stable_hash
 from firesteel.graph.specs import OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
 from firesteel.runtime.bounded import buckets
 from firesteel.runtime.bounded.blobs import Shuffled, read_batch
 from firesteel.runtime.bounded.buckets import Bucket
-from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
-from firesteel.runtime.exchange.sizes import batch_bytes, values_bytes
-from firesteel.runtime.operators.key_check import KeyCheck
+from firesteel.runtime.operator_base.key_check import KeyCheck
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.sizes import batch_bytes, values_bytes
 from firesteel.state.backend import KeyedStateParameters, StateBackend, load_state_backend
 from firesteel.state.keys import NO_KEY
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot

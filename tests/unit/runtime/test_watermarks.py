@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from firesteel.common import Duration, TimestampAssigner, Types, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from firesteel.common.coerce import make_coercer
 from firesteel.core.errors import ProgramError
-from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.operator_base.watermarks import HELD_SECONDS, Combined
+from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.time.channel_watermarks import ChannelWatermarks
-from firesteel.runtime.time.watermarks import HELD_SECONDS, Combined
+from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
 from tests.unit.runtime.support import FakeInput, ManualClock
 
 

@@ -13,14 +13,14 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.physical import downstream_channels
 from firesteel.graph.specs import ChainSpec, OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import StreamGraph
-from firesteel.runtime.batch import MAX_WATERMARK, Batch, EndOfInput, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.records.batch import MAX_WATERMARK, Batch, EndOfInput, InputBatch, Watermark
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
-from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.state.backend import load_state_backend
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 

@@ -14,13 +14,13 @@ from firesteel.expressions.schema import schema_of
 from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_hash import key_group
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.chain.side_outputs import SideBatch
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.operator_base.keyed_base import state_parameters
+from firesteel.runtime.operator_base.side_outputs import SideBatch
 from firesteel.runtime.operators import create_operator
-from firesteel.runtime.operators.keyed_base import state_parameters
-from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.rows import to_records
 from firesteel.state.heap import HashMapStateBackend
 from firesteel.testing.taken import Taken, take
 from firesteel.windowing.columnar import ColumnWindowSpec, result_type

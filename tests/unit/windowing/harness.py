@@ -10,11 +10,11 @@ from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.window_functions import AggregateFunction, ProcessWindowFunction
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskInfo
-from firesteel.runtime.chain.side_outputs import SideRecord
-from firesteel.runtime.operators import TimedTransform, create_operator
-from firesteel.runtime.operators.timed import TIMER_DONE
-from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.operator_base.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.operator_base.side_outputs import SideRecord
+from firesteel.runtime.operator_base.timed import TIMER_DONE, TimedTransform
+from firesteel.runtime.operators import create_operator
 from firesteel.windowing.spec import Gathering, WindowSpec
 
 INFO = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", 0, 1, 128, 0)

@@ -22,7 +22,7 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.expressions import avg, col, count, first, last, max_, min_, sum_
-from firesteel.runtime.columns.windows import sessions
+from firesteel.runtime.columnar_windows import sessions
 from firesteel.state.columnar.aggregate_kernels import Accumulators
 from firesteel.testing.taken import Taking
 from firesteel.windowing.columnar_sessions import merged

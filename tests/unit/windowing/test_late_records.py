@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
-from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.operators.late_records import LateRecords
-from firesteel.runtime.time.channel_watermarks import ChannelWatermarks
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
 from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.windowing.session_assigners import EventTimeSessionWindows
 from tests.unit.runtime.support import ManualClock

@@ -18,8 +18,8 @@ import pytest
 
 from firesteel.datastream.functions import ProcessJoinFunction
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.chain.context import TaskInfo
-from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.state.backend import load_state_backend
 from firesteel.state.snapshots import Purpose
 from firesteel.state.timelines import FORMAT

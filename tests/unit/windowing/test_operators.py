@@ -45,9 +45,9 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.chain.context import TaskInfo
-from firesteel.runtime.operators.keyed_base import state_parameters
-from firesteel.runtime.task.failures import find_site
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.failures import find_site
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.state.backend import load_state_backend
 from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import Purpose

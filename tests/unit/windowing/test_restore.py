@@ -19,8 +19,8 @@ from firesteel.datastream.window import (
 from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_hash import key_group
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.chain.context import TaskInfo
-from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.state.heap import HashMapStateBackend
 from firesteel.testing.taken import Taken, take
 from tests.unit.windowing.harness import LATE, Clock, Out, Rig, spec_of

@@ -36,7 +36,7 @@ test("times are those of the zone that is chosen", () => {
 });
 
 test("a narrow frame shows its function first", () => {
-  assert.equal(label("firesteel.runtime.task.loop.TaskLoop.run_once:206"), "TaskLoop.run_once:206  firesteel.runtime.task.loop");
+  assert.equal(label("firesteel.runtime.loop.loop.TaskLoop.run_once:206"), "TaskLoop.run_once:206  firesteel.runtime.loop.loop");
   assert.equal(label("shop.shop.<locals>.price:42"), "shop.price:42  shop");
   assert.equal(label("root"), "root");
 });

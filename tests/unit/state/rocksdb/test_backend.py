@@ -21,7 +21,7 @@ from firesteel.core import plugins
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, StateDatabaseError, StateRestoreError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
-from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend

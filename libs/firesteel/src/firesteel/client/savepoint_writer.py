@@ -32,9 +32,9 @@ from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.key_hash import KEY_HASH_VERSION
 from firesteel.graph.key_kinds import kind_of, merged
 from firesteel.graph.node_ids import murmur3_128
-from firesteel.runtime.chain.context import TaskInfo, TaskRuntimeContext
-from firesteel.runtime.operators.base import KEYED
-from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.operator_base.base import KEYED
+from firesteel.runtime.operator_base.context import TaskInfo, TaskRuntimeContext
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import Purpose

@@ -24,10 +24,10 @@ from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.specs import ChainSpec, OperatorKind
 from firesteel.graph.stream_graph import StreamGraph
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.chain.plan import ChainPlan
 from firesteel.runtime.checkpoints.restore import open_inline, restore_operators
-from firesteel.runtime.operators import Operator
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.state.backend import load_state_backend
 from firesteel.state.columnar.snapshots import COLUMNS, REMOVED
 from firesteel.state.heap_migration import listening

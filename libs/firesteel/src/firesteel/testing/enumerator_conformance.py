@@ -20,7 +20,7 @@ from firesteel.functions.source import (
     SplitEnumerator,
     SplitEnumeratorContext,
 )
-from firesteel.runtime.sources.split_codec import SplitCodec, is_plain
+from firesteel.runtime.operator_base.split_codec import SplitCodec, is_plain
 
 T = TypeVar("T")
 _MOST_CALLS: Final = 1000

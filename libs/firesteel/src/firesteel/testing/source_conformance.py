@@ -25,7 +25,7 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from firesteel.runtime.sources.split_codec import SplitCodec
+from firesteel.runtime.operator_base.split_codec import SplitCodec
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.enumerator_conformance import Driven, check_enumerator, drive
 

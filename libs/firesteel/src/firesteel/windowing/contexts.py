@@ -23,7 +23,10 @@ from firesteel.windowing.triggers import Trigger
 
 
 class Timers(Protocol):
-    """Times and timers of the operator; timers belong to the current key. See ``firesteel.runtime.time.timers``."""
+    """Times and timers of the operator; timers belong to the current key.
+
+    Implemented in ``firesteel.runtime.operator_base.timers``.
+    """
 
     def current_watermark(self) -> int:
         """Event time."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from firesteel.protocol.stages import COLLECTED, REPORT
-from firesteel.runtime.batch import Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter, mergeable
-from firesteel.runtime.exchange.sizes import values_bytes
+from firesteel.runtime.records.batch import Batch, InBand, alike, merge
+from firesteel.runtime.records.sizes import values_bytes
 
 __all__ = [
     "COLLECTED",

@@ -19,7 +19,6 @@ from firesteel.core.clock import Clock
 from firesteel.functions.source import Split
 from firesteel.graph.physical import downstream_channels
 from firesteel.graph.specs import ChainSpec, OperatorSpec, PartitionerKind
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, InputBatch, Watermark
 from firesteel.runtime.bounded.blobs import (
     COLLECTED,
     MARKER,
@@ -37,18 +36,20 @@ from firesteel.runtime.bounded.operators import LastReduce, create_bounded_opera
 from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.bounded.window_parts import key_of_parts, takes_parts
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.exchange.partitioners import NarrowedOutput, Output, create_output
-from firesteel.runtime.operators import CollectOperator, KeyedColumns, KeyedTransform, SinkOperator
+from firesteel.runtime.chain.partitioners import NarrowedOutput, Output, create_output
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo, TaskRuntimeContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.operator_base.keyed_base import KeyedTransform
+from firesteel.runtime.operators import CollectOperator, KeyedColumns, SinkOperator
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator
 from firesteel.runtime.operators.session_windows import SessionWindowOperator
 from firesteel.runtime.operators.windows import WindowTransform
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, InputBatch, Watermark
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
-from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 

@@ -19,12 +19,12 @@ from firesteel.common.nan_keys import each_with_one_nan
 from firesteel.core.call_each import call_each
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
-from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, alike, merge
 from firesteel.runtime.bounded.operators import is_parts
-from firesteel.runtime.columns.columns import take
-from firesteel.runtime.columns.rows import to_list, to_rows
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
-from firesteel.runtime.operators.base import method_of
+from firesteel.runtime.operator_base.base import method_of
+from firesteel.runtime.records.batch import MIN_WATERMARK, Batch, InputBatch, alike, merge
+from firesteel.runtime.records.columns import take
+from firesteel.runtime.records.rows import to_list, to_rows
 
 HELD_BYTES: Final = 32 << 20
 """Of records of one bucket, as they are in the shuffle, that are in memory at once."""

@@ -16,17 +16,17 @@ from dataclasses import replace
 from typing import Final
 
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from firesteel.runtime.bounded.gathering import GatheringOutput
 from firesteel.runtime.bounded.operators import LastAggregates, PartedWindows, create_bounded_operator
 from firesteel.runtime.bounded.window_parts import gathers_in_parts, sender_of
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.exchange.partitioners import HashOutput, Output, Routed, columns_to_channels
+from firesteel.runtime.chain.partitioners import HashOutput, Output, Routed, columns_to_channels
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.timed import TimedTransform
 from firesteel.runtime.operators.keyed import REDUCE_STATE
-from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.runtime.operators.windows import WindowTransform
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import FixedTimeWindows
 

@@ -10,12 +10,12 @@ from typing import Any
 from firesteel.core.clock import Clock
 from firesteel.functions.two_phase import Committable
 from firesteel.runtime.bounded.blobs import plain_report
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.checkpoints.restored import OperatorRestored
+from firesteel.runtime.loop.interrupts import Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.operator_base.restored import OperatorRestored
 from firesteel.runtime.operators import SinkOperator, create_operator
 from firesteel.runtime.slot.user_code import load_chain
-from firesteel.runtime.task.interrupts import Guard
-from firesteel.runtime.task.loop import TaskLoop
 
 CHECKPOINT = 1
 """Number under which sinks prepare: there is one checkpoint, at the end."""

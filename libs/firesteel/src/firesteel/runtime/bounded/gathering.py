@@ -7,9 +7,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from firesteel.runtime.batch import Batch, alike, merge
-from firesteel.runtime.exchange.partitioners import Output, Routed
-from firesteel.runtime.exchange.sizes import values_bytes
+from firesteel.runtime.chain.partitioners import Output, Routed
+from firesteel.runtime.records.batch import Batch, alike, merge
+from firesteel.runtime.records.sizes import values_bytes
 
 OF_A_PART: Final = 128
 """Records that a part has on average, if they are no large ones."""

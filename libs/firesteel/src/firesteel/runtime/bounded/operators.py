@@ -12,19 +12,19 @@ from firesteel.expressions.keys import ManyKeys
 from firesteel.expressions.schema import schema_of
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.batch import MAX_WATERMARK, Batch
 from firesteel.runtime.bounded.window_parts import WindowPart, reader_of, takes_parts
-from firesteel.runtime.chain.context import TaskRuntimeContext
-from firesteel.runtime.columns.columns import columns_of
-from firesteel.runtime.columns.windows.fixed import Pane
-from firesteel.runtime.columns.windows.keys import index_maker
-from firesteel.runtime.columns.windows.results import pieces
-from firesteel.runtime.operators import Operator, create_operator
-from firesteel.runtime.operators.base import method_of
+from firesteel.runtime.columnar_windows.fixed import Pane
+from firesteel.runtime.columnar_windows.keys import index_maker
+from firesteel.runtime.columnar_windows.results import pieces
+from firesteel.runtime.operator_base.base import Operator, method_of
+from firesteel.runtime.operator_base.context import TaskRuntimeContext
+from firesteel.runtime.operator_base.timed import TIMER_DONE, TimedTransform
+from firesteel.runtime.operators import create_operator
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
 from firesteel.runtime.operators.keyed import REDUCE_STATE, ReduceOperator
-from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
 from firesteel.runtime.operators.windows import AlignedWindowOperator
+from firesteel.runtime.records.batch import MAX_WATERMARK, Batch
+from firesteel.runtime.records.columns import columns_of
 from firesteel.state.backend import KeyedStateParameters, Timer
 from firesteel.state.columnar.aggregate_kernels import Accumulators, Inputs, NotLongError
 from firesteel.state.heap import HeapKeyedState

@@ -18,10 +18,10 @@ from firesteel.runtime.bounded.bounded_task import BoundedTask
 from firesteel.runtime.bounded.buckets import RUN_DIRECTORY_VARIABLE
 from firesteel.runtime.bounded.commit import commit
 from firesteel.runtime.bounded.printed import Printed
-from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.loop.collector import collecting_seldom
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.failures import describe_failure, find_site
 from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, unpack
-from firesteel.runtime.task.collector import collecting_seldom
-from firesteel.runtime.task.failures import describe_failure, find_site
 
 
 def stage_main(

@@ -14,7 +14,7 @@ from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import Function, KeySelector
 from firesteel.functions.window_functions import ProcessWindowFunction
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.operators.base import method_of
+from firesteel.runtime.operator_base.base import method_of
 from firesteel.windowing.assigners import TumblingEventTimeWindows
 from firesteel.windowing.spec import Gathering, WindowSpec
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.chain.plan import ChainPlan
 from firesteel.runtime.chain.stages import AsyncStage, Emitted, Outlet, Stage
-from firesteel.runtime.columns.dictionaries import plain_columns
-from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.records.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
+from firesteel.runtime.records.dictionaries import plain_columns
 
 __all__ = ["ChainExecutor", "ChainPlan", "Writable"]
 

@@ -9,7 +9,6 @@ from firesteel.common.typeinfo import TupleTypeInfo
 from firesteel.common.typeinfo_basic import BasicTypeInfo
 from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
-from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.chain.stages import (
     AsyncStage,
     ColumnStage,
@@ -19,18 +18,11 @@ from firesteel.runtime.chain.stages import (
     Stage,
     WatermarkStage,
 )
-from firesteel.runtime.operators import (
-    ColumnTransform,
-    Consumer,
-    KeyedColumns,
-    KeyedTransform,
-    LaterResults,
-    Operator,
-    Transform,
-    WatermarksOperator,
-    create_operator,
-)
-from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.runtime.operator_base.base import Operator, Transform
+from firesteel.runtime.operator_base.columnar import ColumnTransform
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.keyed_base import KeyedTransform, state_parameters
+from firesteel.runtime.operators import Consumer, KeyedColumns, LaterResults, WatermarksOperator, create_operator
 from firesteel.runtime.operators.stateless import FilterOperator
 from firesteel.state.backend import StateBackend
 

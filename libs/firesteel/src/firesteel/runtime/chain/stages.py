@@ -19,24 +19,17 @@ from typing import Any, Final, TypeAlias
 
 from firesteel.common.own_copies import COPIERS, as_given, own_copies
 from firesteel.functions.output_tag import tags_exist
-from firesteel.runtime.batch import Batch, Kinds, Timestamps, Watermark
-from firesteel.runtime.chain.context import Stamp
-from firesteel.runtime.chain.side_outputs import SideBatch, SideRecord
-from firesteel.runtime.columns.columns import as_array, columns_of
-from firesteel.runtime.columns.rows import to_list, to_rows
-from firesteel.runtime.exchange.partitioners import Output
-from firesteel.runtime.exchange.sizes import values_bytes
-from firesteel.runtime.operators import (
-    ColumnTransform,
-    Consumer,
-    LaterResults,
-    Operator,
-    TimedColumns,
-    TimedTransform,
-    Transform,
-    WatermarksOperator,
-)
-from firesteel.runtime.operators.timed import TIMER_DONE
+from firesteel.runtime.chain.partitioners import Output
+from firesteel.runtime.operator_base.base import Operator, Transform
+from firesteel.runtime.operator_base.columnar import ColumnTransform
+from firesteel.runtime.operator_base.context import Stamp
+from firesteel.runtime.operator_base.side_outputs import SideBatch, SideRecord
+from firesteel.runtime.operator_base.timed import TIMER_DONE, TimedTransform
+from firesteel.runtime.operators import Consumer, LaterResults, TimedColumns, WatermarksOperator
+from firesteel.runtime.records.batch import Batch, Kinds, Timestamps, Watermark
+from firesteel.runtime.records.columns import as_array, columns_of
+from firesteel.runtime.records.rows import to_list, to_rows
+from firesteel.runtime.records.sizes import values_bytes
 
 TARGET_SECONDS: Final = 0.002
 LARGEST_SLICE: Final = 1024

@@ -12,7 +12,7 @@ all the same: what comes in front of it there belongs to the checkpoint.
 from __future__ import annotations
 
 from firesteel.core.clock import Clock
-from firesteel.runtime.batch import Barrier, CancelBarrier, InBand
+from firesteel.runtime.records.batch import Barrier, CancelBarrier, InBand
 
 
 class Arrived(InBand):

@@ -12,11 +12,11 @@ from firesteel.checkpoint.handles import FileState, StateHandle
 from firesteel.checkpoint.subtask_state import InFlight
 from firesteel.functions.global_commit import GlobalCommitSink
 from firesteel.graph.specs import OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
-from firesteel.runtime.exchange.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.records.batch import Batch
 from firesteel.state.snapshots import SEVERAL
 
 _now = time.perf_counter

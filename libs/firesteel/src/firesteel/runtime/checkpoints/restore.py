@@ -13,9 +13,9 @@ from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorListState
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ProgramError, StateRestoreError
 from firesteel.functions.two_phase import Committable
-from firesteel.runtime.chain.context import TaskInfo
-from firesteel.runtime.checkpoints.restored import OperatorRestored
-from firesteel.runtime.operators import Operator
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.restored import OperatorRestored
 from firesteel.state.operator_state import OperatorSnapshot
 from firesteel.state.snapshots import SEVERAL, StateChunk, StateInfo, WrittenState
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from firesteel.checkpoint.assign import TaskRestore
-from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.in_flight import InFlightReader, Replayed
 from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
-from firesteel.runtime.operators import Operator
-from firesteel.runtime.task.interrupts import CancelToken, Guard, TaskInterrupt
+from firesteel.runtime.loop.interrupts import CancelToken, Guard, TaskInterrupt
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import TaskInfo
 
 Apart = Callable[[CancelToken, Callable[[], None]], None]
 """Has something done for a task, whose token is given, by a thread that may wait."""

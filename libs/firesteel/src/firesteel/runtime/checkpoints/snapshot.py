@@ -16,13 +16,13 @@ from firesteel.checkpoint.subtask_state import (
     TaskState,
 )
 from firesteel.functions.two_phase import Committable
-from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.bases import Bases, WrittenPart
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
-from firesteel.runtime.operators import KeyedPart, Operator
+from firesteel.runtime.operator_base.base import KeyedPart, Operator
+from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.state.snapshots import KeyedSnapshot, Purpose
 
 

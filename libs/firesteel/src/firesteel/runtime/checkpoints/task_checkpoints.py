@@ -21,8 +21,6 @@ from firesteel.checkpoint.storage import StateWriter
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import Barrier, CancelBarrier, InBand
-from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.bases import Bases, WrittenPart
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
@@ -32,10 +30,13 @@ from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
 from firesteel.runtime.checkpoints.uploads import InlineStream, OpenStream, Submit, Upload
 from firesteel.runtime.exchange.channels import OutputChannel
-from firesteel.runtime.operators import LaterResults, Operator
-from firesteel.runtime.task.failures import describe_failure
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.failures import describe_failure
+from firesteel.runtime.operators import LaterResults
+from firesteel.runtime.records.batch import Barrier, CancelBarrier, InBand
 
 logger = logging.getLogger(__name__)
 _now = time.perf_counter

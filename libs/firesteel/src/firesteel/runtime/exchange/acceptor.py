@@ -15,7 +15,7 @@ from firesteel.core.refusals import RefusalLog
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.handshake import AcceptingHandshake, Identity, RefusedError
 from firesteel.runtime.exchange.sockets import describe, listen_on
-from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 logger = logging.getLogger(__name__)
 MAX_WAITING: Final = 1024

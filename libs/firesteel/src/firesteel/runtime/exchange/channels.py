@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from firesteel.runtime.batch import Barrier, Batch, EndOfInput, InBand
+from firesteel.runtime.records.batch import Barrier, Batch, EndOfInput, InBand
 
 Callback = Callable[[], None]
 

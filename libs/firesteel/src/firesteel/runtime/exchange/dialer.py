@@ -13,7 +13,7 @@ from typing import Final
 from firesteel.core.errors import ConfigurationError, ProtocolError
 from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity, RefusedError
 from firesteel.runtime.exchange.sockets import Address, is_numeric, reach, resolve, start_connect
-from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 BUSY: Final = "; does code of the job keep its thread? Classes with blocking = True have one of their own"
 _FIRST_PAUSE: Final = 0.005

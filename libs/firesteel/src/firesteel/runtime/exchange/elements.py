@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeGuard
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Barrier, CancelBarrier, EndOfInput, InBand, Watermark
+from firesteel.runtime.records.batch import Barrier, CancelBarrier, EndOfInput, InBand, Watermark
 
 _WATERMARK: Final = struct.Struct("<BBq")
 """Kind (1), idle, timestamp."""

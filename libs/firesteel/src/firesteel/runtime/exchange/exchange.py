@@ -23,7 +23,7 @@ from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.sockets import Address, describe, tune
-from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 logger = logging.getLogger(__name__)
 DEFAULT_WINDOW: Final = 512 * 1024

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 import numpy as np
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
-from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
 from firesteel.runtime.exchange.elements import append_element, barrier_in, load_element, may_overtake, position_of
 from firesteel.runtime.exchange.flow_control import TimedLimit, WideWindows
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
+from firesteel.runtime.records.copies import COPIES
 
 SMALL_MESSAGE: Final = 4096
 """Bytes; smaller messages that are queued are given out together, up to ``MERGED_RECORDS`` records."""

@@ -22,7 +22,7 @@ from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.reading import FrameReader, ReceiveBuffer
 from firesteel.runtime.exchange.serialization import Segment
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
 GATHER_BYTES: Final = 256 * 1024

@@ -11,12 +11,12 @@ from collections import deque
 from itertools import islice
 from typing import Any, Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, barrier_in, may_overtake, position_of
 from firesteel.runtime.exchange.flow_control import TimedLimit
-from firesteel.runtime.exchange.sizes import BatchSizes
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand, alike, merge
+from firesteel.runtime.records.sizes import BatchSizes
 
 SMALL_BATCH: Final = 64
 """Records; smaller batches that are queued are given out together, up to ``MERGED_RECORDS`` records."""

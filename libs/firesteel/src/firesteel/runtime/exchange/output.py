@@ -13,14 +13,14 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from firesteel.core.errors import FiresteelError
-from firesteel.runtime.batch import Barrier, Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
 from firesteel.runtime.exchange.flow_control import FIRST_BYTES, LEAST_BYTES, WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
-from firesteel.runtime.exchange.sizes import BatchSizes
-from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.loop.loop import Handle, TaskLoop
+from firesteel.runtime.records.batch import Barrier, Batch, InBand, alike, merge
+from firesteel.runtime.records.sizes import BatchSizes
 
 TARGET_BYTES: Final = 64 * 1024
 """A message is shipped when it has about this size (or half of the window, if that is less)."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import socket
 from typing import Final, Protocol
 
-from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.frames import HEADER, MAX_PAYLOAD, Frame, FrameKind, scan
+from firesteel.runtime.records.copies import COPIES
 
 LARGE_MESSAGE: Final = 128 * 1024
 """Bytes; messages from this size on are read to where they stay."""

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from firesteel.common.types import to_pickle
 from firesteel.core.errors import ProtocolError, SerializationError, class_name
-from firesteel.runtime.batch import Batch, Kinds, Timestamps
-from firesteel.runtime.columns.copies import COPIES
+from firesteel.runtime.records.batch import Batch, Kinds, Timestamps
+from firesteel.runtime.records.copies import COPIES
 
 _HEADER: Final = struct.Struct("<BBxxIIIII")
 """Format, flags, records, bytes of schema, bytes of body (low, high), number of buffers."""

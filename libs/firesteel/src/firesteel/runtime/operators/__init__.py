@@ -6,13 +6,13 @@ from typing import Final
 
 from firesteel.functions.two_phase import TwoPhaseCommitSink
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.columnar import FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
-from firesteel.runtime.operators.base import KeyedPart, Operator, Transform, UserCode
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
 from firesteel.runtime.operators.column_aggregates import KeyedColumns, RunningAggregates
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
-from firesteel.runtime.operators.columnar import ColumnTransform, FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -30,7 +30,6 @@ from firesteel.runtime.operators.keyed import (
     KeyedProcessOperator,
     ReduceOperator,
 )
-from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.process_batches import ProcessBatches
 from firesteel.runtime.operators.session_windows import SessionWindowOperator
 from firesteel.runtime.operators.sink_stage import SinkStageOperator
@@ -42,7 +41,6 @@ from firesteel.runtime.operators.stateless import (
     MapOperator,
     ProcessOperator,
 )
-from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.runtime.operators.two_phase import TwoPhaseSinkOperator
 from firesteel.runtime.operators.watermarks import WatermarksOperator
 from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOperator
@@ -52,20 +50,13 @@ __all__ = [
     "CoerceOperator",
     "CollectOperator",
     "Collected",
-    "ColumnTransform",
     "Consumer",
     "EnumeratorOperator",
     "KeyedColumns",
-    "KeyedPart",
-    "KeyedTransform",
     "LaterResults",
-    "Operator",
     "SinkOperator",
     "TimedColumns",
-    "TimedTransform",
-    "Transform",
     "TwoPhaseSinkOperator",
-    "UserCode",
     "WatermarksOperator",
     "create_operator",
 ]

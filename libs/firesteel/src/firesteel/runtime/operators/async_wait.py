@@ -13,12 +13,12 @@ from firesteel.core.errors import ProgramError
 from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.async_io.calls import AsyncCalls
-from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
-from firesteel.runtime.batch import Batch, Watermark
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.operators.base import Operator
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.operators.async_calls import AsyncCalls
+from firesteel.runtime.operators.async_queue import Entry, OrderedResults, ResultQueue, UnorderedResults
+from firesteel.runtime.records.batch import Batch, Watermark
 
 __all__ = ["AsyncWaitOperator", "LaterResults"]
 

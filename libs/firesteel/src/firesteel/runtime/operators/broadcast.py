@@ -18,10 +18,10 @@ from firesteel.functions.state import (
     ValueStateDescriptor,
 )
 from firesteel.functions.timerservice import TimerService
-from firesteel.runtime.chain.context import OnTimer, OperatorContext, Stamp
+from firesteel.runtime.operator_base.context import OnTimer, OperatorContext, Stamp
+from firesteel.runtime.operator_base.function_timers import KeyTimers, TimeOnly
+from firesteel.runtime.operator_base.timed import TimedFunction
 from firesteel.runtime.operators.stateless import ExpandingOperator
-from firesteel.runtime.operators.timed import TimedFunction
-from firesteel.runtime.time.function_timers import KeyTimers, TimeOnly
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.keys import NoKey
 from firesteel.state.operator_state import HeapOperatorState

@@ -16,9 +16,9 @@ from firesteel.checkpoint.assign import RESULTS
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.operators.base import KeyedPart
+from firesteel.runtime.operator_base.base import KeyedPart
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operators.sinks import Consumer
 from firesteel.state.snapshots import (
     NO_CHECKPOINT,

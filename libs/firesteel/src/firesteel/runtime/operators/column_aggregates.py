@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.columns.columns import StreamColumns, columns_of
-from firesteel.runtime.columns.dictionaries import plain_columns
-from firesteel.runtime.operators.base import KeyedPart
-from firesteel.runtime.operators.columnar import ColumnTransform
+from firesteel.runtime.operator_base.base import KeyedPart
+from firesteel.runtime.operator_base.columnar import ColumnTransform
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns, columns_of
+from firesteel.runtime.records.dictionaries import plain_columns
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.columnar.aggregate_fields import KeyedFields
 from firesteel.state.columnar.aggregate_kernels import Inputs, Kernel, NotLongError, make_kernel

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.chain.side_outputs import SideBatch
-from firesteel.runtime.columns.columns import columns_of, take
-from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.side_outputs import SideBatch
+from firesteel.runtime.operator_base.timers import KeyedTimerService
 from firesteel.runtime.operators.column_aggregates import KeyedColumns
 from firesteel.runtime.operators.late_records import LateRecords
-from firesteel.runtime.time.timers import KeyedTimerService
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import columns_of, take
+from firesteel.runtime.records.rows import to_records
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.columnar.aggregate_kernels import Inputs, NotLongError
 from firesteel.state.heap import HeapKeyedState
@@ -73,7 +73,7 @@ class TimedColumns(KeyedColumns):
 
 
 class ColumnWindowOperator(TimedColumns):
-    """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.columns.windows``.
+    """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.columnar_windows``.
 
     Attributes:
         late_records: rows that came too late and went nowhere.
@@ -93,7 +93,7 @@ class ColumnWindowOperator(TimedColumns):
 
     def make_state(self, parameters: KeyedStateParameters) -> Any:
         """The windows."""
-        from firesteel.runtime.columns.windows.make import make_windows
+        from firesteel.runtime.columnar_windows.make import make_windows
 
         groups_of, key_groups = parameters.key_groups_of, parameters.key_groups
         windows = make_windows(self.windows, self.key_types, self._bound, groups_of, key_groups)

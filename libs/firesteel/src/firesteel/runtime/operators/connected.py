@@ -7,17 +7,17 @@ from typing import Any
 
 from firesteel.functions import timerservice
 from firesteel.functions.functions import CoProcessFunction
-from firesteel.runtime.chain.context import (
+from firesteel.runtime.operator_base.base import Transform
+from firesteel.runtime.operator_base.context import (
     CoProcessContext,
     KeyedCoOnTimerContext,
     KeyedCoProcessContext,
     OperatorContext,
 )
-from firesteel.runtime.operators.base import Transform
-from firesteel.runtime.operators.keyed_base import KeyedTransform
+from firesteel.runtime.operator_base.function_timers import KeyTimers, TimeOnly
+from firesteel.runtime.operator_base.keyed_base import KeyedTransform
+from firesteel.runtime.operator_base.timed import TimedFunction
 from firesteel.runtime.operators.stateless import ExpandingOperator
-from firesteel.runtime.operators.timed import TimedFunction
-from firesteel.runtime.time.function_timers import KeyTimers, TimeOnly
 
 
 class CoMapOperator(Transform):

@@ -13,9 +13,9 @@ from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.source import Source, SplitEnumerator, SplitEnumeratorContext
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.operators.base import Operator
-from firesteel.runtime.sources.split_codec import is_plain
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.operator_base.split_codec import is_plain
 
 _STATE: Final = ListStateDescriptor("enumerator", Types.PICKLED_BYTE_ARRAY())
 """One element: version of the serializer, bytes. Without a serializer: None, and JSON."""

@@ -9,10 +9,10 @@ from firesteel.common.own_copies import own_copy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.join_functions import ProcessJoinFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.operators.base import is_iterable, not_iterable
+from firesteel.runtime.operator_base.base import is_iterable, not_iterable
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.timed import TimedTransform
 from firesteel.runtime.operators.late_records import LateRecords
-from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.state.backend import Timer
 from firesteel.windowing.interval import IntervalJoin
 from firesteel.windowing.windows import MIN_TIMESTAMP

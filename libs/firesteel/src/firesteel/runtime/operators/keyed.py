@@ -8,12 +8,12 @@ from typing import Any, Final
 from firesteel.common.own_copies import own_copy
 from firesteel.functions.functions import ReduceFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import KeyedOnTimerContext, KeyedProcessContext, OperatorContext
-from firesteel.runtime.operators.base import is_iterable, method_of, not_iterable
-from firesteel.runtime.operators.keyed_base import KeyedTransform
+from firesteel.runtime.operator_base.base import is_iterable, method_of, not_iterable
+from firesteel.runtime.operator_base.context import KeyedOnTimerContext, KeyedProcessContext, OperatorContext
+from firesteel.runtime.operator_base.function_timers import KeyTimers
+from firesteel.runtime.operator_base.keyed_base import KeyedTransform
+from firesteel.runtime.operator_base.timed import TimedFunction
 from firesteel.runtime.operators.stateless import FilterOperator, FlatMapOperator, MapOperator
-from firesteel.runtime.operators.timed import TimedFunction
-from firesteel.runtime.time.function_timers import KeyTimers
 
 REDUCE_STATE: Final = "_reduce_state"
 _MISSING: Final = object()

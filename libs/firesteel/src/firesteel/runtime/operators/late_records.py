@@ -6,8 +6,8 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
-from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK
 
 logger = logging.getLogger(__name__)
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"

@@ -9,12 +9,12 @@ import pyarrow as pa
 from firesteel.functions.batch_functions import BatchValueState, KeyedBatchFunction
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskRuntimeContext
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.columns.columns import Stamps
-from firesteel.runtime.operators.base import method_of
+from firesteel.runtime.operator_base.base import method_of
+from firesteel.runtime.operator_base.columnar import MapBatches
+from firesteel.runtime.operator_base.context import OperatorContext, Stamp, TaskRuntimeContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operators.column_aggregates import KeyedColumns
-from firesteel.runtime.operators.columnar import MapBatches
+from firesteel.runtime.records.columns import Stamps
 from firesteel.state.columnar.value_states import BatchStates
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from firesteel.runtime.chain.context import TaskRuntimeContext
+from firesteel.runtime.operator_base.context import TaskRuntimeContext
 from firesteel.runtime.operators.windows import WindowTransform
 from firesteel.state.backend import Timer
 from firesteel.windowing.assigners import no_timestamp

@@ -12,11 +12,11 @@ from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import MAX_WATERMARK, Batch, Watermark
-from firesteel.runtime.chain.context import OperatorContext, TaskWriterContext
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.columns.rows import to_list
+from firesteel.runtime.operator_base.context import OperatorContext, TaskWriterContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operators.async_wait import LaterResults
+from firesteel.runtime.records.batch import MAX_WATERMARK, Batch, Watermark
+from firesteel.runtime.records.rows import to_list
 
 _STATE: Final = ListStateDescriptor("stage-state", Types.PICKLED_BYTE_ARRAY())
 _UNSENT: Final = ListStateDescriptor("unsent", Types.PICKLED_BYTE_ARRAY())

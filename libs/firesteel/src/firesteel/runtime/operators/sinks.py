@@ -17,12 +17,12 @@ from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
 from firesteel.functions.two_phase import Committable, TwoPhaseWriter
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import OperatorContext, SinkContext, TaskWriterContext
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.columns.columns import Stamps, as_array
-from firesteel.runtime.columns.rows import to_list, to_rows
-from firesteel.runtime.operators.base import Operator, Transform, method_of
+from firesteel.runtime.operator_base.base import Operator, Transform, method_of
+from firesteel.runtime.operator_base.context import OperatorContext, SinkContext, TaskWriterContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import Stamps, as_array
+from firesteel.runtime.records.rows import to_list, to_rows
 
 _VERSION: Final = 1
 """Of the layout in which what a writer has left to do stands in a checkpoint: JSON."""

@@ -11,10 +11,10 @@ import pyarrow as pa
 from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, ProcessContext
-from firesteel.runtime.columns.columns import StreamColumns
-from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
-from firesteel.runtime.time.function_timers import TimeOnly
+from firesteel.runtime.operator_base.base import Transform, is_iterable, method_of, not_iterable
+from firesteel.runtime.operator_base.context import OperatorContext, ProcessContext
+from firesteel.runtime.operator_base.function_timers import TimeOnly
+from firesteel.runtime.records.columns import StreamColumns
 
 
 class MapOperator(Transform):

@@ -22,8 +22,8 @@ from firesteel.functions.two_phase import (
     WriterState,
 )
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, TaskWriterContext
-from firesteel.runtime.chain.initialization import SnapshotContext
+from firesteel.runtime.operator_base.context import OperatorContext, TaskWriterContext
+from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operators.committable_metrics import CommittableMetrics
 from firesteel.runtime.operators.sinks import SinkOperator
 

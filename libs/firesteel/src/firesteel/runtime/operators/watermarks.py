@@ -9,11 +9,11 @@ import pyarrow as pa
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import MAX_WATERMARK, Watermark
-from firesteel.runtime.chain.context import OperatorContext
-from firesteel.runtime.columns.columns import Stamps
-from firesteel.runtime.operators.base import Operator
-from firesteel.runtime.time.watermarks import ActiveClock, Combined, EventTime
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operator_base.watermarks import ActiveClock, Combined, EventTime
+from firesteel.runtime.records.batch import MAX_WATERMARK, Watermark
+from firesteel.runtime.records.columns import Stamps
 
 
 class WatermarksOperator(Operator):

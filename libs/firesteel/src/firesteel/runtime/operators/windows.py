@@ -14,10 +14,10 @@ from firesteel.common.own_copies import own_copies, own_copy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
-from firesteel.runtime.operators.base import is_iterable, method_of, not_iterable
+from firesteel.runtime.operator_base.base import is_iterable, method_of, not_iterable
+from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.operator_base.timed import TIMER_DONE, TimedTransform
 from firesteel.runtime.operators.late_records import LateRecords
-from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
 from firesteel.state.backend import Timer
 from firesteel.windowing.aligned import AlignedWindows, PaneTables, Tables
 from firesteel.windowing.assigners import no_timestamp

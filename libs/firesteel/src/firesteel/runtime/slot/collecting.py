@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.runtime.loop.loop import Handle, TaskLoop
 from firesteel.runtime.operators import CollectOperator, Consumer
-from firesteel.runtime.task.loop import Handle, TaskLoop
 
 
 @dataclass(eq=False)

@@ -45,14 +45,18 @@ from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
 from firesteel.protocol.operator_events import Event
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
+from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.checkpoints.in_flight import must_align, partitioners
 from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import OpenStream, Submit
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.loop.thread import TaskThread
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo, TaskRuntimeContext
 from firesteel.runtime.operators import EnumeratorOperator
 from firesteel.runtime.slot.user_code import load_chain, read_blob
 from firesteel.runtime.sources.enumerator_input import EnumeratorInput
@@ -60,12 +64,8 @@ from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
-from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.task.task import StreamTask
-from firesteel.runtime.task.thread import TaskThread
 from firesteel.state.attempt_directories import attempt_name, remove_abandoned
 from firesteel.state.backend import load_state_backend
 

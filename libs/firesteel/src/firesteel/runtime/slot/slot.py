@@ -25,10 +25,15 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import Deployment, TaskDescriptor, TaskFailure
 from firesteel.protocol.operator_events import Event
-from firesteel.runtime.batch import Barrier
 from firesteel.runtime.checkpoints.restoring import RestoreThreads
 from firesteel.runtime.checkpoints.uploads import UploadThread
 from firesteel.runtime.exchange import Exchange
+from firesteel.runtime.loop.collector import collect_seldom
+from firesteel.runtime.loop.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.loop.thread import TaskThread
+from firesteel.runtime.operator_base.failures import describe_failure
+from firesteel.runtime.records.batch import Barrier
 from firesteel.runtime.slot.collecting import CollectServer
 from firesteel.runtime.slot.control import ControlChannel, Message
 from firesteel.runtime.slot.deployer import Deployer, RunningTask, SlotServices
@@ -36,11 +41,6 @@ from firesteel.runtime.slot.inspection import Inspector
 from firesteel.runtime.slot.stdio import OutputForwarder
 from firesteel.runtime.slot.telemetry import SlotTelemetry
 from firesteel.runtime.slot.user_code import extend_path, load_main, read_blob, unpack
-from firesteel.runtime.task.collector import collect_seldom
-from firesteel.runtime.task.failures import describe_failure
-from firesteel.runtime.task.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
-from firesteel.runtime.task.loop import TaskLoop
-from firesteel.runtime.task.thread import TaskThread
 
 logger = logging.getLogger(__name__)
 FIRST_METRICS_SECONDS: Final = 0.25

@@ -26,6 +26,8 @@ from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel.protocol.slot_ends import crash_path
 from firesteel.runtime.exchange import Exchange
+from firesteel.runtime.loop.interrupts import Interrupter
+from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.slot.control import ControlChannel, Message
 from firesteel.runtime.slot.deaths import announce_death_to
 from firesteel.runtime.slot.slot import Slot, set_log_levels
@@ -33,8 +35,6 @@ from firesteel.runtime.slot.slot_logging import SlotLogHandler
 from firesteel.runtime.slot.slot_process import run_in
 from firesteel.runtime.slot.stdio import OutputForwarder
 from firesteel.runtime.slot.surroundings import listen_addresses, remove_wiring
-from firesteel.runtime.task.interrupts import Interrupter
-from firesteel.runtime.task.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
 REGISTER_SECONDS: Final = 30.0

@@ -18,12 +18,12 @@ from firesteel.core.errors import ProgramError, ProtocolError
 from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import ReaderInfo, Split, SplitEnumerator, SplitEnumeratorContext
 from firesteel.protocol import operator_events as events
-from firesteel.runtime.batch import END_OF_INPUT, InBand
 from firesteel.runtime.checkpoints.position import SourcePosition
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.operator_base.split_codec import SplitCodec
 from firesteel.runtime.operators.enumerator import EnumeratorOperator
-from firesteel.runtime.sources.split_codec import SplitCodec
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, InBand
 from firesteel.runtime.task.parts import TaskInput
 
 T = TypeVar("T")

@@ -34,18 +34,18 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, Batch, InBand, InputBatch, Timestamps, Values
-from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.position import SourcePosition
-from firesteel.runtime.columns.columns import StreamColumns, as_array
-from firesteel.runtime.columns.rows import to_list, to_records
-from firesteel.runtime.exchange.sizes import values_bytes
-from firesteel.runtime.operators.base import Operator, UserCode
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import Handle, TaskLoop
+from firesteel.runtime.operator_base.base import Operator, UserCode
+from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.split_codec import SplitCodec
+from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, Batch, InBand, InputBatch, Timestamps, Values
+from firesteel.runtime.records.columns import StreamColumns, as_array
+from firesteel.runtime.records.rows import to_list, to_records
+from firesteel.runtime.records.sizes import values_bytes
 from firesteel.runtime.sources.async_polls import AsyncPolls, asks_in_vain
 from firesteel.runtime.sources.source_time import SourceTime
-from firesteel.runtime.sources.split_codec import SplitCodec
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import Handle, TaskLoop
 from firesteel.runtime.task.parts import TaskInput
 
 TARGET_SECONDS: Final = 0.002

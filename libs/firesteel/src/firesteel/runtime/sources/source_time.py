@@ -12,12 +12,12 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.clock import Clock
 from firesteel.expressions.expression import ColumnTimestamps
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Timestamps, Values, Watermark
-from firesteel.runtime.chain.sites import UserCode
-from firesteel.runtime.columns.columns import Stamps, as_array
-from firesteel.runtime.columns.rows import to_list, to_records
-from firesteel.runtime.operators.base import Coercer
-from firesteel.runtime.time.watermarks import ActiveClock, Combined, EventTime, HeldBack
+from firesteel.runtime.operator_base.base import Coercer
+from firesteel.runtime.operator_base.sites import UserCode
+from firesteel.runtime.operator_base.watermarks import ActiveClock, Combined, EventTime, HeldBack
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Timestamps, Values, Watermark
+from firesteel.runtime.records.columns import Stamps, as_array
+from firesteel.runtime.records.rows import to_list, to_records
 
 Piece = tuple[Values, Timestamps, Watermark | None]
 """Records, their timestamps, and the watermark behind them if there is one."""

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.exchange.elements import barrier_in, position_of
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.loop import TaskLoop
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
 
 LARGEST_QUEUE: Final = 4
 """Batches."""

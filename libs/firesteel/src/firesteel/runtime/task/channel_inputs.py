@@ -8,7 +8,10 @@ from functools import partial
 
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.graph.specs import PartitionerKind
-from firesteel.runtime.batch import (
+from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
+from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed, Source
+from firesteel.runtime.exchange.channels import InputChannel
+from firesteel.runtime.records.batch import (
     END_OF_INPUT,
     Barrier,
     Batch,
@@ -18,11 +21,8 @@ from firesteel.runtime.batch import (
     InputBatch,
     Watermark,
 )
-from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
-from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed, Source
-from firesteel.runtime.exchange.channels import InputChannel
+from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.task.parts import TaskInput
-from firesteel.runtime.time.channel_watermarks import ChannelWatermarks
 
 _STAYING = (PartitionerKind.BROADCAST, PartitionerKind.CUSTOM)
 """Records in flight on these edges can't be dealt out to another number of subtasks."""

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Protocol
 
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import Barrier, InBand, InputBatch
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter
 from firesteel.runtime.exchange.channels import InputChannel
+from firesteel.runtime.records.batch import Barrier, InBand, InputBatch
 
 
 class TaskInput(ABC):

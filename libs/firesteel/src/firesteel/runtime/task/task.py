@@ -19,20 +19,20 @@ from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import CHECKPOINT_TIMES, POOL_USAGES, QUEUE_SIZES, TaskFailure
-from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.restoring import Migrating, Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
+from firesteel.runtime.loop.activity import Activity, ActivityTimes, Rates
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.loop import Handle, TaskLoop
+from firesteel.runtime.loop.metrics import OperatorRates
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.operator_base.failures import describe_failure
 from firesteel.runtime.operators import Consumer
-from firesteel.runtime.task.activity import Activity, ActivityTimes, Rates
-from firesteel.runtime.task.failures import describe_failure
-from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.loop import Handle, TaskLoop
-from firesteel.runtime.task.metrics import OperatorRates
+from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
-from firesteel.runtime.time.task_time import TaskTime
+from firesteel.runtime.task.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.001

@@ -15,8 +15,8 @@ from firesteel.core.errors import TypeMismatchError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.expressions.values import RECORDS, ROW, TUPLE, arrow_schema, column_of, fitted
-from firesteel.runtime.batch import Batch, Timestamps
-from firesteel.runtime.columns.copies import COPIES
+from firesteel.runtime.records.batch import Batch, Timestamps
+from firesteel.runtime.records.copies import COPIES
 
 Stamps = npt.NDArray[np.int64] | None
 """Timestamps beside columns: contiguous, one for each row; None = no timestamps."""

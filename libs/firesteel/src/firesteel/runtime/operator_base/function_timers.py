@@ -7,8 +7,8 @@ from typing import NoReturn
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.functions import timerservice
-from firesteel.runtime.chain.context import Stamp
-from firesteel.runtime.time.timers import TimerService
+from firesteel.runtime.operator_base.context import Stamp
+from firesteel.runtime.operator_base.timers import TimerService
 
 
 class KeyTimers(timerservice.TimerService):

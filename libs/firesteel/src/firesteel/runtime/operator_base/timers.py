@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.keys import NO_KEY
 

@@ -29,12 +29,12 @@ from firesteel.expressions.values import VALUES, values_of
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.columns import columns_of, take
-from firesteel.runtime.columns.dictionaries import RepeatedTexts, with_form
-from firesteel.runtime.columns.rows import to_list, to_rows
 from firesteel.runtime.exchange.channels import OutputChannel
-from firesteel.runtime.operators.base import UserCode, method_of
+from firesteel.runtime.operator_base.base import UserCode, method_of
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import columns_of, take
+from firesteel.runtime.records.dictionaries import RepeatedTexts, with_form
+from firesteel.runtime.records.rows import to_list, to_rows
 
 Routed = Iterable[tuple[OutputChannel, Batch]]
 _SCANNED: Final = 4

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.common.types import Row
-from firesteel.runtime.batch import Batch, Values
+from firesteel.runtime.records.batch import Batch, Values
 
 _SAMPLE: Final = 16
 _DEPTH: Final = 3

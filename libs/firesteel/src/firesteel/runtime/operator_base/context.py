@@ -33,8 +33,8 @@ from firesteel.functions.state import (
     ValueStateDescriptor,
 )
 from firesteel.functions.timerservice import TimeDomain, TimerService
-from firesteel.runtime.batch import MIN_WATERMARK
-from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.records.batch import MIN_WATERMARK
 from firesteel.state.backend import KeyedStateBackend
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.expressions.values import records_of
-from firesteel.runtime.batch import Batch, Kinds, Timestamps, Values
+from firesteel.runtime.records.batch import Batch, Kinds, Timestamps, Values
 
 
 def to_records(values: Values, declared: TypeInformation | None = None) -> list[Any]:

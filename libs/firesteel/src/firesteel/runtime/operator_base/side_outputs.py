@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from firesteel.runtime.batch import Batch
+from firesteel.runtime.records.batch import Batch
 
 
 class SideRecord:

@@ -19,11 +19,11 @@ from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
 from firesteel.graph.key_hash_columns import key_groups_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OperatorContext, TaskInfo
-from firesteel.runtime.chain.initialization import SnapshotContext
-from firesteel.runtime.checkpoints.restored import OperatorRestored, no_such_part
-from firesteel.runtime.operators.base import KEYED, Transform, method_of
-from firesteel.runtime.operators.key_check import KeyCheck
+from firesteel.runtime.operator_base.base import KEYED, Transform, method_of
+from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
+from firesteel.runtime.operator_base.initialization import SnapshotContext
+from firesteel.runtime.operator_base.key_check import KeyCheck
+from firesteel.runtime.operator_base.restored import OperatorRestored, no_such_part
 from firesteel.state.backend import FETCHED_TOGETHER, KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.keys import NO_KEY

@@ -14,9 +14,9 @@ from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns.columns import Stamps, StreamColumns, as_array, columns_of
-from firesteel.runtime.operators.base import Operator
+from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import Stamps, StreamColumns, as_array, columns_of
 
 
 class ColumnTransform(Operator):

@@ -28,13 +28,13 @@ from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
 from firesteel.functions.two_phase import Committable
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
-from firesteel.runtime.chain.initialization import InitializationContext, SnapshotContext
-from firesteel.runtime.chain.side_outputs import SideRecord
-from firesteel.runtime.chain.sites import UserCode as UserCode
-from firesteel.runtime.checkpoints.restored import OperatorRestored, no_such_part
-from firesteel.runtime.columns.rows import to_rows
+from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.operator_base.initialization import InitializationContext, SnapshotContext
+from firesteel.runtime.operator_base.restored import OperatorRestored, no_such_part
+from firesteel.runtime.operator_base.side_outputs import SideRecord
+from firesteel.runtime.operator_base.sites import UserCode as UserCode
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.rows import to_rows
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.operator_state import HeapOperatorState
 from firesteel.state.snapshots import KeyedSnapshot, Purpose, WrittenState

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from firesteel.core.clock import Clock
 from firesteel.functions.metrics import Counter, Distribution, Meter, MetricGroup
-from firesteel.runtime.task.activity import Rate
+from firesteel.runtime.loop.activity import Rate
 
 __all__ = ["UNFIT", "MetricRegistry", "OperatorRates", "Value"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firesteel.runtime.chain.chain import ChainExecutor
-from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 
 class TaskTime:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from firesteel.runtime.columns.copies import COPIES
+from firesteel.runtime.records.copies import COPIES
 
 Values: TypeAlias = list[Any] | pa.RecordBatch
 Timestamps: TypeAlias = list[int] | npt.NDArray[np.int64] | None

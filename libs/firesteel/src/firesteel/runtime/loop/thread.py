@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from firesteel.core.clock import Clock
-from firesteel.runtime.task.interrupts import Guard, TaskInterrupt
-from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.loop.interrupts import Guard, TaskInterrupt
+from firesteel.runtime.loop.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from firesteel.functions.checkpointed import FunctionInitializationContext, FunctionSnapshotContext
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import OperatorStateStore
-from firesteel.runtime.chain.context import need_keyed
+from firesteel.runtime.operator_base.context import need_keyed
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.operator_state import HeapOperatorState
 

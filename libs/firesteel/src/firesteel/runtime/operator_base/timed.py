@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final
 
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import OnTimer, OperatorContext, Stamp
-from firesteel.runtime.operators.base import is_iterable, not_iterable
-from firesteel.runtime.operators.keyed_base import KeyedTransform
-from firesteel.runtime.time.timers import KeyedTimerService, TimerService
+from firesteel.runtime.operator_base.base import is_iterable, not_iterable
+from firesteel.runtime.operator_base.context import OnTimer, OperatorContext, Stamp
+from firesteel.runtime.operator_base.keyed_base import KeyedTransform
+from firesteel.runtime.operator_base.timers import KeyedTimerService, TimerService
 from firesteel.state.backend import Timer
 
 TIMER_DONE: Final = object()

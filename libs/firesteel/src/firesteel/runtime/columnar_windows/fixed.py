@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.expressions.aggregates import BoundAggregate
-from firesteel.runtime.columns.windows.chains import accumulate
-from firesteel.runtime.columns.windows.keys import Index, Keys
-from firesteel.runtime.columns.windows.results import Results, Work, concatenated, pieces
-from firesteel.runtime.columns.windows.snapshots import StoredAs, WindowRows, WindowState
+from firesteel.runtime.columnar_windows.chains import accumulate
+from firesteel.runtime.columnar_windows.keys import Index, Keys
+from firesteel.runtime.columnar_windows.results import Results, Work, concatenated, pieces
+from firesteel.runtime.columnar_windows.snapshots import StoredAs, WindowRows, WindowState
 from firesteel.state.columnar.aggregate_fields import Ints
 from firesteel.state.columnar.aggregate_kernels import Accumulators, Values
 from firesteel.state.columnar.groups import Groups

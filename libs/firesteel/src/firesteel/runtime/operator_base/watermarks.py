@@ -23,10 +23,10 @@ from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.expressions.schema import schema_of
 from firesteel.expressions.timestamps import computing_timestamps
 from firesteel.functions.coroutines import refuse_coroutines
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
-from firesteel.runtime.chain.sites import UserCode
-from firesteel.runtime.columns.columns import Stamps, StreamColumns, as_array
-from firesteel.runtime.columns.rows import to_list, to_records
+from firesteel.runtime.operator_base.sites import UserCode
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime.records.columns import Stamps, StreamColumns, as_array
+from firesteel.runtime.records.rows import to_list, to_records
 
 logger = logging.getLogger(__name__)
 HELD_SECONDS: Final = 60.0

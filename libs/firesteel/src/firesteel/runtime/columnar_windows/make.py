@@ -8,10 +8,10 @@ from typing import Final
 import pyarrow as pa
 
 from firesteel.expressions.aggregates import BoundAggregate
-from firesteel.runtime.columns.windows.fixed import FixedWindows
-from firesteel.runtime.columns.windows.keys import index_maker
-from firesteel.runtime.columns.windows.sessions import SessionWindows
-from firesteel.runtime.columns.windows.snapshots import StoredAs
+from firesteel.runtime.columnar_windows.fixed import FixedWindows
+from firesteel.runtime.columnar_windows.keys import index_maker
+from firesteel.runtime.columnar_windows.sessions import SessionWindows
+from firesteel.runtime.columnar_windows.snapshots import StoredAs
 from firesteel.state.columnar.snapshots import COLUMNS, GroupsOf
 from firesteel.state.columnar.store import one_group
 from firesteel.state.snapshots import StateInfo

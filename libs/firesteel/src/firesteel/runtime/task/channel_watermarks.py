@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from firesteel.core.clock import Clock
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from firesteel.runtime.exchange.channels import ChannelId
-from firesteel.runtime.time.watermarks import Combined, HeldBack
+from firesteel.runtime.operator_base.watermarks import Combined, HeldBack
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
 
 
 class _Channel:

@@ -1,6 +1,6 @@
 """From an exception to a ``TaskFailure``: whose fault, which operator, which record, and the user's own traceback.
 
-Operator and record are read from the frames in the traceback: see ``firesteel.runtime.operators.base``.
+Operator and record are read from the frames in the traceback: see ``firesteel.runtime.operator_base.base``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from firesteel.core.errors import (
 )
 from firesteel.core.short_repr import short_repr
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.chain.context import TaskInfo
-from firesteel.runtime.operators.base import UserCode
+from firesteel.runtime.operator_base.base import UserCode
+from firesteel.runtime.operator_base.context import TaskInfo
 
 _MESSAGE_LIMIT: Final = 8_000
 _TRACEBACK_LIMIT: Final = 64_000

@@ -1,1 +1,0 @@
-"""Records as columns: batches of rows and back, and windows of them."""

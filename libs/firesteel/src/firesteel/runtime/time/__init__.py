@@ -1,1 +1,0 @@
-"""Timers and watermarks of tasks."""
