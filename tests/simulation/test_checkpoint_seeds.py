@@ -11,7 +11,7 @@ import pytest
 from firesteel.ha.cells import MemoryCells
 from firesteel.testing import check_checkpoint_storage
 from firesteel_jobmaster import shell
-from firesteel_jobmaster.checkpoints.work import Complete, Done
+from firesteel_jobmaster.checkpoint_work import Complete, Done
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.ledger import Ledger

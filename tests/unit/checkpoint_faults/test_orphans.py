@@ -14,7 +14,7 @@ from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import DirectoryCheckpointStore
 from firesteel.core.errors import CheckpointStorageError
-from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Dispose
+from firesteel_jobmaster.checkpoint_work import Close, Collect, Complete, Discard, Dispose
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from tests.archives import seen
 from tests.unit.checkpoint_faults.doubles import Faults, FaultyStorage

@@ -29,7 +29,7 @@ from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.records.batch import Barrier
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.work import Work
+from firesteel_jobmaster.checkpoint_work import Work
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings

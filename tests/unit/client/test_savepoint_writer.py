@@ -10,6 +10,7 @@ import pytest
 
 from firesteel.checkpoint.reader import inspect
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
+from firesteel.client.savepoint_reader import read_savepoint
 from firesteel.client.savepoint_writer import (
     KeyedStateBootstrapFunction,
     OperatorIdentifier,
@@ -19,7 +20,6 @@ from firesteel.client.savepoint_writer import (
 from firesteel.common import Types
 from firesteel.core.errors import CheckpointStorageError, ProgramError
 from firesteel.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from firesteel.state import read_savepoint
 from tests.unit.client import upgrades
 from tests.unit.client.upgrades import KEYS, Program, keeps
 

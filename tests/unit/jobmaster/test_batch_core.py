@@ -34,7 +34,7 @@ from firesteel.protocol.stages import (
 from firesteel_jobmaster import batch_core
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
-from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare, Recover, Recovered, Work
+from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare, Recover, Recovered, Work
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.stages import plan_stages

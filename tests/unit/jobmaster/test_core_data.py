@@ -18,7 +18,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare
+from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, two_by_two, vertex_id

@@ -14,7 +14,7 @@ from firesteel.core.errors import ProtocolError
 from firesteel.graph.execution_states import EXECUTION_MOVES, JOB_MOVES
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.work import Done, Prepare
+from firesteel_jobmaster.checkpoint_work import Done, Prepare
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex

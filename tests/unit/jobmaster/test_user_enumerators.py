@@ -15,7 +15,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol import operator_events as events
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.work import Complete, Done
+from firesteel_jobmaster.checkpoint_work import Complete, Done
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster import jobs

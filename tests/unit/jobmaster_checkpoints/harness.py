@@ -16,10 +16,10 @@ from firesteel.graph.job_archive import at_once
 from firesteel.graph.job_graph import JobGraph
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, Done, Prepare, Undo, Work
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.coordinator import CheckpointCoordinator
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
-from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Dispose, Done, Prepare, Undo, Work
 from tests.unit.jobmaster import jobs
 
 

@@ -11,10 +11,10 @@ from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import at_once
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Close, Collect, Complete, Discard, Dispose, Done, Recover, Undo
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, UNDO_SECONDS
 from firesteel_jobmaster.checkpoints.plan import Plan, plan_checkpoint
-from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Dispose, Done, Recover, Undo
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
 

@@ -13,10 +13,10 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpoin
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.graph.job_archive import CLEAN_UP
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Complete, Done, Recover, Work
 from firesteel_jobmaster.checkpoints import completed as completed_module
 from firesteel_jobmaster.checkpoints.coordinator import END_SECONDS, LATE_SECONDS
 from firesteel_jobmaster.checkpoints.pending import Savepoint
-from firesteel_jobmaster.checkpoints.work import Complete, Done, Recover, Work
 from firesteel_jobmaster.checkpoints.worker import Call
 from tests.archives import seen
 from tests.unit.jobmaster import jobs

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Undo, Work
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, LATE_TIMER
 from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase
-from firesteel_jobmaster.checkpoints.work import Complete, Discard, Dispose, Undo, Work
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
 

@@ -15,9 +15,9 @@ from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, l
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore, StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError
+from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Done, Prepare, Recover, Undo, Work
 from firesteel_jobmaster.checkpoints import queue
 from firesteel_jobmaster.checkpoints.queue import WorkQueue, call_seconds, in_a_thread
-from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Prepare, Recover, Undo, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 
 

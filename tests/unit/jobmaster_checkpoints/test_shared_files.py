@@ -9,8 +9,8 @@ import pytest
 from firesteel.checkpoint.handles import FileState, checksum
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorSubtaskState, TaskState
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Discard
 from firesteel_jobmaster.checkpoints.coordinator import LATE_TIMER
-from firesteel_jobmaster.checkpoints.work import Discard
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
 
 

@@ -24,7 +24,7 @@ from firesteel.core.ids import VertexId
 from firesteel.functions.source import Split
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.testing.clock import ManualClock
-from firesteel_jobmaster.checkpoints.assignments import ALL, Assignments
+from firesteel_jobmaster.split_assignments import ALL, Assignments
 from firesteel_jobmaster.splits import SplitAssigner
 from tests.unit.jobmaster import jobs
 

@@ -39,8 +39,8 @@ from firesteel.runtime.operators import EnumeratorOperator
 from firesteel.runtime.records.batch import Barrier
 from firesteel.runtime.sources.enumerator_input import EnumeratorInput
 from firesteel.runtime.task.task import StreamTask
-from firesteel_jobmaster.checkpoints.assignments import ALL
 from firesteel_jobmaster.enumerator_link import EnumeratorLink
+from firesteel_jobmaster.split_assignments import ALL
 from tests.unit.runtime.support import ManualClock
 
 SOURCE, ENUMERATOR = "1" * 32, "2" * 32

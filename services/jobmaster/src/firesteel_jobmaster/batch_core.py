@@ -36,9 +36,9 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.stages import COLLECTED, STDERR, STDOUT, RunLook, Stage, TaskProgress, failure_in
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Done
 from firesteel_jobmaster.checkpoints.pending import Phase
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
-from firesteel_jobmaster.checkpoints.work import Done
 from firesteel_jobmaster.core import SLOTS_TIMER, JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.stages import CHECKPOINT, plan_commit, plan_stages, prepared_states

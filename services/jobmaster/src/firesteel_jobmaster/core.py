@@ -33,10 +33,10 @@ from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.alignment import AlignmentGroups
+from firesteel_jobmaster.checkpoint_work import Done
 from firesteel_jobmaster.checkpoints.coordinator import TIMER as CHECKPOINT_TIMER
 from firesteel_jobmaster.checkpoints.of_job import JobCheckpoints
 from firesteel_jobmaster.checkpoints.pending import Savepoint
-from firesteel_jobmaster.checkpoints.work import Done
 from firesteel_jobmaster.deployments import deployment_of, placement_of
 from firesteel_jobmaster.restarts import SLACK, Restarts
 from firesteel_jobmaster.settings import JobMasterSettings

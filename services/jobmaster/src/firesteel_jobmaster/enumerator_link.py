@@ -16,7 +16,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_graph import USER_ENUMERATOR, JobVertex
 from firesteel.protocol import operator_events as events
 from firesteel.protocol.messages import Splits
-from firesteel_jobmaster.checkpoints.assignments import Assignments
+from firesteel_jobmaster.split_assignments import Assignments
 
 logger = logging.getLogger(__name__)
 _SUBTASK = "subtask"

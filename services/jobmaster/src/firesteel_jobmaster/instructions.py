@@ -9,7 +9,7 @@ from firesteel.protocol.deployment import Deployment
 from firesteel.protocol.messages import Splits
 from firesteel.protocol.operator_events import Event
 from firesteel.protocol.stages import Stage
-from firesteel_jobmaster.checkpoints.work import Work
+from firesteel_jobmaster.checkpoint_work import Work
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.protocol.messages import Splits
 from firesteel.protocol.operator_events import Event
-from firesteel_jobmaster.checkpoints.assignments import Assignments
 from firesteel_jobmaster.enumerator_link import EnumeratorLink
+from firesteel_jobmaster.split_assignments import Assignments
 
 EnumeratorFactory = Callable[[str, Mapping[str, Any]], BuiltInEnumerator]
 _WHERE: Final = "The JobMaster looks for it on its own host, and TaskManagers read it on theirs."

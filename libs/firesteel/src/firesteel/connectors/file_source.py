@@ -14,8 +14,8 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES
 from firesteel.connectors.filesystems.file_system import FileSystems, kind_of, remote_path
-from firesteel.connectors.filesystems.slot_enumerator import SlotFileEnumerator
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
+from firesteel.connectors.slot_file_enumerator import SlotFileEnumerator
 from firesteel.connectors.split_reader import SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import (

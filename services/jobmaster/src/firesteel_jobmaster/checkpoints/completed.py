@@ -15,8 +15,7 @@ from firesteel.config import options
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.key_hash import KEY_HASH_VERSION
-from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
-from firesteel_jobmaster.checkpoints.work import (
+from firesteel_jobmaster.checkpoint_work import (
     Close,
     Collect,
     Discard,
@@ -27,6 +26,7 @@ from firesteel_jobmaster.checkpoints.work import (
     Undo,
     Work,
 )
+from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 
 logger = logging.getLogger(__name__)
 _FALL_BACK: Final = options.STATE_RECOVERY_FALL_BACK.key

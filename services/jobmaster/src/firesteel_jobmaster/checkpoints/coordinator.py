@@ -26,6 +26,7 @@ from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_graph import JobVertex
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Done, Prepare, Recover, Undo, Work
 from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.job import Job
@@ -51,7 +52,6 @@ from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.schedule import Schedule
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics
-from firesteel_jobmaster.checkpoints.work import Complete, Discard, Dispose, Done, Prepare, Recover, Undo, Work
 
 logger = logging.getLogger(__name__)
 _NOT_ALL_RUN: Final = "Some tasks start, end, or wait to be started again."

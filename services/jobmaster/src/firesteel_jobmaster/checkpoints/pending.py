@@ -14,9 +14,9 @@ from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState, TaskState
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph
-from firesteel_jobmaster.checkpoints.assignments import ALL
 from firesteel_jobmaster.checkpoints.plan import Plan
 from firesteel_jobmaster.checkpoints.reasons import CheckpointFailure
+from firesteel_jobmaster.split_assignments import ALL
 
 
 class Cause(StrEnum):

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from firesteel.core.call_pool import CallPool
 from firesteel.service.lanes import Calls, Spawn
-from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, DisposeClaimed, Done, Work
+from firesteel_jobmaster.checkpoint_work import Close, Collect, Discard, Dispose, DisposeClaimed, Done, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 
 logger = logging.getLogger(__name__)

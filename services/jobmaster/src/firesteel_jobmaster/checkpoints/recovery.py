@@ -11,8 +11,8 @@ from firesteel.core.backoff import pause_after
 from firesteel.core.clock import Clock
 from firesteel.core.errors import StateRestoreError
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoint_work import Done
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
-from firesteel_jobmaster.checkpoints.work import Done
 
 logger = logging.getLogger(__name__)
 TIMER: Final = "checkpoint-recover"

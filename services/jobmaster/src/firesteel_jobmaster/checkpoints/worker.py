@@ -24,7 +24,7 @@ from firesteel.core.errors import (
     ConfigurationError,
     FencedError,
 )
-from firesteel_jobmaster.checkpoints.work import (
+from firesteel_jobmaster.checkpoint_work import (
     Close,
     Collect,
     Complete,
