@@ -204,6 +204,9 @@ def test_secrets_mask_themselves() -> None:
     [
         "kubernetes.private-key", "ssl.private.key", "kafka.sasl.jaas.config", "sasl.jaas", "s3.access-key",
         "s3.access.key", "db.passwd", "DB_API_KEY", "fs.azure.account.key", "metrics.reporter.x.http-headers",
+        "javax.net.ssl.keyStorePassword", "ssh.key.passphrase", "x.apikey", "metrics.reporter.dghttp.api-key",
+        "pulsar.auth-params", "vault.service-key", "azure.account-key", "AWS_ACCESS_KEY_ID", "ssh_private_key",
+        "registry.basic-auth.user-info", "basic.auth.user.info", "aws.credentials", "hub.connection-string",
     ],
 )  # fmt: skip
 def test_keys_that_hold_secrets_are_masked(key: str) -> None:
@@ -226,11 +229,17 @@ def test_arguments_are_shown_without_the_secrets_in_them() -> None:
 
 
 def test_a_protection_that_we_do_not_have_is_refused() -> None:
-    for key in ("security.ssl.internal.enabled", "security.ssl.rest.enabled", "blob.service.ssl.enabled"):
+    for key in (
+        "security.ssl.enabled", "security.ssl.internal.enabled", "security.ssl.rest.enabled",
+        "security.ssl.rest.authentication-enabled", "blob.service.ssl.enabled", "historyserver.web.ssl.enabled",
+        "pekko.ssl.enabled", "taskmanager.data.ssl.enabled",
+    ):  # fmt: skip
         for text in ("true", " TRUE ", True):
             with pytest.raises(ConfigurationError, match=rf"{key} = true \(from program\) can't be honoured"):
                 Settings({key: text}).check()
         assert key in "".join(Settings({key: "false"}).check())
+    with pytest.raises(ConfigurationError, match=r"pekko\.ssl\.enabled = true"):
+        Settings({"akka.ssl.enabled": "true"}).check()
     assert "security.ssl.keystore" in "".join(Settings({"security.ssl.keystore": "x"}).check())
 
 

@@ -257,6 +257,7 @@ def test_a_mount_that_goes_away_takes_nothing_and_damages_nothing(tmp_path: Path
     checkpoints = services.completed_checkpoints(JOB, leadership)
     large = StoredCheckpoint(checkpoints.next_id(), "memory:1", "m" * 100_000)
     checkpoints.add(large)
+    received = store.receive()
     mount.rename(tmp_path / "away")
     mount.mkdir()
     with pytest.raises(OSError, match="mounted"):
@@ -265,6 +266,8 @@ def test_a_mount_that_goes_away_takes_nothing_and_damages_nothing(tmp_path: Path
         store.read_again(JOB)
     with pytest.raises(OSError, match="mounted"):
         store.receive()
+    with pytest.raises(OSError, match="mounted"):
+        store.put(StoredJob(JobGraph("cd" * 16, "orders", (), ()), "fingerprint", 1), received, {})
     with pytest.raises(OSError, match="mounted"):
         store.end(StoredEnd("ef" * 16, "a job", "fingerprint", 1, {"state": "FINISHED"}))
     with pytest.raises(OSError, match="mounted"):
@@ -278,6 +281,34 @@ def test_a_mount_that_goes_away_takes_nothing_and_damages_nothing(tmp_path: Path
     (tmp_path / "away").rename(mount)
     assert checkpoints.all() == [large]
     assert store.read_again(JOB).graph.name == "orders"
+
+
+class UnmountedDuringRead(DirectoryPayloads):
+    """Their file system goes away just before an archive is read."""
+
+    def read(self, name: str) -> bytes:
+        if "/ended/" in name:
+            self.directory.rename(self.directory.with_name("away"))
+            self.directory.mkdir()
+        return super().read(name)
+
+
+def test_a_mount_that_goes_away_while_ends_are_read_hides_none_of_them(tmp_path: Path) -> None:
+    cells, mount = MemoryCells(), tmp_path / "nfs"
+    services = Shared(cells, mount)
+    leadership = lead(services, DISPATCHER)
+    store = services.job_store(leadership)
+    store.open(1)
+    store.end(StoredEnd(JOB, "a job", "fingerprint", 1, {"state": "FINISHED"}))
+    leadership.release()
+    unmounted = CellServices(cells, UnmountedDuringRead(mount))
+    leadership = lead(unmounted, DISPATCHER)
+    with pytest.raises(JobsUnreadableError, match="mounted"):
+        unmounted.job_store(leadership).open(2)
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    (tmp_path / "away").rename(mount)
+    assert [end.job_id for end in services.job_store(leadership).open(3).ends] == [JOB]
 
 
 def test_a_job_whose_payload_is_damaged_waits_and_is_read_again(tmp_path: Path) -> None:

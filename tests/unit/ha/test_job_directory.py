@@ -113,6 +113,37 @@ def test_a_directory_that_can_not_be_used_is_said(tmp_path: Path) -> None:
         opened(tmp_path / "file" / "d")
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENOTCONN,
+        errno.EHOSTDOWN,
+    ],
+    ids=errno.errorcode.get,
+)
+def test_a_disk_that_is_away_or_full_at_the_start_is_waited_for(tmp_path: Path, number: int) -> None:
+    class AwayDisk(Disk):
+        is_away = True
+
+        def make_directory(self, path: Path) -> None:
+            if self.is_away:
+                raise OSError(number, os.strerror(number))
+            super().make_directory(path)
+
+    disk = AwayDisk()
+    store = DirectoryJobStore(tmp_path / "d", disk)
+    with pytest.raises(JobsUnreadableError, match=f"for now: {os.strerror(number)}"):
+        store.open()
+    disk.is_away = False
+    assert store.open() == Contents((), (), term=1)
+
+
 def _wrong_version(path: Path) -> None:
     head, _, body = path.read_bytes().partition(b"\n")
     path.write_bytes(head.replace(b" 1 ", b" 2 ") + b"\n" + body)

@@ -9,8 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-MAY_PASS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE})
-"""What a disk says that is full, or away, for a while: a coordinator waits for it, and does not end."""
+MAY_PASS: Final = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE,
+    errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EREMOTEIO,
+})  # fmt: skip
+"""What a disk says that is full, or away, for a while: a coordinator waits for it, and does not end. The second line is
+of file systems over the network: NFS mounted ``softerr``, and FUSE whose process has died."""
 _NOT_FOR_DIRECTORIES: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 """What file systems answer that can't sync a directory, and need not."""
 

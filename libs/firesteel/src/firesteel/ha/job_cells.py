@@ -272,13 +272,13 @@ class CellJobStore(JobStore):
 
     def put(self, job: StoredJob, received: Path, blobs: Mapping[str, Path]) -> None:
         """See ``JobStore``."""
+        self._payloads.check_mounted(self._id)
         job_id, folder = job.graph.job_id, received / "blobs"
         folder.mkdir(mode=0o700, exist_ok=True)
         for blob, path in blobs.items():
             path.rename(folder / blob)
         (received / _GRAPH).write_bytes(encode(_JOB, {"graph": job.graph.to_plain()}))
         payload = self._new_name(_JOB, job_id)
-        self._payloads.check_mounted(self._id)
         here = self._payloads.store(received, payload)
         name = f"{_JOB}.{job_id}"
         value = encode(_JOB, {"payload": payload, "fingerprint": job.fingerprint, "submitted_ms": job.submitted_ms})
