@@ -250,6 +250,78 @@ def test_a_barrier_overtakes_although_one_that_is_given_up_stands_in_front_of_it
     running.crash()
 
 
+def half_taken(running: MiniJob) -> bool:
+    """Whether a barrier has overtaken at a counter, and what comes in front of it over one of two channels is logged."""
+    for (name, _), task in running.tasks.items():
+        inputs = task._inputs
+        if name == "count" and isinstance(inputs, ChannelInputs) and (log := inputs._log) is not None and log.size:
+            if sum(inputs._aligner.has_arrived(number, log.checkpoint_id) for number in (0, 1)) == 1:
+                return True
+    return False
+
+
+def until_half_taken(running: MiniJob) -> int:
+    """A checkpoint whose barrier comes over one channel of each counter, and stays away from the other."""
+    counters = [task for (name, _), task in running.tasks.items() if name == "count"]
+    behind = running.tasks["slow", 1]
+    steps = [task.step for task in counters]
+    for task in counters:  # so that records are queued in front of them
+        task.step = lambda: None  # type: ignore[method-assign]
+    running.steps(200)
+    behind.step = lambda: None  # type: ignore[method-assign]
+    number = running.trigger()
+    running.steps(200)
+    for task, step in zip(counters, steps, strict=True):
+        task.step = step  # type: ignore[method-assign]
+    for _ in range(200):
+        running.steps(1)
+        if half_taken(running):
+            return number
+    raise AssertionError("it was never half taken")
+
+
+@pytest.mark.parametrize("blocking", [[], ["count"], ["slow", "count", "sink"]])
+@pytest.mark.parametrize("dies", ["slow", "count", ""])
+def test_a_checkpoint_that_is_half_taken_when_a_slot_dies_or_it_is_given_up_costs_no_record(
+    dies: str, blocking: list[str], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job goes on from the checkpoint before; if no slot has died, from the next one of the same attempt."""
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
+    running = job(NOW, blocking=blocking)
+    running.steps(40)
+    complete = running.trigger()
+    until_complete(running, complete)
+    step = running.tasks["slow", 1].step
+    half = until_half_taken(running)
+    if dies:
+        running.tasks[dies, 1].cancel()
+        running.tasks["slow", 1].step = step  # type: ignore[method-assign]
+        running.steps(500)
+        running.abort(half)
+        running.trigger()
+        running.steps(500)  # what is left of the job can complete nothing
+    else:
+        running.abort(half)
+        running.steps(100)
+        complete = running.trigger()
+        running.steps(100)
+        running.tasks["slow", 1].step = step  # type: ignore[method-assign]
+        until_complete(running, complete)
+    assert running.completed is not None
+    assert running.completed.number == complete
+    assert in_flight(running.completed)
+    running.crash()
+    again = job(NOW, 3, running.completed, blocking=blocking)
+    until_complete(again, again.trigger())
+    done = again.completed
+    again.crash()
+    last = job(NOW, 2, done, blocking=blocking)
+    last.to_end()
+    last.crash()
+    per_key = RECORDS // 10
+    assert Counter(shelf.visible) == Counter((key, n) for key in range(10) for n in range(1, per_key + 1))
+
+
 class Exploding(FlatMapFunction[Any, Any]):
     """Many results for one record."""
 
