@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ import pytest
 
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
+from firesteel.ha.cells import Put
 from firesteel.ha.kubernetes import KubernetesServices
 from firesteel.ha.retrieval import of_job
 from firesteel.testing.clock import ManualClock
@@ -213,6 +214,40 @@ def test_an_upgrade_by_last_state_reads_what_high_availability_knows(world: Worl
     assert "--fromSavepoint s3://b/c/chk-5" in said, said
     assert "claim-mode=CLAIM" in said
     assert not [path for path in world.api.objects if "/leases/demo-" in path], "nothing of the first is left"
+    services.close()
+
+
+def test_an_upgrade_does_not_go_back_to_a_checkpoint_before_one_whose_record_is_damaged(world: World) -> None:
+    world.create("FiresteelDeployment", "demo", application(world.folder, "last-state"))
+    world.look("demo", times=4)
+    job_id = job_id_of(world.get("demo")["metadata"]["uid"], 1)
+    settings = {"kubernetes.cluster-id": "demo", "high-availability.storageDir": str(world.folder / "ha")}
+    services = KubernetesServices(Settings(settings), None, world.api)  # type: ignore[arg-type]
+    component = of_job(job_id)
+
+    def write_last(change: Callable[[bytes], bytes]) -> None:
+        leadership = services.campaign(component)
+        assert leadership is not None
+        record = services.cells.read(component, "checkpoint.5")
+        assert record is not None
+        put = Put("checkpoint.5", change(record.value), record.version)
+        services.cells.change(component, leadership.epoch, [put])
+        leadership.release()
+
+    leadership = services.campaign(component)
+    assert leadership is not None
+    store = services.completed_checkpoints(job_id, leadership)
+    for number in (4, 5):
+        store.add(StoredCheckpoint(number, f"s3://b/c/chk-{number}"))
+    leadership.release()
+    write_last(lambda value: value + b"?")
+    world.change("demo", image="firesteel:2")
+    world.look("demo", times=10)
+    assert f"{JOBS}/demo" not in world.api.objects
+    assert "what is known of it is damaged: checkpoint.5" in world.status("demo")["error"]
+    write_last(lambda value: value[:-1])
+    world.look("demo", times=10)
+    assert "--fromSavepoint s3://b/c/chk-5" in world.arguments("demo")
     services.close()
 
 

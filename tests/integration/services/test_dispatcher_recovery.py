@@ -572,5 +572,18 @@ def test_ended_jobs_are_forgotten_when_there_are_too_many() -> None:
     run(scenario())
 
 
+def test_the_next_dispatcher_removes_uploads_that_were_cut_off(tmp_path: Path) -> None:
+    draft = tmp_path / ".upload-0f0e0d0c-0000-4000-8000-000000000000"
+
+    async def scenario() -> None:
+        draft.write_bytes(b"x = ")
+        async with world(options={"web.upload.dir": str(tmp_path)}) as w:
+            while draft.exists():
+                await asyncio.sleep(0.01)
+            assert (await w.get("/jars"))[1]["files"] == []
+
+    run(scenario())
+
+
 def _now() -> int:
     return SystemClock().epoch_ms()

@@ -320,6 +320,30 @@ def test_a_directory_that_this_host_does_not_see_is_told(tmp_path: Path) -> None
         written(storage_of(tmp_path), LARGE)
 
 
+@pytest.mark.parametrize("own", ["true", "false"], ids=["below-the-mount", "at-the-mount"])
+def test_a_file_system_that_is_not_mounted_damages_no_checkpoint_and_gets_none(tmp_path: Path, own: str) -> None:
+    """An empty mount point says nothing about the files; one file that is missing beside others does."""
+    mount, away = tmp_path / "mount", tmp_path / "away"
+    storage = storage_of(mount, **{"execution.checkpointing.create-subdir": own})
+    storage.prepare(1)
+    state, other = (written(storage, data) for data in (LARGE, LARGE + b"y"))
+    assert isinstance(other, FileState)
+    mount.rename(away)
+    mount.mkdir()
+    for use in (lambda: storage.open_state(state), lambda: storage.verify([state]), lambda: storage.prepare(2)):
+        with pytest.raises(CheckpointStorageError, match="is its file system mounted"):
+            use()
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    away.rename(mount)
+    Path(other.path).unlink()
+    storage.verify([state])
+    storage.prepare(2)
+    for use in (lambda: storage.open_state(other), lambda: storage.verify([other])):
+        with pytest.raises(CheckpointCorruptedError, match="the file is missing"):
+            use()
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
 def test_metadata_are_created_once_where_there_are_no_links(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

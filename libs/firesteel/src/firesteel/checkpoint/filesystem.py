@@ -15,7 +15,6 @@ import io
 import os
 import re
 import shutil
-import socket
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
 from firesteel.checkpoint.places import is_object
-from firesteel.checkpoint.state_files import METADATA, end_of_state, local_path, told
+from firesteel.checkpoint.state_files import METADATA, check_mounted, end_of_state, local_path, told
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
@@ -108,11 +107,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                     f"directory ({_KEY})",
                     max(taken, default=checkpoint_id),
                 )
-        if self._seen and not self.root.is_dir():
-            raise CheckpointStorageError(
-                f"{self.root} was there, and is gone on {socket.gethostname()}: is its file system mounted? No "
-                "checkpoint is written into the mount point"
-            )
+        if self._seen:
+            check_mounted(str(metadata))  # nothing is written into a mount point, which may be the job's own directory
         with told(f"no directory for checkpoint {checkpoint_id} can be made below {self.root}"):
             for directory in (self.root / SHARED, self.root / TASK_OWNED, self.directory(checkpoint_id)):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -162,7 +158,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """Of a file, or of the directory with it."""
         found = self._reader.read_metadata(location)
-        self._seen = self._seen or self.root.is_dir()
+        with told(f"{self.root} can't be read"):
+            self._seen = self._seen or bool(_entries(self.root))
         return found
 
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:

@@ -108,7 +108,7 @@ def verify_state_files(handles: Iterable[StateHandle]) -> None:
 
 def _verify(handle: FileState) -> None:
     """Whether a file is there, and holds the bytes of a handle."""
-    with told(f"state file {handle.path} can't be looked at", missing=handle.path):
+    with told(f"state file {handle.path} can't be looked at", missing=handle.path, of_checkpoint=True):
         found = os.stat(handle.path)
     if stat.S_ISDIR(found.st_mode):
         raise CheckpointCorruptedError(handle.path, _DIRECTORY)
