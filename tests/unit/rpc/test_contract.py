@@ -143,7 +143,7 @@ def test_an_answer_of_another_kind_is_no_answer() -> None:
         async def call(self, *_: Any, **__: Any) -> dict[str, Any]:
             return {"value": "many"}
 
-    with pytest.raises(ProtocolError, match=r"Number\.value: an integer is expected"):
+    with pytest.raises(ProtocolError, match=r"Number\.value: expected `int`, got `str`"):
         asyncio.run(CounterGateway(Strange(), "http://counter").add(Number(1)))
 
 

@@ -76,7 +76,7 @@ def test_every_missing_or_wrong_field_is_named(cls: type[Message]) -> None:
 def test_truth_values_are_no_numbers_and_unknown_fields_are_ignored() -> None:
     good = messages.Requirement("default", 2).to_plain()
     assert messages.Requirement.from_plain({**good, "new": 1}) == messages.Requirement("default", 2)
-    with pytest.raises(ProtocolError, match=r"Requirement\.count: an integer is expected, not bool True"):
+    with pytest.raises(ProtocolError, match=r"Requirement\.count: expected `int`, got `bool`"):
         messages.Requirement.from_plain({"profile": "default", "count": True})
     with pytest.raises(ProtocolError, match=r"OfferSlots\.slots\[0\]|SlotOffer"):
         messages.OfferSlots.from_plain({"taskmanager_id": "t", "taskmanager_address": "a", "slots": [3]})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from firesteel.common.plain import read_plain, to_plain
 from firesteel.config.reporters import Reporter
 from firesteel.config.values import parse_duration, parse_map
-from firesteel.core.errors import ConfigurationError
+from firesteel.core.errors import ConfigurationError, ProtocolError
 
 __all__ = ["GRPC", "HTTP", "LOGS", "METRICS", "OTEL", "TRACES", "OtlpReporter", "read_otlp"]
 
@@ -49,13 +50,17 @@ class OtlpReporter:
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return {**asdict(self), "headers": dict(self.headers)}
+        plain: dict[str, Any] = to_plain(self)
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> OtlpReporter:
-        """The inverse of ``to_plain``; what it does not know is left out."""
-        names = {one.name for one in fields(cls)}
-        return cls(**{key: value for key, value in plain.items() if key in names})
+        """The inverse of ``to_plain``; fields that this version does not know are left out.
+
+        Raises:
+            ProtocolError: it is malformed.
+        """
+        return read_plain(cls, plain, "reporter", ProtocolError)
 
 
 def read_otlp(reporter: Reporter, signal: str, others: Collection[str] = (), interval: float = 10.0) -> OtlpReporter:

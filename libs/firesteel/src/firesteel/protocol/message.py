@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import types
-import typing
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Any, Self
 
+from firesteel.common.plain import read_plain, to_plain
 from firesteel.core.errors import ProtocolError, RpcError
 
 RPC_VERSION = 1
@@ -61,7 +58,8 @@ class Message:
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        plain: dict[str, Any] = to_plain(self)
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
@@ -70,68 +68,9 @@ class Message:
         Raises:
             ProtocolError: a field is missing or of a wrong type; the message names it.
         """
-        name = cls.__name__
-        if not isinstance(plain, Mapping):
-            raise ProtocolError(name, f"a JSON object is expected, not {type(plain).__name__}")
-        values: dict[str, Any] = {}
-        hints = _hints(cls)  # type: ignore[arg-type] # type[Self] is hashable
-        for f in fields(cls):
-            if f.name in plain:
-                values[f.name] = _read(hints[f.name], plain[f.name], f"{name}.{f.name}")
-            elif f.default is MISSING and f.default_factory is MISSING:
-                raise ProtocolError(name, f"field {f.name!r} is missing")
-        return cls(**values)
+        return read_plain(cls, plain, cls.__name__, ProtocolError)
 
 
 @dataclass(frozen=True)
 class Empty(Message):
     """Nothing to say."""
-
-
-@cache
-def _hints(cls: type[Message]) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Message):
-        return value.to_plain()
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return value
-
-
-def _read(hint: Any, value: Any, where: str) -> Any:
-    if hint is Any:
-        return value
-    origin = typing.get_origin(hint)
-    arguments = typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (rest,) = (a for a in arguments if a is not type(None))
-        return _read(rest, value, where)
-    if origin in (tuple, list):
-        if not isinstance(value, list | tuple):
-            raise _wrong(where, "a list", value)
-        items = [_read(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value)]
-        return tuple(items) if origin is tuple else items
-    if origin is not None:  # Mapping[str, X]
-        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise _wrong(where, "an object", value)
-        if arguments[1] is Any:
-            return dict(value)
-        return {k: _read(arguments[1], v, f"{where}[{k!r}]") for k, v in value.items()}
-    if issubclass(hint, Message):
-        return hint.from_plain(value)
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise _wrong(where, {str: "text", int: "an integer", float: "a number", bool: "true or false"}[hint], value)
-    return value
-
-
-def _wrong(where: str, expected: str, value: Any) -> ProtocolError:
-    return ProtocolError(where, f"{expected} is expected, not {type(value).__name__} {value!r:.80}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from firesteel.common.plain import read_plain, to_plain
 from firesteel.core.errors import ProtocolError
 
 __all__ = ["PythonArchive", "PythonEnvironment"]
@@ -59,7 +60,8 @@ class PythonEnvironment:
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data; empty for an empty one."""
-        return asdict(self) if self else {}
+        plain: dict[str, Any] = to_plain(self) if self else {}
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> PythonEnvironment:
@@ -68,13 +70,4 @@ class PythonEnvironment:
         Raises:
             ProtocolError: it is malformed.
         """
-        if not plain:
-            return cls()
-        try:
-            texts = [plain["requirements"], plain["packages"], plain["executable"]]
-            if not all(text is None or isinstance(text, str) for text in texts):
-                raise TypeError("a text is expected")
-            archives = tuple(PythonArchive(str(a["blob"]), str(a["target"]), str(a["kind"])) for a in plain["archives"])
-            return cls(plain["requirements"], plain["packages"], archives, plain["executable"])
-        except (KeyError, TypeError) as error:
-            raise ProtocolError("python environment", f"malformed: {type(error).__name__}: {error}") from error
+        return read_plain(cls, plain, "python environment", ProtocolError) if plain else cls()
