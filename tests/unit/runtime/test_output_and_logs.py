@@ -130,3 +130,20 @@ def test_a_bounded_task_takes_what_is_written_to_the_descriptor_of_its_streams()
 def test_streams_without_a_pipe_say_so(sent: list[str]) -> None:
     with pytest.raises(io.UnsupportedOperation, match="no file descriptor"):
         OutputForwarder(sent.append, "stdout").fileno()
+
+
+def test_characters_that_utf_8_lacks_are_escaped_in_bounded_tasks_and_in_children(sent: list[str]) -> None:
+    text = "name \udc80 €\n"  # of a file, say
+    printed = Printed()
+    with printed.in_place_of_streams():
+        print(text, end="")
+    assert [piece[1:].decode() for piece in printed.take() if piece[0] == STDOUT] == ["name \\udc80 €\n"]
+    pipe, descriptor = os.pipe()
+    stream = OutputForwarder(sent.append, "stdout", lambda: descriptor)
+    stream.before_fork()
+    stream.after_fork_in_child()
+    print(text, end="", file=stream)
+    os.close(stream.forget_descriptor())
+    with open(pipe, encoding="utf-8") as end:
+        assert end.read() == "name \\udc80 €\n"
+    assert sent == []
