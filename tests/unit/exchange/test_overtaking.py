@@ -139,6 +139,22 @@ def test_a_barrier_that_nobody_takes_holds_nothing_up(ends: Ends) -> None:
     assert [item for item in got if item is not None] == [*range(count), sent, 1000, END_OF_INPUT]
 
 
+def test_the_reader_is_told_of_a_barrier_that_is_not_far_behind_it(ends: Ends) -> None:
+    """A bridge has handed it over before: it waits with the task, behind a few batches."""
+    output, input_, run = ends
+    seen: list[bool] = []
+    input_.on_barrier = lambda: seen.append(True)
+    output.write(of("0 first"))
+    output.flush()
+    run()
+    sent = barrier(1, output, run)
+    assert seen
+    found = input_.barrier_ahead()
+    assert found == sent
+    assert isinstance(found, Barrier)
+    assert numbers(input_.overtaken(found)) == [0]
+
+
 def test_a_barrier_that_may_not_overtake_hides_what_follows(ends: Ends) -> None:
     output, input_, run = ends
     savepoint = Barrier(1, 0)
