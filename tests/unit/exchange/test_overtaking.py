@@ -217,6 +217,24 @@ def test_what_cannot_be_read_at_a_barrier_fails_its_reader_and_no_frame_is_lost(
         inputs.log_in_flight(InFlightLog(1, Out(), lambda: None), ())
 
 
+def test_what_cannot_be_read_at_the_barrier_of_a_second_channel_fails_its_reader_and_not_the_link(two: Slots) -> None:
+    """It is read for the log of the first one's barrier, in a step of the task and not while frames are taken."""
+    two.configure(window=WINDOW)
+    first, second = two["a"].output(0, 0, 0, "b", 100), two["a"].output(1, 0, 0, "b", 100)
+    channels = [(two["b"].input(0, 0, 0, "a"), 0), (two["b"].input(1, 0, 0, "a"), 0)]
+    inputs = ChannelInputs(channels, lambda: None, clock=two.clock)
+    two.run()
+    barrier(1, first, two.run)
+    inputs.look_ahead()
+    assert inputs.overtake() is not None
+    inputs.log_in_flight(InFlightLog(1, Out(), lambda: None), ())
+    second.write(Batch([Unreadable()]))
+    barrier(1, second, two.run)
+    assert two.failures["b"] == []
+    with pytest.raises(SerializationError, match="no number"):
+        inputs.look_ahead()
+
+
 def test_a_bug_in_the_code_that_takes_a_frame_is_reported_and_the_frames_behind_it_are_read(two: Slots) -> None:
     two.configure(window=WINDOW)
     output, others = two["a"].output(0, 0, 0, "b", 100), two["a"].output(1, 0, 0, "b", 100)
