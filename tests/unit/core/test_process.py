@@ -71,3 +71,15 @@ def test_an_attached_driver_may_end_between_look_and_signal(
     monkeypatch.setattr("firesteel.spark.hosted_driver._KILLED_SECONDS", 0.0)
     HostedDriver(OTHER, tmp_path).end(grace=1.0)
     assert signals.sent == [(OTHER.pid, signal.SIGTERM), (OTHER.pid, signal.SIGKILL)]
+
+
+def test_children_that_have_ended_are_given_once() -> None:
+    pids = {}
+    for code in (0, 7):
+        if (pid := os.fork()) == 0:
+            os._exit(code)
+        pids[pid] = code
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    ended = {pid: os.waitstatus_to_exitcode(status) for pid, status in process.reap_children()}
+    assert {pid: ended[pid] for pid in pids} == pids
+    assert not pids.keys() & dict(process.reap_children()).keys()

@@ -30,6 +30,8 @@ import sys
 import traceback
 from typing import Any
 
+from firesteel.core.process import reap_children
+
 _EXIT_CRASHED = 70
 _MOST_DESCRIPTORS = 32
 
@@ -110,13 +112,7 @@ class Template:
             os._exit(code)
 
     def _bury(self) -> None:
-        while self._jobs:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in reap_children():
             job_id = self._jobs.pop(pid, None)
             if job_id is not None:
                 self._tell({"ended": job_id, "pid": pid, "status": status})

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +144,18 @@ def family_of(process: ProcessId) -> list[ProcessId]:
     """All that a process has started and that still runs: descendants, and its group also after it has died."""
     below = descendants(process.pid) if is_running(process) else []
     return list(dict.fromkeys([*below, *group_members(process)]))
+
+
+def reap_children() -> Iterator[tuple[int, int]]:
+    """Give pid and wait status of each child that has ended by now, whoever has started it."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:  # those that are left run
+            return
+        yield pid, status
 
 
 def end_family() -> None:

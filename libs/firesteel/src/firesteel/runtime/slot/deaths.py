@@ -13,6 +13,7 @@ import signal
 from contextlib import suppress
 from types import FrameType
 
+from firesteel.core.process import reap_children
 from firesteel.protocol.slot_ends import status_path
 
 _pipe: tuple[int, int] | None = None
@@ -60,13 +61,7 @@ def _child_ended(number: int, frame: FrameType | None) -> None:
         for line in os.read(_pipe[0], 1 << 20).splitlines():
             pid, control_socket = json.loads(line)
             _control_sockets[pid] = control_socket
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
+    for pid, status in reap_children():
         control_socket = _control_sockets.pop(pid, None)
         if control_socket is not None:
             write_status(control_socket, pid, status)
