@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, cast
 
 import pytest
 
-from firesteel.client import failure_watch
+from firesteel.client import failure_watch, remote
 from firesteel.client.failure_watch import FailureWatch, watch_failures
+from firesteel.common import Configuration
 from firesteel.core.errors import JobNotFoundError, PeerUnreachableError
+from firesteel.datastream import StreamExecutionEnvironment
 
 STACK = "Traceback\nValueError: boom\nThe record at hand: 7\n"
 
@@ -60,3 +63,42 @@ def test_it_looks_until_the_job_has_ended(end: list[Any], monkeypatch: pytest.Mo
     asyncio.run(watch_failures(cast(Any, rest), "ab", FailureWatch("job", told.append)))
     assert len(told) == 1
     assert not rest.script
+
+
+class Cluster:
+    """Takes a job, which fails once."""
+
+    def __init__(self) -> None:
+        self.loop = self.rest = self
+        self.begun: list[Any] = []
+
+    def run(self, submission: Any) -> None:
+        assert submission is None
+
+    def submit(self, graph: Any, blobs: Any) -> None:
+        pass
+
+    def start(self, work: Any) -> None:
+        self.begun.append(work)
+
+    async def get(self, path: str) -> Any:
+        if path.endswith("status"):
+            return {"status": "FINISHED"}
+        return exceptions(entry(1, "restart 1 in 1 s"))
+
+
+@pytest.mark.parametrize("attached", ["true", "false"])
+def test_a_script_that_waits_for_its_job_logs_why_it_is_restarted(
+    attached: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr(remote, "connect", lambda settings: cluster)
+    monkeypatch.setattr(failure_watch, "INTERVAL_SECONDS", 0)
+    configuration = Configuration.from_dict({"execution.attached": attached})
+    env = StreamExecutionEnvironment(configuration, executor=remote.RemoteExecutor(configuration))
+    env.from_collection([1]).print()
+    env.execute_async("orders")
+    for work in cluster.begun:
+        asyncio.run(work)
+    expected = "job 'orders' (.*) failed with ValueError; restart 1 in 1 s\nTraceback"
+    assert bool(re.search(expected, caplog.text)) is (attached == "true")

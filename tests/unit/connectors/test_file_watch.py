@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from firesteel.common.time import Duration
+from firesteel.connectors.enumerators import create_enumerator
 from firesteel.connectors.file_source import FileSource, StreamFormat
 from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.connectors.file_watch import WatchedFilesEnumerator
@@ -359,3 +360,16 @@ def test_a_file_system_that_hangs_is_waited_for_elsewhere(kind: Any, monkeypatch
     while not splits:
         splits = again.next_splits(0, 1)
     assert [split.data["path"] for split in splits] == ["/mnt/a"]
+
+
+@pytest.mark.parametrize("name", ["files", "watched-files"])
+def test_a_jobmaster_waits_for_no_file_system(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enumerators that it makes look apart from its loop."""
+    monkeypatch.setattr("firesteel.connectors.file_splits.PATIENCE", 0.001)
+    files = _HungFiles()
+    monkeypatch.setattr("firesteel.connectors.file_splits.FileSystems", lambda: files)
+    enumerator = create_enumerator(name, {"paths": ["/mnt"], "interval_ms": 1000})
+    enumerator.start()
+    assert enumerator.next_splits(0, 1) == []
+    assert files.asked == ["check"]
+    files.go_on.set()

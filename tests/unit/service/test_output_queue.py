@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import sys
@@ -12,10 +13,11 @@ from typing import TextIO
 
 import pytest
 
+from firesteel.config import Settings
 from firesteel.core.log_files import begin_anew, keep_old
-from firesteel.service import output_queue
+from firesteel.service import output_queue, own_output
 from firesteel.service.output_queue import OutputQueue
-from firesteel.service.own_output import output_file
+from firesteel.service.own_output import bound_own_output, output_file
 
 
 @pytest.fixture
@@ -122,3 +124,25 @@ def test_only_files_that_are_appended_to_are_begun_anew(tmp_path: Path, ends: tu
     with (tmp_path / "a.out").open("wb") as writer:
         assert output_file(writer.fileno()) is None
     assert output_file(ends[0]) is None
+
+
+def test_the_file_of_this_process_is_begun_anew_as_often_as_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "a.out"
+    large, small = bytes(70_000), b"small"
+    contents = [large, small, large]
+
+    def look() -> Path | None:
+        if not contents:
+            return None  # ends the test
+        out.write_bytes(contents.pop(0))
+        return out
+
+    monkeypatch.setattr(own_output, "output_file", look)
+    monkeypatch.setattr(own_output, "LOOK_SECONDS", 0.0)
+    (tmp_path / "a.out.2").mkdir()  # where the second one would go: that file stays as it is
+    asyncio.run(bound_own_output(Settings({"firesteel.log.max-size": "64 kb", "env.log.max": "2"})))
+    assert (tmp_path / "a.out.1").read_bytes() == large
+    assert out.read_bytes() == large
+    assert "a.out can't be begun anew" in caplog.text

@@ -176,6 +176,35 @@ def test_count_windows_with_another_trigger_are_numbered_on() -> None:
     assert given(rig, 1, 2, 3, 4) == [("a", 0, [("a", 1), ("a", 2)]), ("a", 1, [("a", 3), ("a", 4)])]
 
 
+class OncePerWindow(Trigger[Any, Any]):
+    """Fires and throws the records away, once for each number of a window; it remembers for which."""
+
+    fired = ValueStateDescriptor("fired", Types.BOOLEAN())
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        fired: Any = ctx.get_partitioned_state(self.fired)
+        if fired.value():
+            return TriggerResult.CONTINUE
+        fired.update(True)
+        return TriggerResult.FIRE_AND_PURGE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        raise AssertionError
+
+    on_event_time = on_processing_time
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        raise AssertionError
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        raise AssertionError
+
+
+def test_count_windows_with_a_trigger_that_purges_and_remembers_are_numbered_on() -> None:
+    rig = Rig(spec_of(CountTumblingWindowAssigner(1), OncePerWindow(), "all"))
+    assert given(rig, 1, 2, 3) == [("a", 0, [("a", 1)]), ("a", 1, [("a", 2)]), ("a", 2, [("a", 3)])]
+
+
 def test_count_windows_of_earlier_versions_go_on_where_they_were() -> None:
     """Their counters went on for ever."""
     rig = Rig(spec_of(CountTumblingWindowAssigner(3), None, "all"))
