@@ -23,7 +23,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
 FROM ${BASE_IMAGE}
 RUN groupadd --gid 10001 firesteel && \
     useradd --uid 10001 --gid 10001 --create-home --home-dir /home/firesteel --shell /usr/sbin/nologin firesteel && \
-    install -d -o firesteel -g firesteel -m 700 /var/lib/firesteel /var/lib/firesteel-secret /run/firesteel
+    install -d -o firesteel -g 0 -m 770 /var/lib/firesteel /var/lib/firesteel-secret /run/firesteel
 COPY --from=build /opt/firesteel /opt/firesteel
 RUN ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')" /opt/firesteel/text
 COPY deploy/compose/config.yaml /opt/firesteel/conf/config.yaml

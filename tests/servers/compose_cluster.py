@@ -197,6 +197,7 @@ class ComposeCluster:
         secret: instead of one that is long and random.
         variables: more of those that docker-compose.yml reads.
         folders: service -> where ``output``, a folder of the host, is mounted in it.
+        container: more of the description of each service, and of the one that makes the secret.
 
     Attributes:
         output: that folder.
@@ -210,6 +211,7 @@ class ComposeCluster:
         secret: str | None = None,
         variables: Mapping[str, str] | None = None,
         folders: Mapping[str, str] | None = None,
+        container: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="compose"))
         self.secret = secrets.token_hex(32) if secret is None else secret
@@ -221,7 +223,9 @@ class ComposeCluster:
         self.output.chmod(0o777)  # containers have a user of their own
         self.ports: dict[str, int] = {}
         environment = {f"FIRESTEEL_OPTION_{_variable(key)}": value for key, value in (options or {}).items()}
-        more: dict[str, Any] = {name: {"environment": environment} for name in SERVICES}
+        more: dict[str, Any] = {name: {"environment": environment} | dict(container or {}) for name in SERVICES}
+        if container:
+            more["secret"] = dict(container)
         for name, path in (folders or {}).items():
             more[name]["volumes"] = [f"{self.output}:{path}"]
         override = self.folder / "override.json"  # JSON is YAML

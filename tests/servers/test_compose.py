@@ -17,6 +17,9 @@ WORD_COUNT = str(ROOT / "examples" / "word_count.py")
 TEXT = "/opt/firesteel/text/json"
 SOURCES = f"{TEXT}/[a-z]*.py"  # Flink reads no files whose names begin with _
 
+AS_ON_OPENSHIFT = {"user": "1000700000:0", "read_only": True, "tmpfs": ["/tmp"]}
+"""A user of the platform's choice, and nothing to be written but volumes and /tmp, from which no program runs."""
+
 
 def words_counted(output: str) -> int:
     """The last figure of the word count."""
@@ -39,8 +42,8 @@ def test_nobody_submits_without_the_secret(cluster: ComposeCluster, secret: str 
     assert "secret" in sentence or "token" in sentence
 
 
-def test_with_nothing_exported_a_cluster_makes_its_secret_and_tells_who_may_use_docker(image: str) -> None:
-    made = ComposeCluster(image, secret="")
+def test_with_nothing_exported_a_cluster_of_some_user_makes_its_secret_and_tells_who_may_use_docker(image: str) -> None:
+    made = ComposeCluster(image, secret="", container=AS_ON_OPENSHIFT)
     try:
         made.up()
         tell = ("exec", "-T", "dispatcher", "cat", "/var/lib/firesteel-secret/secret")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import socket
 import subprocess
@@ -12,7 +14,6 @@ import pytest
 
 from firesteel.client.cli import self_test
 from firesteel.client.cli.doctor_findings import Finding, Level
-from firesteel.core.errors import FleetError
 
 GIB = 1 << 30
 
@@ -54,34 +55,29 @@ def test_little_space_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, f
     assert self_test.check_disk(tmp_path).level is level
 
 
-def test_a_run_directory_of_noexec_or_without_letters_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_directory_without_letters_or_locks_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert self_test.check_encoding(tmp_path).level is Level.OK
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
     assert self_test.check_encoding(tmp_path).level is Level.WARNING
-
-    def refuse(*_: object) -> None:
-        raise FleetError("No program can be run from here.")
-
-    monkeypatch.setattr(self_test, "put_on_path", refuse)
-    monkeypatch.setattr(socket, "socket", _Door)
+    monkeypatch.setattr("fcntl.flock", _no_locks)
     found = self_test.check_files(tmp_path)
-    assert (found.level, found.text) == (Level.ERROR, "No program can be run from here.")
+    assert (found.level, "No locks available" in found.text) == (Level.ERROR, True)
 
 
-class _Door:
-    """A socket that binds anywhere."""
+def _no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    def __init__(self, *_: object) -> None:
-        pass
 
-    def __enter__(self) -> _Door:
-        return self
+def test_a_host_without_loopback_is_told_and_what_was_seen_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def bind(self, address: object) -> None:
-        """Nothing is bound."""
+    monkeypatch.setattr(socket, "create_server", refuse)
+    found = self_test._cluster(tmp_path)
+    assert (found.area, found.level) == ("cluster", Level.ERROR)
+    assert found.text == "no port of 127.0.0.1 can be had: Cannot assign requested address"
 
 
 def test_a_job_that_fails_is_shown_with_what_it_said_last(monkeypatch: pytest.MonkeyPatch) -> None:

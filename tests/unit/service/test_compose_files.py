@@ -108,6 +108,31 @@ def test_the_entry_point_knows_services_by_name(tmp_path: Path) -> None:
     assert entered("other", "standalone-job") == "other standalone-job\n"
 
 
+def test_a_user_who_owns_no_directory_of_the_image_gets_others(tmp_path: Path) -> None:
+    script = (ROOT / "deploy" / "compose" / "with-settings").read_text()
+    for name in ("/run/firesteel", "/var/lib/firesteel"):
+        script = script.replace(f"directory {name} ", f"directory {tmp_path}{name} ")
+    config = CONFIG.read_text().replace(": /run/", f": {tmp_path}/run/").replace(": /var/", f": {tmp_path}/var/")
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    prefix = "FIRESTEEL_OPTION_FIRESTEEL_"
+
+    def directories(config: str, **variables: str) -> dict[str, str]:
+        (conf / "config.yaml").write_text(config)
+        variables |= {"TMPDIR": "/scratch", "FIRESTEEL_CONF_DIR": str(conf)}
+        found = in_a_shell(script, **variables)
+        return {name.removeprefix(prefix): value for name, value in found.items()}
+
+    others = {"RUN_DIRECTORY": "/scratch/firesteel-run", "CLUSTER_DIRECTORY": "/scratch/firesteel-cluster"}
+    assert directories(config) == others, "they can't be written"
+    assert directories(config, **{f"{prefix}RUN_DIRECTORY": "/mine"}) == others | {"RUN_DIRECTORY": "/mine"}
+    own = config.replace("lib/firesteel\n", "lib/firesteel/cluster\n").replace("run/firesteel\n", "run/firesteel/run\n")
+    assert directories(own) == {}, "these are directories of somebody's own configuration"
+    for name in ("run/firesteel", "var/lib/firesteel"):
+        (tmp_path / name).mkdir(parents=True)
+    assert directories(config) == {}, "the user owns them"
+
+
 def test_application_mode_runs_the_services_in_one_container() -> None:
     files = [ROOT / "docker-compose.yml", ROOT / "deploy" / "compose" / "application.yaml"]
     whole, over = (yaml.safe_load(file.read_text())["services"] for file in files)

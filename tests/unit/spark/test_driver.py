@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import site
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import firesteel
@@ -17,7 +20,7 @@ from firesteel.spark.java import Java
 from firesteel.spark.jvm import child_environment, class_path, command_line
 from firesteel.spark.spark_settings import common_settings
 from firesteel.spark.worker_path import worker_environment, worker_path
-from firesteel.spark.workers import put_on_path
+from firesteel.spark.workers import PYTHON, put_on_path
 
 
 def java(feature: int) -> Java:
@@ -47,11 +50,23 @@ def test_paths_reach_java_as_they_are(tmp_path: Path) -> None:
     assert pools == f"file:{scratch}/pools.xml"  # Hadoop decodes nothing
 
 
-def test_a_directory_that_runs_no_programs_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert put_on_path(tmp_path, {"PATH": "/bin"}) == {"PATH": f"{tmp_path}:/bin"}
-    monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(FleetError, match=r"mounted with noexec\. Set firesteel\.run\.directory"):
-        put_on_path(tmp_path, {})
+@pytest.mark.parametrize("may_run", [True, False])
+def test_workers_run_our_interpreter_also_from_a_directory_that_runs_no_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, may_run: bool
+) -> None:
+    real = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: may_run and real(path, mode))
+    for _ in range(2):  # a second executor finds it there
+        path = put_on_path(tmp_path, {"PATH": "/bin"})["PATH"]
+    folder, rest = path.split(":")
+    assert (Path(folder).is_relative_to(tmp_path), rest) == (True, "/bin")
+    assert (folder == str(tmp_path)) is may_run
+    program = "import firesteel, pyspark, sys; print(firesteel.__file__, pyspark.__file__, sys.base_prefix, sep='\\n')"
+    done = subprocess.run([f"{folder}/{PYTHON}", "-c", program], text=True, check=True, capture_output=True)
+    expected = (firesteel.__file__, pyspark.__file__, sys.base_prefix)
+    assert [os.path.realpath(line) for line in done.stdout.splitlines()] == [
+        os.path.realpath(path) for path in expected
+    ]
 
 
 def test_too_few_open_files_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from firesteel.config.options import RUN_DIRECTORY
-from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.spark.jvm import RUN_DIRECTORY_VARIABLE, child_environment
 from firesteel.spark.owned_process import OwnedProcess
@@ -64,11 +63,7 @@ def prepare_daemon(python: str, environment: Mapping[str, str], log: Path) -> Ow
 
 
 def put_on_path(directory: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Make `PYTHON` in this directory, so that workers run our own interpreter; the ``PATH`` that begins with it.
-
-    Raises:
-        FleetError: no program can be run from there.
-    """
+    """Make `PYTHON` in this directory, so that workers run our own interpreter; the ``PATH`` that begins with it."""
     script = directory / PYTHON
     if not script.exists():
         unfinished = script.with_suffix(".new")
@@ -76,8 +71,23 @@ def put_on_path(directory: Path, inherited: Mapping[str, str]) -> dict[str, str]
         unfinished.chmod(0o700)
         unfinished.replace(script)
     if not os.access(script, os.X_OK):
-        raise FleetError(
-            f"No program can be run from {directory}: its file system is mounted with noexec. Set "
-            f"{RUN_DIRECTORY.key} (or TMPDIR) to a directory of another one."
-        )
+        directory = _linked_environment(directory / "linked")
     return {"PATH": os.pathsep.join([str(directory), inherited.get("PATH") or os.defpath])}
+
+
+def _linked_environment(root: Path) -> Path:
+    """Make `PYTHON` where no script can be run (the file system is mounted with ``noexec``); the directory it is in.
+
+    A link runs all the same, as its target is elsewhere. But an interpreter looks for its packages beside the name by
+    which it was called, so this is a virtual environment with the packages and settings of ours.
+    """
+    directory = root / "bin"
+    directory.mkdir(parents=True, exist_ok=True)
+    links = {directory / PYTHON: os.path.realpath(sys.executable)}
+    if sys.prefix != sys.base_prefix:
+        shutil.copyfile(Path(sys.prefix, "pyvenv.cfg"), root / "pyvenv.cfg")
+        links |= {root / name: os.path.join(sys.prefix, name) for name in ("lib", "lib64")}
+    for link, target in links.items():
+        if not link.is_symlink():
+            link.symlink_to(target)
+    return directory

@@ -23,7 +23,6 @@ from firesteel.core.errors import FiresteelError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.spark.java import find_java
 from firesteel.spark.jvm import LEAST_OPEN_FILES
-from firesteel.spark.workers import put_on_path
 
 _ENOUGH_OPEN_FILES: Final = 4096
 _JOB_SECONDS: Final = 180.0
@@ -110,7 +109,7 @@ def _connect(family: int, host: str) -> None:
 
 
 def check_files(scratch: Path) -> Finding:
-    """Locks, Unix sockets, and programs in the run directory."""
+    """Whether locks and Unix sockets work in the run directory."""
     local = "set TMPDIR or firesteel.run.directory to a directory on a local disk"
     try:
         first, second = (os.open(scratch, os.O_RDONLY | os.O_DIRECTORY) for _ in range(2))
@@ -124,13 +123,10 @@ def check_files(scratch: Path) -> Finding:
             os.close(second)
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(str(scratch / "s"))
-        put_on_path(scratch, {})
     except OSError as error:
         text = f"no lock or Unix socket can be had in {scratch}: {error.strerror or error}"
         return Finding("files", Level.ERROR, text, local)
-    except FiresteelError as error:
-        return Finding("files", Level.ERROR, str(error), local)
-    return Finding("files", Level.OK, "locks, Unix sockets and programs work in the run directory")
+    return Finding("files", Level.OK, "locks and Unix sockets work in the run directory")
 
 
 def check_shared_memory(_: Path) -> Finding:
@@ -236,7 +232,11 @@ def _cluster(scratch: Path) -> Finding:
     conf.mkdir()
     (conf / "cluster-secret").touch(mode=0o600)
     (conf / "cluster-secret").write_text(secrets.token_hex(32))
-    rest, *ports = _free_ports(4)
+    try:
+        rest, *ports = _free_ports(4)
+    except OSError as error:
+        text = f"no port of 127.0.0.1 can be had: {error.strerror or error}"
+        return Finding("cluster", Level.ERROR, text, "see whether the interface lo is up and has the address 127.0.0.1")
     keys = ("jobmanager.rpc.port", "firesteel.resourcemanager.port", "firesteel.jobmaster.port")
     settings = dict(zip(keys, map(str, ports), strict=True)) | {
         "rest.port": str(rest),
