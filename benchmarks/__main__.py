@@ -3,7 +3,7 @@
 Examples::
 
     ./dev bench w1 w2 --runs 3
-    ./dev bench w2 --peer 'path/to/run.sh procs w2 {count} 2' --peer-count 4000000
+    ./dev bench w2 --runs 3 --peer 'path/to/run.sh procs w2 5000000 2' --peer-name 'Bytewax 0.21.1' --save
     ./dev bench latency start rest
     ./dev bench checkpoints latency-checkpoints recovery restore
 """
@@ -53,6 +53,8 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=events.KEYS, help="w2, w2c, w2cp, w2p, latency: different auctions")
     parser.add_argument("--text", action="append", default=[], help="w4: file or folder; may stand several times")
     parser.add_argument("--peer", help="command of another system; it prints 'RESULT {json}' lines with a rate")
+    parser.add_argument("--peer-name", default="the peer", help="with its version, for --save")
+    parser.add_argument("--save", action="store_true", help="keep rate or latency in benchmarks/results")
     parser.add_argument(
         "--variant", action="append", help="checkpoints, recovery: w2, w2cm or w2m; may stand several times"
     )
@@ -98,6 +100,12 @@ def _report(what: str, parsed: argparse.Namespace) -> None:
     if theirs:
         ratio = statistics.median(r["rate"] for r in ours) / statistics.median(r["rate"] for r in theirs)
         print(f"ratio {what}: {ratio:.2f} times the peer", flush=True)
+    if parsed.save:
+        from benchmarks import record
+
+        command = shlex.join(["./dev", "bench", *sys.argv[1:]])
+        print(f"kept in {record.write(record.of_runs(what, ours, theirs, parsed.peer_name, command))}", flush=True)
+        record.main()
 
 
 def _ours(what: str, parsed: argparse.Namespace) -> dict[str, Any]:
