@@ -15,7 +15,7 @@ from firesteel.checkpoint.chunks import write_chunks
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.subtask_state import OperatorListState
 from firesteel.common import Types
-from firesteel.core.errors import CheckpointStorageError
+from firesteel.core.errors import CheckpointStorageError, TaskInterrupt
 from firesteel.functions.checkpointed import CheckpointedFunction
 from firesteel.functions.functions import MapFunction
 from firesteel.functions.state import ListStateDescriptor
@@ -27,7 +27,7 @@ from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.restoring import Apart, RestoreThreads
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
-from firesteel.runtime.loop.interrupts import CancelToken, Guard, Interrupter, TaskInterrupt
+from firesteel.runtime.loop.interrupts import CancelToken, Guard, Interrupter
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import Barrier, Batch

@@ -72,7 +72,7 @@ class _Committer(Committer):
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
         STORY.append([committable.data for committable in committables])
         answer = self.answers.pop(0) if self.answers else COMMITTED
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return [answer] * len(committables)
 
@@ -134,7 +134,7 @@ def test_what_is_in_the_checkpoint_is_committed_again_before_the_first_record() 
     assert STORY == [[b"a", b"b"]]
 
 
-@pytest.mark.parametrize("answer", [RETRY, UNKNOWN, OSError("gone")])
+@pytest.mark.parametrize("answer", [RETRY, UNKNOWN, OSError("gone"), SystemExit("gone")])
 def test_what_may_not_be_committed_is_tried_again_and_the_task_ends_only_then(answer: Any) -> None:
     bench = bench_of(spec(K.SINK, Answers(answer, answer)))
     bench.give(Batch([1]), END_OF_INPUT)

@@ -162,7 +162,8 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
     if failure.record is not None:
         lines.append(f"at the record {failure.record}")
     traceback_text = with_source_lines(failure.traceback)
-    if traceback_text:
+    headline = f"{failure.error_class}: {failure.message}"
+    if traceback_text and traceback_text.strip() != headline.strip():  # one without frames says the same again
         lines.append("in the slot:\n" + traceback_text.rstrip())
     error = UserFunctionError(
         "\n".join(lines),

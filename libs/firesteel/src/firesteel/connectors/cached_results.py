@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import cloudpickle
-
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.kept_results import part_name
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
-from firesteel.core.errors import ProgramError, SerializationError
+from firesteel.core.errors import ProgramError
+from firesteel.core.pickling import dumps
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
 from firesteel.functions.two_phase import (
@@ -174,13 +173,7 @@ def _attempt_of(hidden: Path) -> int:
 
 
 def _dumps(message: tuple[list[Any], list[int] | None]) -> bytes:
-    try:
-        return pickle.dumps(message, 5)
-    except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
-        try:
-            return bytes(cloudpickle.dumps(message, 5))
-        except Exception as error:
-            raise SerializationError(f"cache(): a record can't be pickled: {error}") from error
+    return dumps(message, lambda reason: f"cache(): a record can't be pickled: {reason}")
 
 
 class CachedResultsSource(Source[Any]):

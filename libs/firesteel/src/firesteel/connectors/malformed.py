@@ -76,7 +76,7 @@ class MalformedRecords:
         *,
         line: int | None = None,
         unit: str = "byte",
-        cause: Exception | None = None,
+        cause: BaseException | None = None,
     ) -> list[MalformedRecord]:
         """What to put into the stream instead: nothing, or one record.
 

@@ -264,7 +264,7 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
         if running:
             try:
                 self._function.cancel()
-            except Exception:  # the user's own code
+            except BaseException:  # the user's own code
                 logger.exception("cancel() of %s raised", type(self._function).__name__)
         for _ in range(int(END_SECONDS / _INTERRUPT_SECONDS)):
             self._thread.join(_INTERRUPT_SECONDS)

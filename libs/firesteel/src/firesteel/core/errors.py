@@ -211,6 +211,13 @@ class ConfigurationError(FiresteelError, ValueError):
     """An option is unknown or its value is wrong."""
 
 
+class TaskInterrupt(BaseException):
+    """Raised inside user code of a cancelled task. ``except Exception`` there does not hold it.
+
+    Where the runtime catches whatever user code raises, it lets this one through: it is the runtime's own.
+    """
+
+
 class JobError(FiresteelError):
     """What happened to a job.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import reprlib
 from typing import Any, Final
 
+from firesteel.core.errors import TaskInterrupt
+
 LIMIT: Final = 200
 
 
@@ -12,7 +14,9 @@ def short_repr(value: Any, limit: int = LIMIT) -> str:
     """A ``repr`` of at most ``limit`` characters that never raises; large containers are not written out."""
     try:
         text = _repr.repr(value)
-    except Exception as error:  # the user's __repr__
+    except TaskInterrupt:
+        raise
+    except BaseException as error:  # the user's __repr__
         text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

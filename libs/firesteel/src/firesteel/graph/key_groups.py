@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from firesteel.common.types import Row
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import KeyTypeError
 from firesteel.graph.key_hash import TOO_DEEP, key_type_error, murmur, stable_hash
 
@@ -138,7 +139,10 @@ class KeyGroupAssigner:
             if found is not None:
                 return found
         try:
-            return list(map(self._look_up, keys))
+            channels = list(map(self._look_up, keys))
+            if len(channels) != len(keys):  # a key's own __hash__ raised StopIteration, which ends a map() early
+                channels = call_each(self._look_up, keys)
+            return channels
         except KeyTypeError:
             raise
         except (TypeError, RecursionError) as error:

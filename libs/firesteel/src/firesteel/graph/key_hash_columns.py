@@ -140,7 +140,7 @@ def _hash_array(column: Any) -> Hashes:
         try:
             values = column.to_pylist()
         except ValueError as error:
-            raise KeyTypeError(f"A column of type {kind} can't be a key: {error}. Allowed are {ALLOWED}.") from error
+            raise KeyTypeError(f"A column of type {kind} can't be a key: {error}. Allowed are {ALLOWED}.") from None
         return np.fromiter(map(stable_hash, values), np.uint32, len(column))
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = NONE_HASH

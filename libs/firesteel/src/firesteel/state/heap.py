@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
@@ -417,7 +418,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     def _groups_of(self, *, namespaced: bool) -> GroupsOfKeys:
         """What gives the key groups of keys of a table."""
         group_of, groups_of = self._parameters.key_group_of, self._parameters.key_groups_of_keys
-        of_all = groups_of if groups_of is not None else lambda keys: list(map(group_of, keys))
+        of_all = groups_of if groups_of is not None else lambda keys: call_each(group_of, keys)
         return (lambda keys: of_all([key for key, _ in keys])) if namespaced else of_all
 
     def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, Final
 
-import cloudpickle
-
 from firesteel.common.nan_keys import each_with_one_nan, with_one_nan
 from firesteel.common.types import to_pickle
-from firesteel.core.errors import SerializationError
+from firesteel.core import pickling
+from firesteel.core.errors import TaskInterrupt
 from firesteel.core.short_repr import short_repr
 from firesteel.state.snapshots import Block, Outgoing, StateInfo
 from firesteel.state.tables import KEYS_AT_ONCE, MISSING, HeapTable, Table, drain, stop_reading
@@ -35,19 +34,14 @@ GroupsOfKeys = Callable[[Sequence[Any]], Sequence[int]]
 
 
 def dumps(what: Callable[[], str], value: Any) -> bytes:
-    """A pickled value.
+    """Pickle a value of state; ``what`` names it in the error.
 
     Raises:
         SerializationError: it can't be pickled.
     """
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
-        try:
-            data: bytes = cloudpickle.dumps(value, protocol=5)
-            return data
-        except Exception as error:
-            raise SerializationError(f"{what()} can't be serialised: {error}; it is {short_repr(value, 80)}") from error
+    return pickling.dumps(
+        value, lambda reason: f"{what()} can't be serialised: {reason}; it is {short_repr(value, 80)}"
+    )
 
 
 def decode(data: bytes) -> Iterator[tuple[Any, Any]]:
@@ -183,7 +177,9 @@ class OutgoingTable(Outgoing):
                 if value is MISSING:
                     return b""
             return self._packed(key, value)
-        except Exception as error:
+        except TaskInterrupt:
+            raise
+        except BaseException as error:
             self.error = self.error or error
             return b""
 
@@ -212,7 +208,9 @@ class OutgoingTable(Outgoing):
         if self._together:
             try:
                 return Block(count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5))
-            except Exception:  # the user's code raises what it likes; below, whose value it is comes out
+            except TaskInterrupt:
+                raise
+            except BaseException:  # the user's code raises what it likes; below, whose value it is comes out
                 self._together = False
         packed += [(key, self._packed(key, value)) for key, value in zip(keys, values, strict=True)]
         return Block(count, dumps(lambda: f"keys of state {self._info.name!r}", ([], [], packed)))

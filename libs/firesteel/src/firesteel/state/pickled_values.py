@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from firesteel.core.errors import StateMigrationError
+from firesteel.core.errors import StateMigrationError, TaskInterrupt
 from firesteel.state.schema import Schema
 
 _MISSING: Final = object()
@@ -94,7 +94,9 @@ def read(state: str, entries: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, 
         yield from entries
     except StateMigrationError:
         raise
-    except Exception as error:  # __setstate__ is the user's
+    except TaskInterrupt:
+        raise
+    except BaseException as error:  # __setstate__ is the user's
         reason = f"its values can't be unpickled, {type(error).__qualname__}: {error}"
         if isinstance(error, AttributeError | ImportError):
             reason += "; classes are looked for by module and name: keep them there"

@@ -27,7 +27,7 @@ from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscript
 from firesteel.connectors.kafka.reader_metrics import ReaderMetrics
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.core.clock import Clock, SystemClock
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, TaskInterrupt
 from firesteel.functions.source import END, AsyncSourceReader, Plain, Polled, ReaderContext, SourceBatch, Split, Wait
 
 __all__ = ["KafkaReader", "ReaderPlan"]
@@ -352,7 +352,9 @@ class KafkaReader(AsyncSourceReader[Any]):
                 made = make(record)
             except ConnectionError:  # of a registry of schemas: nothing is wrong with the record
                 raise
-            except Exception as error:  # of the user's schema: one record is malformed
+            except TaskInterrupt:
+                raise
+            except BaseException as error:  # of the user's schema: one record is malformed
                 made = self._poisoned(part, record, error)
             if made:
                 rows += made
@@ -382,7 +384,7 @@ class KafkaReader(AsyncSourceReader[Any]):
 
         return make
 
-    def _poisoned(self, part: _AssignedPartition, record: Any, error: Exception) -> Sequence[Any]:
+    def _poisoned(self, part: _AssignedPartition, record: Any, error: BaseException) -> Sequence[Any]:
         reason = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
         path = f"topic {part.partition.topic!r}, partition {part.partition.partition}"
         data = record.value or b""

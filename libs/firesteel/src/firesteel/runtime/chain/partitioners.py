@@ -22,7 +22,7 @@ import pyarrow as pa
 from firesteel.common.own_copies import own_copies
 from firesteel.common.types import Row, make_row
 from firesteel.core.call_each import call_each
-from firesteel.core.errors import KeyTypeError, ProgramError
+from firesteel.core.errors import ProgramError, TaskInterrupt
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.keys import ColumnKey, ManyKeys
 from firesteel.expressions.values import VALUES, values_of
@@ -259,10 +259,14 @@ class HashOutput(_KeyedOutput):
         keys = self.keys(values)
         try:
             return self._assigner.assign(keys)
-        except KeyTypeError:
-            for value, key in zip(values, keys, strict=True):  # noqa: B007 - ``value`` is read from the traceback
-                self._assigner(key)
+        except TaskInterrupt:
             raise
+        except BaseException as error:  # of a key's own __hash__ or __eq__, too
+            refusal = error
+        # Outside of the handler, or the same error would be shown twice: as itself and as its own context.
+        for value, key in zip(values, keys, strict=True):  # noqa: B007 - ``value`` is read from the traceback
+            self._assigner(key)
+        raise refusal
 
     @property
     def takes_columns(self) -> bool:

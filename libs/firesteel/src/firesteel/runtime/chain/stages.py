@@ -236,7 +236,7 @@ class Stage(ABC):
         try:
             if close is not None:
                 close()
-        except Exception:  # a generator that objects to its end has no say here
+        except BaseException:  # a generator that objects to its end has no say here
             pass
         self._work.clear()
 

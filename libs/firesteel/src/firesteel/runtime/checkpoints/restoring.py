@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from firesteel.checkpoint.assign import TaskRestore
+from firesteel.core.errors import TaskInterrupt
 from firesteel.runtime.checkpoints.in_flight import InFlightReader, Replayed
 from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
-from firesteel.runtime.loop.interrupts import CancelToken, Guard, TaskInterrupt
+from firesteel.runtime.loop.interrupts import CancelToken, Guard
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
 

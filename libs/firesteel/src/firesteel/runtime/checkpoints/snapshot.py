@@ -90,7 +90,7 @@ class TaskSnapshot:
         for operator in self._operators:
             try:
                 operator.snapshot_state(context)
-            except Exception:
+            except BaseException:
                 self.half_written = operator.writes_elsewhere
                 raise
         for operator in self._operators:

@@ -19,6 +19,7 @@ from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.local_copies import LocalCopies
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.checkpoint.subtask_state import TaskState
+from firesteel.core.errors import TaskInterrupt
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.checkpoints.aligner import Arrived
@@ -324,7 +325,9 @@ class TaskCheckpoints:
             self._guard.active = self._token
             running.slice()
             self._guard.active = None
-        except Exception as error:  # values are the user's, and serialised by their own code
+        except TaskInterrupt:
+            raise
+        except BaseException as error:  # values are the user's, and serialised by their own code
             self._guard.active = None
             running.upload.discard()
             self._failed(running, DeclineReason.ASYNC_EXCEPTION, error)
@@ -378,7 +381,9 @@ class TaskCheckpoints:
                 snapshot.log = InFlightLog(checkpoint_id, upload, lambda: self._logged(snapshot))
                 self._log_in_flight(snapshot.log)
             self._guard.active = None
-        except Exception as error:  # user code
+        except TaskInterrupt:
+            raise
+        except BaseException as error:  # user code
             self._guard.active = None
             if snapshot.half_written:
                 snapshot.close()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.common.types import to_pickle
-from firesteel.core.errors import ProtocolError, SerializationError, class_name
+from firesteel.core.errors import ProtocolError, SerializationError, TaskInterrupt, class_name
 from firesteel.runtime.records.batch import Batch, Kinds, Timestamps
 from firesteel.runtime.records.copies import COPIES
 
@@ -219,7 +219,9 @@ class MessageReader:
     def _load_list(self, body: memoryview, buffers: list[memoryview]) -> list[Any]:
         try:
             values = pickle.loads(body, buffers=buffers)
-        except Exception as error:  # of the user's classes: __setstate__ raises what it likes
+        except TaskInterrupt:
+            raise
+        except BaseException as error:  # of the user's classes: __setstate__ raises what it likes
             raise SerializationError(
                 f"records from {self._peer} can't be unpickled: {type(error).__name__}: {error}"
             ) from error
@@ -268,20 +270,26 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
     whole = to_pickle(values)
     try:
         return pickle.dumps(whole, 5, buffer_callback=keep)
-    except Exception:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like, here and below
+    except TaskInterrupt:
+        raise
+    except BaseException:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like
         buffers.clear()
     try:
         return bytes(cloudpickle.dumps(whole, 5, buffer_callback=keep))
-    except Exception as error:
+    except TaskInterrupt:
+        raise
+    except BaseException as error:
         raise _unpicklable(values, error) from error
 
 
-def _unpicklable(values: list[Any], error: Exception) -> SerializationError:
+def _unpicklable(values: list[Any], error: BaseException) -> SerializationError:
     for value in values:
         if _fails(value):
             try:
                 path, leaf = _find(value, 5)
-            except Exception:  # its parts, or the repr of a key, may refuse to be looked at
+            except TaskInterrupt:
+                raise
+            except BaseException:  # its parts, or the repr of a key, may refuse to be looked at
                 path, leaf = "", value
             where = f"its {path} (a {class_name(type(leaf))})" if path else "it"
             return SerializationError(
@@ -294,7 +302,9 @@ def _unpicklable(values: list[Any], error: Exception) -> SerializationError:
 def _fails(value: Any) -> bool:
     try:
         cloudpickle.dumps(value, 5)
-    except Exception:  # the user's __reduce__ may raise anything
+    except TaskInterrupt:
+        raise
+    except BaseException:  # the user's __reduce__ may raise anything
         return True
     return False
 

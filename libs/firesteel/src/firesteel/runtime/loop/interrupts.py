@@ -14,13 +14,11 @@ import threading
 from types import FrameType
 from typing import Any, Final
 
+from firesteel.core.errors import TaskInterrupt
+
 INTERRUPT_SIGNAL: Final = signal.SIGUSR1
 FIRST_INTERRUPT_SECONDS: Final = 0.1
 """A cancelled task that has not ended by itself after this time is interrupted."""
-
-
-class TaskInterrupt(BaseException):
-    """Raised inside user code of a cancelled task. ``except Exception`` there does not hold it."""
 
 
 class CancelToken:

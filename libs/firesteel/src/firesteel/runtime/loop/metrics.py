@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from firesteel.core.clock import Clock
+from firesteel.core.errors import TaskInterrupt
 from firesteel.functions.metrics import Counter, Distribution, Meter, MetricGroup
 from firesteel.runtime.loop.activity import Rate
 
@@ -119,7 +120,9 @@ class _Gauge(_Metric):
             value = self._read()
             if isinstance(value, bool) or not isinstance(value, int | float | str):
                 value = str(value)
-        except Exception as error:  # user code
+        except TaskInterrupt:
+            raise
+        except BaseException as error:  # user code
             if not self._said:
                 self._said = True
                 logger.warning("gauge %s raised %s: %s; it is not shown", self._name, type(error).__name__, error)

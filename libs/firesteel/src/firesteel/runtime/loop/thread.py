@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from firesteel.core.clock import Clock
-from firesteel.runtime.loop.interrupts import Guard, TaskInterrupt
+from firesteel.core.errors import TaskInterrupt
+from firesteel.runtime.loop.interrupts import Guard
 from firesteel.runtime.loop.loop import TaskLoop
 
 logger = logging.getLogger(__name__)

@@ -167,7 +167,7 @@ def _text(error: BaseException) -> str:
         return "next() had nothing left to return; next(iterator, default) returns the default instead"
     try:
         return str(error)
-    except Exception as inner:
+    except BaseException as inner:
         return f"<{type(error).__name__} whose str raises {type(inner).__name__}>"
 
 
@@ -179,7 +179,7 @@ def is_runtime_file(name: str) -> bool:
 def _format(error: BaseException, only_user_frames: bool) -> str:
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
-    except Exception:  # an exception with a hostile __str__ or __cause__
+    except BaseException:  # an exception with a hostile __str__ or __cause__
         return f"{class_name(error)}: {_text(error)}\n"
     if only_user_frames:
         _strip(report, set())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.call_each import call_each
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ProgramError, StateDatabaseError
+from firesteel.core.errors import ProgramError, StateDatabaseError, TaskInterrupt
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
@@ -142,7 +142,9 @@ class KeyedTransform(Transform):
                 )
             except StateDatabaseError:
                 raise
-            except Exception:  # of a selector, or about a key: it comes again with the record
+            except TaskInterrupt:
+                raise
+            except BaseException:  # of a selector, or about a key: it comes again with the record
                 pass
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-import cloudpickle
-
 from firesteel.checkpoint.assign import RESULTS
 from firesteel.core.errors import SerializationError
+from firesteel.core.pickling import dumps
 from firesteel.core.short_repr import short_repr
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.operator_base.base import KeyedPart
@@ -310,13 +309,9 @@ def _sampled_size(values: list[Any]) -> int:
 
 
 def _dumps(values: Any) -> bytes:
-    try:
-        return pickle.dumps(values, protocol=5)
-    except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
-        try:
-            data: bytes = cloudpickle.dumps(values, protocol=5)
-            return data
-        except Exception as error:
-            raise SerializationError(
-                f"a result can't be sent to the client: {error}; the results begin with {short_repr(values, 80)}"
-            ) from error
+    return dumps(
+        values,
+        lambda reason: (
+            f"a result can't be sent to the client: {reason}; the results begin with {short_repr(values, 80)}"
+        ),
+    )

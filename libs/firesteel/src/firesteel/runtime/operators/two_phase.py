@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
-from firesteel.core.errors import CommitError, ProgramError
+from firesteel.core.errors import CommitError, ProgramError, TaskInterrupt
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.state import ListState, ListStateDescriptor
 from firesteel.functions.two_phase import (
@@ -254,11 +254,13 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     def _ask(
         self, commit: Callable[[Sequence[Committable]], Sequence[CommitResult]], committables: Sequence[Committable]
-    ) -> tuple[list[CommitResult], Exception | None]:
+    ) -> tuple[list[CommitResult], BaseException | None]:
         """One call of the committer: an answer for each, and what it raised."""
         try:
             results = list(commit(list(committables)))
-        except Exception as error:  # the committer is the user's: nobody knows what it has done
+        except TaskInterrupt:
+            raise
+        except BaseException as error:  # the committer is the user's: nobody knows what it has done
             reason = f"{type(error).__name__}: {error}"
             return [CommitResult(CommitOutcome.UNKNOWN, reason)] * len(committables), error
         if len(results) != len(committables):

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.common.types import Row
+from firesteel.core.errors import TaskInterrupt
 from firesteel.runtime.records.batch import Batch, Values
 
 _SAMPLE: Final = 16
@@ -93,7 +94,9 @@ def record_bytes(value: Any) -> int:
     """Quick estimate for one record, from a few elements of its containers. Never raises."""
     try:
         return _quick_bytes(value, _DEPTH)
-    except Exception:  # a record may refuse to be looked at, be changed meanwhile by another thread, or be too deep
+    except TaskInterrupt:
+        raise
+    except BaseException:  # a record may refuse to be looked at, be changed meanwhile by another thread, or be too deep
         return _UNKNOWN
 
 
@@ -211,7 +214,9 @@ def _all_bytes(values: Values) -> int:
         if quick > _COPIED:
             return _each(values, _DEEPEST, copy=False)
         return max(quick, _each(values, _DEEPEST, copy=True))  # what small records share still counts for each of them
-    except Exception:  # an estimate fails no record; see ``record_bytes``
+    except TaskInterrupt:
+        raise
+    except BaseException:  # an estimate fails no record; see ``record_bytes``
         return quick
 
 

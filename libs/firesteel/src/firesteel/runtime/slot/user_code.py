@@ -18,7 +18,7 @@ from typing import Any, Final
 import cloudpickle
 
 from firesteel.core.archives import unpack_zip
-from firesteel.core.errors import ProgramError, UnsafeArchiveError
+from firesteel.core.errors import ProgramError, TaskInterrupt, UnsafeArchiveError
 from firesteel.graph.specs import ChainSpec
 from firesteel.ha.blobs import DamagedBlobError
 
@@ -138,7 +138,9 @@ def _loads(blob: bytes, what: str) -> Any:
             f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: "
             f"{how_to_bring(error.name)}"
         ) from error
-    except Exception as error:  # of the user's modules and classes, which run here
+    except TaskInterrupt:
+        raise
+    except BaseException as error:  # of the user's modules and classes, which run here
         raise ProgramError(f"{what} can't be loaded in the slot: {type(error).__name__}: {error}") from error
 
 

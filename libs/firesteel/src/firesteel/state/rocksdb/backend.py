@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from firesteel.config import Settings
+from firesteel.core.call_each import call_each
 from firesteel.core.errors import ConfigurationError, StateMigrationError, StateRestoreError
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
@@ -227,7 +228,7 @@ class RocksDBKeyedState(HeapKeyedState):
         return TableStore(database, self._parameters.key_group_of, groups_of, memory.objects, next_number)
 
     def _groups_one_by_one(self, keys: Sequence[Any]) -> list[int]:
-        return list(map(self._parameters.key_group_of, keys))
+        return call_each(self._parameters.key_group_of, keys)
 
     def _made_directory(self) -> str:
         if not self._directory:

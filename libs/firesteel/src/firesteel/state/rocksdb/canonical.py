@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from firesteel.core.errors import TaskInterrupt
 from firesteel.state.heap_snapshot import dumps
 from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.rocksdb.database import View
@@ -64,7 +65,9 @@ class OutgoingEntries(OutgoingFiles):
                 pass
             if self._store.outgoing is self:
                 self._take_view()
-        except Exception as error:
+        except TaskInterrupt:
+            raise
+        except BaseException as error:
             self.error = self.error or error
             self.end()
 

@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from firesteel.common.own_copies import ATOMS
+from firesteel.core.errors import TaskInterrupt
 from firesteel.core.short_repr import short_repr
 from firesteel.state.backend import FETCHED_TOGETHER
 from firesteel.state.columnar.snapshots import Rows
@@ -441,7 +442,9 @@ class RocksTable(MutableMapping[Any, Any]):
                 )
                 for (key, value), group in zip(entries, groups, strict=True)
             ]
-        except Exception:  # an integer of more than 64 bits, or a value whose code raises what it likes
+        except TaskInterrupt:
+            raise
+        except BaseException:  # an integer of more than 64 bits, or a value whose code raises what it likes
             return [self._pair(key, value, group) for (key, value), group in zip(entries, groups, strict=True)]
 
     def _pair(self, key: Any, value: Any, group: int) -> Pair:
@@ -680,7 +683,9 @@ class OutgoingFiles(Outgoing):
         """What is written of a value that is about to be handed out."""
         try:
             return _Packed(table.packed(key, value))
-        except Exception as error:
+        except TaskInterrupt:
+            raise
+        except BaseException as error:
             self.error = self.error or error
             return value
 
@@ -714,7 +719,9 @@ class OutgoingFiles(Outgoing):
         try:
             while self.next_block(self.most) is not None:
                 pass
-        except Exception as error:
+        except TaskInterrupt:
+            raise
+        except BaseException as error:
             self.error = self.error or error
             self.end()
 
