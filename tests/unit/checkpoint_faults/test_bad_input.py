@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -173,6 +174,14 @@ def test_what_is_no_checkpoint_is_told(
     assert f"{path}" in message
     assert "execution.state-recovery.path, -s" in message
     assert "chk-<n>" in message
+
+
+@pytest.mark.parametrize(("mount", "what"), [("empty", "is empty"), ("missing", "is not there either")])
+def test_a_mount_that_is_away_is_told(mount: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    message = refused(tmp_path, tmp_path / mount / "savepoint-1")
+    assert f"there is no such file or directory; {tmp_path / mount} {what}: is its file system mounted?" in message
+    assert f"looked for on {gethostname()}" in message
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_another_leader_stops_this_one() -> None:
 
 def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can() -> None:
     job = FakeJob()
-    job.coordinator.recover()
+    job.coordinator.recover(follows=False)
     for _ in range(5000):
         assert not job.coordinator.is_settled
         assert job.coordinator.is_unread
@@ -266,7 +266,7 @@ def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can()
 
 def test_a_checkpoint_that_a_user_has_named_is_tried_for_a_short_time_only() -> None:
     job = FakeJob()
-    job.coordinator.recover()
+    job.coordinator.recover(follows=False)
     job.coordinator.done(Done(job.work.pop(0), error="no answer", of_user=True))
     job.advance(1)
     assert not job.unrestorable

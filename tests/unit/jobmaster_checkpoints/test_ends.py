@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from firesteel.checkpoint import restore_point as restoring_module
+from firesteel.checkpoint import closing as closing_module
+from firesteel.checkpoint import metadata as metadata_module
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.graph.job_archive import CLEAN_UP
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Done, Recover, Work
-from firesteel_jobmaster.checkpoints import completed as completed_module
 from firesteel_jobmaster.checkpoints.coordinator import END_SECONDS, LATE_SECONDS
 from firesteel_jobmaster.checkpoints.pending import Savepoint
 from firesteel_jobmaster.checkpoints.worker import Call
@@ -22,6 +22,7 @@ from tests.archives import seen
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.test_of_job import CORRUPTED, Cluster, cluster, retained
 
+AWAY = "firesteel.core.errors.StateAwayError"
 NO_RESTART: dict[str, Any] = {"restart-strategy.type": "none"}
 KEEPS: dict[str, Any] = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
 TAKEOVER: dict[str, Any] = {"recovers": True, "takeover": (1, "it was killed")}
@@ -148,18 +149,76 @@ def test_a_cancelled_takeover_removes_what_the_user_does_not_keep(tmp_path: Path
     assert retained(tmp_path) == []
 
 
-def test_a_checkpoint_that_does_not_fit_the_next_version_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_takeover_waits_for_the_release_that_has_written_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that were hashed in another way, metadata of another version: the cluster's version is rolled forward."""
     store = MemoryCheckpointStore()
-    with monkeypatch.context() as older:
-        for module in (completed_module, restoring_module):
-            older.setattr(module, "KEY_HASH_VERSION", 0)
-        predecessor(tmp_path, store)
+    predecessor(tmp_path, store)
     found, away = follower(tmp_path, store)
     away.unreadable = False
+    monkeypatch.setattr(closing_module, "KEY_HASH_VERSION", 0)
     found.start()
-    assert found.state == "FAILED"
-    assert seen(found.core)[CLEAN_UP] == "touch nothing"
+    found.advance(86_400)
+    monkeypatch.undo()
+    monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
+    found.advance(86_400)
+    assert found.state == "RUNNING", seen(found.core)["failure"]
+    assert not any(isinstance(one, do.SubmitSlot) for one in found.out), "nothing may begin without its state"
     assert retained(tmp_path) == ["chk-2"]
+    monkeypatch.undo()
+    found.advance(10)
+    assert found.words()["V1/0"].endswith("_0_0 at 2")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_user_begins_with_is_refused_at_once_or_waited_for_behind_a_lost_jobmaster(
+    lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predecessor(tmp_path / "before", MemoryCheckpointStore())
+    (path,) = (tmp_path / "before").glob("*/chk-2")
+    more = {**NO_RESTART, "execution.state-recovery.path": str(path), **(TAKEOVER if lost else {})}
+    found = Cluster(jobs.two_by_two(), tmp_path / "c", MemoryCheckpointStore(), **more)
+    monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
+    found.start()
+    if not lost:
+        message = seen(found.core)["failure"]["message"]
+        assert found.state == "FAILED", "its user is there, and can name another one"
+        assert f"{path}/_metadata: it is of version 3" in message
+        assert "go on with the version that wrote it" in message
+        return
+    found.advance(86_400)
+    assert found.state == "RUNNING", seen(found.core)["failure"]
+    monkeypatch.undo()
+    found.advance(10)
+    assert found.words()["V1/0"].endswith("_0_0 at 2")
+
+
+def test_a_host_that_can_not_read_state_uses_up_no_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Restarts follow in growing pauses, whatever the strategy; a function that raises still ends the job."""
+    found = cluster(tmp_path, **NO_RESTART)
+    found.advance(15)
+    reason = "the state of a task can't be read on host-b: /mnt is empty on host-b: is its file system mounted?"
+    begun = found.clock.monotonic()
+    pauses = []
+    while found.clock.monotonic() - begun < 300:
+        found.fail_a_task(AWAY, reason, kind="external")
+        assert found.state == "RESTARTING"
+        failed = found.clock.monotonic()
+        while found.state == "RESTARTING":
+            found.advance(0.5)
+        pauses.append(found.clock.monotonic() - failed)
+        found.advance(0.1)
+    assert pauses[:5] == pytest.approx([1, 2, 4, 8, 16], abs=0.5)
+    assert pauses[5:] == pytest.approx([30] * len(pauses[5:]), abs=0.5)
+    assert len(pauses) > 9
+    assert reason in caplog.text
+    found.advance(600)
+    found.fail_a_task(AWAY, reason, kind="external")
+    found.advance(1.5)
+    assert found.state == "RUNNING", "it begins with short pauses again"
+    found.fail_a_task()
+    assert found.state == "FAILED"
 
 
 # -- an end while a checkpoint is on its way into the store

@@ -133,9 +133,11 @@ class Cluster:
         self.do(out)
         return [str(split["id"]) for split in splits.splits]
 
-    def fail_a_task(self, error_class: str = "builtins.RuntimeError", message: str = "once") -> None:
+    def fail_a_task(
+        self, error_class: str = "builtins.RuntimeError", message: str = "once", kind: str = "user"
+    ) -> None:
         execution = self.core.graph.executions()[-1]
-        self.report([execution.id], "FAILED", TaskFailure("user", error_class, message, ""))
+        self.report([execution.id], "FAILED", TaskFailure(kind, error_class, message, ""))
 
     def words(self) -> dict[str, str]:
         """What the current attempts were given back, by vertex and subtask."""

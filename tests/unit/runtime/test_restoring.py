@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from socket import gethostname
 from typing import Any, BinaryIO
 
 import pytest
@@ -15,7 +16,7 @@ from firesteel.checkpoint.chunks import write_chunks
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.subtask_state import OperatorListState
 from firesteel.common import Types
-from firesteel.core.errors import CheckpointStorageError, TaskInterrupt
+from firesteel.core.errors import CheckpointStorageError, StateAwayError, TaskInterrupt, class_name
 from firesteel.functions.checkpointed import CheckpointedFunction
 from firesteel.functions.functions import MapFunction
 from firesteel.functions.state import ListStateDescriptor
@@ -208,8 +209,10 @@ def test_what_can_not_be_read_fails_the_task(bench_of: Callable[..., Bench]) -> 
     work()
     bench.run()
     assert bench.reports.states == [E.INITIALIZING, E.FAILED]
-    assert bench.reports.failure is not None
-    assert bench.reports.failure.message == "the disk says no"
+    failure = bench.reports.failure
+    assert failure is not None
+    assert (failure.kind, failure.error_class) == ("external", class_name(StateAwayError)), "it is not the job's"
+    assert failure.message.endswith(f"can't be read on {gethostname()}: the disk says no")
 
 
 def test_user_code_that_never_comes_back_is_interrupted() -> None:

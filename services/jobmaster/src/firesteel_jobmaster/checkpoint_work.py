@@ -169,6 +169,7 @@ class Done:
         error: None = it was done.
         stored: of ``Complete``: the store was asked, so that the checkpoint may be in it although there is an error.
         corrupted: no repeat will help.
+        foreign: of ``Recover``: another release has written it; no repeat will help this one.
         of_user: of ``Recover``: what can't be read is the checkpoint that the user wants the job to start from.
         refused: of ``Recover``: there are none, and none can be taken with these settings.
         fenced: another JobMaster leads the job.
@@ -184,6 +185,7 @@ class Done:
     error: str | None = None
     stored: bool = False
     corrupted: bool = False
+    foreign: bool = False
     of_user: bool = False
     refused: bool = False
     fenced: bool = False

@@ -138,7 +138,9 @@ class JobMasterCore:
         """Tasks that their TaskManager did not list, and since when."""
         self._splits: SplitAssigner | None = None
         self._alignment = AlignmentGroups(self._is_live)
-        self.checkpoints = JobCheckpoints(self, settings.checkpoints, clock, lambda: self._splits, may_recover)
+        self.checkpoints = JobCheckpoints(
+            self, settings.checkpoints, clock, lambda: self._splits, may_recover, follows=self._deployed
+        )
         self._start_when_settled: list[Execution] = []
 
         self._to_cancel: deque[tuple[Execution, str]] = deque()
@@ -1101,6 +1103,10 @@ class JobMasterCore:
         if entry is not None:
             if entry.add(record, rank):
                 self._warn_of_restart(entry)
+        elif failures.is_state_away(record.failure):  # the host is to blame: it uses up no restart of the job
+            pause = self._restarts.storage_failed(now)
+            entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
+            self._begin_restart(regions, entry, now, pause)
         elif self._restarts.failed(now):
             entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
             self._begin_restart(regions, entry, now)

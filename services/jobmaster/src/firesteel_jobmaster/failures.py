@@ -14,6 +14,7 @@ from firesteel.core.errors import (
     NoResourceAvailableError,
     ProgramError,
     RpcError,
+    StateAwayError,
     TaskManagerStoppedError,
     TaskMemoryExceededError,
     class_name,
@@ -25,6 +26,7 @@ _WORD = re.compile(r"[\w-]+")
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = class_name(FleetError)
+_STATE_AWAY = class_name(StateAwayError)
 _STOPPED = class_name(TaskManagerStoppedError)
 _CHECKPOINTS = class_name(CheckpointError)
 _TOO_LARGE = class_name(TaskMemoryExceededError)
@@ -65,6 +67,11 @@ def cause_text(failure: Mapping[str, Any]) -> str:
 def is_of_infrastructure(failure: Mapping[str, Any]) -> bool:
     """Whether a slot, a peer or the machine is to blame, and nothing that the job does or needs."""
     return failure.get("kind") == "external" and failure.get("error_class") not in (_TOO_LARGE, _CHECKPOINTS)
+
+
+def is_state_away(failure: Mapping[str, Any]) -> bool:
+    """Whether a host can't read the state that a task goes on from: the storage is away there, which may pass."""
+    return failure.get("error_class") == _STATE_AWAY
 
 
 def name_peers(failure: Mapping[str, Any], find: Callable[[str], Slot | None]) -> Mapping[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable
 
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry
-from firesteel_jobmaster.restart_strategies import RestartStrategy
+from firesteel_jobmaster.restart_strategies import ExponentialDelay, RestartStrategy
 
 SLACK = 0.01
 """Seconds by which a timer may be early."""
+_FIRST_STORAGE_PAUSE, _LONGEST_STORAGE_PAUSE, _STORAGE_PEACE = 1.0, 30.0, 120.0
+"""Seconds before a restart of tasks whose host could not read their state: the pause doubles, up to the longest, until
+there has been peace."""
 
 
 class Restarts:
@@ -22,6 +26,9 @@ class Restarts:
 
     def __init__(self, graph: ExecutionGraph, strategy: RestartStrategy, by_region: bool) -> None:
         self._graph, self.strategy, self._by_region = graph, strategy, by_region
+        self._storage = ExponentialDelay(
+            _FIRST_STORAGE_PAUSE, _LONGEST_STORAGE_PAUSE, 2.0, 0.0, _STORAGE_PEACE, sys.maxsize
+        )
         self._due: dict[int, float] = {}
         self._entries: dict[int, FailureEntry] = {}
 
@@ -47,6 +54,12 @@ class Restarts:
         if self.strategy.failed(now):
             self._graph.restarts += self.strategy.can_restart(now)
         return self.strategy.can_restart(now)
+
+    def storage_failed(self, now: float) -> float:
+        """A host could not read the state of a task; returns the seconds until the restart, which always follows."""
+        if self._storage.failed(now):
+            self._graph.restarts += 1
+        return self._storage.delay(now)
 
     def begin(self, regions: Iterable[int], entry: FailureEntry, now: float, pause: float = 0.0) -> float:
         """These regions wait for their restart, for ``pause`` seconds at least; returns for how long."""

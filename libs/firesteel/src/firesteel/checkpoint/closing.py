@@ -10,7 +10,8 @@ from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.config import Settings, options
-from firesteel.core.errors import CheckpointCorruptedError, CheckpointError
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, CheckpointVersionError
+from firesteel.graph.key_hash import KEY_HASH_VERSION
 
 
 class CleanUp(StrEnum):
@@ -86,8 +87,23 @@ def read_whole(storage: CheckpointStorage, location: str, kept: str | None = Non
     """
     where, data = (location, kept.encode()) if kept is not None else storage.read_metadata(location)
     metadata = CheckpointMetadata.from_bytes(data, where)
+    _check_key_hash(metadata, where)
     storage.verify(metadata.handles())
     return metadata
+
+
+def _check_key_hash(metadata: CheckpointMetadata, where: str) -> None:
+    """Raises:
+    CheckpointVersionError: another release finds the keys of its state in other key groups than this one.
+    """
+    version = metadata.properties.get("key_hash", KEY_HASH_VERSION)
+    keyed = [o.name for o in metadata.operators if any(subtask.keyed for subtask in o.subtasks.values())]
+    if keyed and version != KEY_HASH_VERSION:
+        raise CheckpointVersionError(
+            where,
+            f"it has state by key of operator {keyed[0]!r}, and the keys were hashed by version {version} of the table "
+            f"of hashes; this Firesteel has version {KEY_HASH_VERSION}: go on with the version that wrote it",
+        )
 
 
 def files_of(storage: CheckpointStorage, job_id: str, entries: Iterable[StoredCheckpoint]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from firesteel.checkpoint.handles import FileState, StateHandle, checksum
 from firesteel.checkpoint.reading import CheckpointFormatError, Plain, each, member, named, whole_number
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState
-from firesteel.core.errors import CheckpointCorruptedError
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointVersionError
 
 VERSION: Final = 3
 """Of the metadata and of the files that they name. 2: headers of chunks have a checksum of their own. 3: the kinds of
@@ -227,7 +227,8 @@ class CheckpointMetadata:
             path: of it, named in errors; files that are named relative to it are below its directory.
 
         Raises:
-            CheckpointCorruptedError: it is empty, cut off, changed, of another program, or of a later version.
+            CheckpointCorruptedError: it is empty, cut off, changed, or of another program.
+            CheckpointVersionError: a release has written it whose format is not known here.
         """
         if not data:
             raise CheckpointCorruptedError(path, "the file is empty: it was not written to its end")
@@ -236,14 +237,16 @@ class CheckpointMetadata:
             raise CheckpointCorruptedError(path, _what_it_is(data))
         version, expected, length = int(first[1]), first[2].decode(), int(first[3])
         if version > VERSION:
-            raise CheckpointCorruptedError(
+            raise CheckpointVersionError(
                 path,
                 f"it is of version {version}, and this Firesteel reads versions up to {VERSION}: "
                 "go on with the version that wrote it, or a later one",
             )
         if version < OLDEST:
-            raise CheckpointCorruptedError(
-                path, f"it is of version {version}, and this Firesteel reads versions from {OLDEST} to {VERSION}"
+            raise CheckpointVersionError(
+                path,
+                f"it is of version {version}, and this Firesteel reads versions from {OLDEST} to {VERSION}: "
+                "go on with the version that wrote it",
             )
         body = memoryview(data)[first.end() :]
         if len(body) < length:

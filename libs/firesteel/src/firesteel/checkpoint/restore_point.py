@@ -11,7 +11,6 @@ from firesteel.checkpoint.savepoints import info_of
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph, JobVertex
-from firesteel.graph.key_hash import KEY_HASH_VERSION
 
 _IGNORE = "execution.state-recovery.ignore-unclaimed-state"
 
@@ -48,7 +47,6 @@ class RestorePoint:
         self._operators = {operator.operator_id: operator for operator in metadata.operators}
         self._trusts_keys = same_program or ignore_unclaimed
         self._check_claims(job, ignore_unclaimed)
-        self._check_keys()
         self._finished: dict[str, bool] = {}
         self._tasks: dict[str, Sequence[TaskRestore]] = {vertex.id: self._vertex(vertex) for vertex in job.vertices}
 
@@ -96,16 +94,6 @@ class RestorePoint:
                 f"checkpoint {self.checkpoint_id} at {self.location} has state of operators that the job does not "
                 f"have: {names}{more}. Give the job's operators the same uids as before, or drop that state with "
                 f"{_IGNORE} = true (-n on the command line)."
-            )
-
-    def _check_keys(self) -> None:
-        version = self.metadata.properties.get("key_hash", KEY_HASH_VERSION)
-        keyed = [o.name for o in self.metadata.operators if any(s.keyed for s in o.subtasks.values())]
-        if keyed and version != KEY_HASH_VERSION:
-            raise StateRestoreError(
-                f"checkpoint {self.checkpoint_id} at {self.location} has state by key of operator {keyed[0]!r}, and "
-                f"the keys were hashed by version {version} of the table of hashes; this Firesteel has version "
-                f"{KEY_HASH_VERSION}: go on with the version that wrote it"
             )
 
     def _vertex(self, vertex: JobVertex) -> Sequence[TaskRestore]:

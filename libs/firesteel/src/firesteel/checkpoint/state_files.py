@@ -136,10 +136,21 @@ def read_metadata_file(location: str) -> tuple[str, bytes]:
 
 def _no_metadata(path: Path) -> str:
     if path.name != METADATA or not path.parent.is_dir():
-        return "there is no such file or directory"
+        return f"there is no such file or directory{_mount_hint(path.parent)}"
     found = sorted(entry.parent.name for entry in path.parent.glob(f"chk-*/{METADATA}"))
     hint = f"; checkpoints in this directory: {', '.join(found)}" if found else ""
     return f"there is no checkpoint, for it has no metadata{hint}"
+
+
+def _mount_hint(directory: Path) -> str:
+    """What to look at where the directory of what is missing is missing or empty itself."""
+    try:
+        if next(directory.iterdir(), None) is not None:
+            return ""
+        what = "is empty"
+    except OSError:
+        what = "is not there either"
+    return f"; {directory} {what}: is its file system mounted?"
 
 
 def _short(handle: FileState, size: int) -> CheckpointCorruptedError:

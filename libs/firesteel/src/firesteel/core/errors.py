@@ -13,8 +13,10 @@ FiresteelError
 ├── MalformedDataError         input of a connector can't be read; names file, line or offset (also a ValueError)
 ├── CheckpointError            a checkpoint can't be taken, written or read
 │   ├── CheckpointStorageError  where checkpoints are kept does not take or give something
+│   │   ├── CheckpointVersionError  another release has written it: go on with that one
+│   │   └── StateAwayError      a host can't read the state of a task for now
 │   ├── CommitError            results of a sink can't be made visible
-│   └── CheckpointCorruptedError  a file of a checkpoint is missing, damaged, foreign or of a later version
+│   └── CheckpointCorruptedError  a file of a checkpoint is missing, damaged or foreign
 ├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
 ├── JobError                   what happened to a job, seen by the client
 │   ├── JobFailedError
@@ -157,6 +159,26 @@ class CheckpointError(FiresteelError):
 
 class CheckpointStorageError(CheckpointError):
     """Where checkpoints are kept does not take or give something: no space, no permission, nobody answers."""
+
+
+class CheckpointVersionError(CheckpointStorageError):
+    """A checkpoint has a format that this release does not know. Nothing is wrong with it: other releases read it.
+
+    Attributes:
+        path: of the file.
+        reason: which version it has, and which ones are known here.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.reason)
+
+
+class StateAwayError(CheckpointStorageError):
+    """The state that a task goes on from can't be read on its host for now; the message names the host."""
 
 
 class CheckpointNumberTakenError(CheckpointStorageError):

@@ -154,9 +154,13 @@ class CheckpointCoordinator:
 
     # -- events: the job
 
-    def recover(self) -> None:
-        """The job begins: look for its checkpoints. Tasks must not be deployed before it is settled."""
-        self._recovery.begin()
+    def recover(self, *, follows: bool) -> None:
+        """The job begins: look for its checkpoints. Tasks must not be deployed before it is settled.
+
+        Args:
+            follows: there was a JobMaster before.
+        """
+        self._recovery.begin(follows=follows)
 
     def _recovered(self, done: Done) -> None:
         if done.fenced:

@@ -55,6 +55,7 @@ class JobCheckpoints:
         clock: of the core.
         sources: gives the enumerators; None before there are any.
         may_recover: there may be checkpoints of an earlier JobMaster of the job.
+        follows: there was an earlier JobMaster of the job.
     """
 
     def __init__(
@@ -64,9 +65,11 @@ class JobCheckpoints:
         clock: Clock,
         sources: Callable[[], SplitAssigner | None],
         may_recover: bool,
+        follows: bool,
     ) -> None:
         self.graph, self.settings = core.graph, settings
         self._core, self._sources = core, sources
+        self._follows = follows
         self._may_recover = may_recover or settings.restore_path is not None or settings.needs_look
         self._restored_from: dict[str, int] = {}
         completed = CompletedCheckpoints(
@@ -134,7 +137,7 @@ class JobCheckpoints:
     def start(self) -> None:
         """The job begins; before it does, it is looked what there is, and whether checkpoints can be written."""
         if self._may_recover:
-            self.coordinator.recover()
+            self.coordinator.recover(follows=self._follows)
 
     def restarting(self) -> RestorePoint | None:
         """Tasks are started again now, from this checkpoint."""

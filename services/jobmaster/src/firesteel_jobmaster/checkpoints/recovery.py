@@ -21,7 +21,8 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries to read what is there. There is no last one for a job that has run: a storage that is away
 is no failure of the job."""
 PATIENCE_OF_USERS: Final = 10.0
-"""Seconds for which a checkpoint that a user has named is tried to be read: the job has nothing to lose yet."""
+"""Seconds for which a checkpoint that a user has named is tried to be read by the first JobMaster of a job: who has
+submitted it hears of it, and can name another one. Later nobody may be there, and the job waits as for its own."""
 
 
 class Recovery:
@@ -37,6 +38,7 @@ class Recovery:
         self._completed, self._clock, self._emit = completed, clock, emit
         self._since: float | None = None
         self._failures = 0
+        self._follows = False
         self.is_unread = False
         """Nobody knows which checkpoints there are, also when the job has ended by now."""
 
@@ -45,8 +47,13 @@ class Recovery:
         """Whether it is not known yet what there is."""
         return self._since is not None
 
-    def begin(self) -> None:
-        """Ask for it."""
+    def begin(self, *, follows: bool) -> None:
+        """Ask for it.
+
+        Args:
+            follows: a JobMaster of the job was lost before: the job waits for whatever may pass.
+        """
+        self._follows = follows
         self._since, self._failures = self._clock.monotonic(), 0
         self.is_unread = True
         self._completed.recover()
@@ -70,10 +77,11 @@ class Recovery:
         """
         if self._since is None:
             return False
-        patient = not done.of_user or self._clock.monotonic() - self._since < PATIENCE_OF_USERS
+        new = done.of_user and not self._follows
+        patient = not new or (not done.foreign and self._clock.monotonic() - self._since < PATIENCE_OF_USERS)
         if done.error is not None and not done.corrupted and patient:
             self._failures += 1
-            pause = pause_after(self._failures, FIRST_PAUSE, FIRST_PAUSE if done.of_user else LONGEST_PAUSE)
+            pause = pause_after(self._failures, FIRST_PAUSE, FIRST_PAUSE if new else LONGEST_PAUSE)
             logger.warning("checkpoints can't be read, next try in %g s: %s", pause, done.error)
             self._emit(do.SetTimer(TIMER, pause))
             return False

@@ -21,6 +21,7 @@ from firesteel.core.errors import (
     CheckpointError,
     CheckpointNumberTakenError,
     CheckpointStorageError,
+    CheckpointVersionError,
     ConfigurationError,
     FencedError,
 )
@@ -336,7 +337,7 @@ class CheckpointWorker:
                 continue
             try:
                 metadata = CheckpointMetadata.from_bytes(data, location)
-            except CheckpointCorruptedError as error:
+            except (CheckpointCorruptedError, CheckpointVersionError) as error:
                 logger.warning("checkpoint %d is not the job's last one, and stays: %s", checkpoint_id, error)
                 continue
             if (metadata.job_id, metadata.since_ms) == (self._job_id, since_ms):
@@ -379,5 +380,6 @@ class CheckpointWorker:
                 recovered.append(Recovered(None, read_whole(self.storage, path)))
             except (CheckpointError, ConfigurationError) as error:
                 passing = isinstance(error, CheckpointStorageError) and not isinstance(error, StoreUnknownError)
-                return Done(work, error=str(error), corrupted=not passing, of_user=True)
+                known = isinstance(error, CheckpointVersionError)  # a user who is there names another one
+                return Done(work, error=str(error), corrupted=not passing, foreign=known, of_user=True)
         return Done(work, recovered=tuple(recovered), damaged=tuple(damaged))

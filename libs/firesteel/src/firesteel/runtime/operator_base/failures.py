@@ -22,6 +22,7 @@ from firesteel.core.errors import (
     GraphError,
     KeyTypeError,
     ProgramError,
+    StateAwayError,
     StateMigrationError,
     StateRestoreError,
     SuppressRestartsError,
@@ -157,6 +158,8 @@ def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
 def _kind(error: BaseException, operator: str | None) -> str:
     if isinstance(error, TypeMismatchError):
         return "type"
+    if isinstance(error, StateAwayError):
+        return "external"
     if operator is not None or isinstance(error, ProgramError | KeyTypeError):
         return "user"
     return "internal"
