@@ -119,7 +119,8 @@ def test_a_process_ends_while_calls_hang() -> None:
         "        print('given up')\n"
         "asyncio.run(run())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60)
     assert (done.returncode, done.stdout) == (0, "given up\n")
 
 
@@ -135,9 +136,10 @@ class Hung(ArchivePlace):
     """A directory that does not answer."""
 
     def __init__(self) -> None:
-        self.go_on = threading.Event()
+        self.begun, self.go_on = threading.Event(), threading.Event()
 
     def write(self, job_id: str, content: bytes) -> None:
+        self.begun.set()
         assert self.go_on.wait(20)
 
     def listed(self) -> dict[str, str]:
@@ -161,8 +163,9 @@ def test_a_directory_of_archives_that_hangs_holds_up_nothing_else(monkeypatch: p
         for number in range(40):  # more than any shared pool has threads
             job = f"{number:032x}"
             archiver.ended(job, {"end-time": 1, "config": {}, "vertices": [], "jid": job})
-        async with asyncio.timeout(10):  # of getaddrinfo: every call of a peer by its name
-            await loop.run_in_executor(None, int)
+        async with asyncio.timeout(10):
+            await loop.run_in_executor(None, place.begun.wait)
+            await loop.run_in_executor(None, int)  # as getaddrinfo: every call of a peer by its name
         place.go_on.set()
         await archiver.drain()
 
