@@ -151,14 +151,26 @@ def test_a_write_that_is_late_is_not_done_after_something_else_was_answered() ->
         one.cells.change(CELL, epoch, [Put("a", b"2", None)])
 
 
-def test_a_lease_that_was_granted_without_an_answer_is_led_in_the_next_campaign() -> None:
-    server = StandIn()
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_lease_that_was_granted_without_an_answer_is_led_in_the_next_campaign(method: str) -> None:
+    server, was_asked = StandIn(), False
+
+    def unanswered(how: str, path: str) -> str:
+        nonlocal was_asked
+        if how == method:
+            was_asked = True
+            return "unanswered"
+        return "lost" if was_asked else ""
+
     with hosts(server) as (one, _):
-        server.fault = lambda method, path: "unanswered" if method == "POST" else "lost" if method == "GET" else ""
+        if method == "PUT":  # somebody has led before
+            one.cells.release(CELL, lead(one))
+        server.fault = unanswered
         with pytest.raises(AwayError):
             one.cells.campaign(CELL)
         server.fault = lambda method, path: ""
-        assert lead(one) == 1
+        assert server.objects[LEASE]["spec"]["holderIdentity"], "it was granted"
+        assert lead(one) == (1 if method == "POST" else 2)
 
 
 @pytest.mark.parametrize("collection", ["leases", "configmaps"])
