@@ -75,6 +75,8 @@ class BatchCore(JobMasterCore):
         self._run = ""
         """The run that is under way; empty = none is."""
         self._runs = 0
+        self._stage_runs = 0
+        """Those of all stages, not of the commit."""
         self._jobmasters = self.graph.restarts
         """That were lost before this one."""
         self._drivers_lost = 0
@@ -157,7 +159,13 @@ class BatchCore(JobMasterCore):
             self._begin_commit()
         else:
             self._prepared = None
-            self._begin(self._stages)
+            self._begin_stages()
+
+    def _begin_stages(self) -> None:
+        """Run all stages; their tasks count earlier runs as attempts, those below other JobMasters as well."""
+        attempt = self._jobmasters + self._stage_runs
+        self._stage_runs += 1
+        self._begin(tuple(replace(stage, task={**stage.task, "attempt": attempt}) for stage in self._stages))
 
     def _begin(self, stages: tuple[Stage, ...]) -> None:
         self._drop_run()
@@ -257,7 +265,10 @@ class BatchCore(JobMasterCore):
             text = f"the Spark driver was lost {self._drivers_lost} times in a row, and the stages with it"
             return self.stages_failed(run_id, text)
         logger.warning("the Spark driver was lost, and the stages with it: they are run again")
-        self._begin((self._commit,) if self._commit is not None else self._stages)
+        if self._commit is not None:
+            self._begin((self._commit,))
+        else:
+            self._begin_stages()
         return self._take()
 
     def stages_failed(self, run_id: str, message: str) -> list[do.Instruction]:

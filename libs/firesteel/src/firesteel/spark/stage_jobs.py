@@ -42,9 +42,11 @@ class StageFunction:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        attempt = 0 if context is None else int(context.taskAttemptId())
+        # Spark's attempts of this task, not its taskAttemptId, which counts the tasks of all jobs of the driver.
+        retries = 0 if context is None else int(context.attemptNumber())
         main: StageMain = pickle.loads(self._stage_main)
-        return main(json.loads(self._task), self._blobs, subtask, attempt, elements)
+        task = json.loads(self._task)
+        return main(task, self._blobs, subtask, task.get("attempt", 0) + retries, elements)
 
 
 class StageJobs:

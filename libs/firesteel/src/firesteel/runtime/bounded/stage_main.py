@@ -33,7 +33,7 @@ def stage_main(
         task: what the stage does (``firesteel_jobmaster.stages``).
         blobs: of the job, by SHA-256.
         subtask: number of the task in its stage.
-        attempt: no other attempt of it has this number.
+        attempt: From 0: runs of all stages before this one, and attempts of Spark before this one in the run.
         elements: what it reads.
 
     Raises:
