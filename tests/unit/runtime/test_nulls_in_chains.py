@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from firesteel.common import Configuration, Types
-from firesteel.datastream import DataStream, ProcessFunction, StreamExecutionEnvironment
+from firesteel.datastream import (
+    DataStream,
+    OutputTag,
+    ProcessFunction,
+    SinkFunction,
+    StreamExecutionEnvironment,
+)
 from firesteel.expressions import col
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.stages import failure_in
@@ -17,6 +23,8 @@ from firesteel.runtime.records.batch import Batch
 from tests.unit.runtime.programs import results
 from tests.unit.runtime.support import INFO
 from tests.unit.runtime.test_bounded import Spark
+from tests.unit.runtime.test_functions_that_raise import bounded, streaming
+from tests.unit.runtime.whole_graphs import WholeGraph
 
 ROW = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
 TEXTS = ["1", "x", "2", "", "3"]
@@ -33,6 +41,31 @@ def parsed_row(text: str) -> Any:
 class Parse(ProcessFunction):  # type: ignore[type-arg]
     def process_element(self, value: Any, ctx: Any) -> Any:
         yield parsed(value)
+
+
+TAG = OutputTag("x", Types.INT())
+UNTYPED = OutputTag("y")
+RECEIVED: list[Any] = []
+
+
+class Sides(ProcessFunction):  # type: ignore[type-arg]
+    """Gives None to its main output, which has no type, and to the side outputs."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield TAG, parsed(value)
+        yield UNTYPED, parsed(value)
+        yield parsed(value)
+
+
+class Receive(SinkFunction):  # type: ignore[type-arg]
+    def invoke(self, value: Any, context: Any) -> None:
+        RECEIVED.append(value)
+
+
+def side(stream: DataStream, tag: Any) -> DataStream:
+    sides = stream.process(Sides()).name("parse")
+    sides.map(str)
+    return sides.get_side_output(tag)
 
 
 def is_there(value: Any) -> bool:
@@ -79,6 +112,11 @@ def batch_failure(stream: DataStream) -> TaskFailure:
         (lambda s: s.map(parsed_row, ROW).filter(is_there).map(lambda r: r.age), [1, 2, 3]),
         (lambda s: s.map(parsed_row, ROW).filter(is_there).filter(col("age") > 1).map(lambda r: r.age), [2, 3]),
         (lambda s: s.map(parsed), [1, None, 2, None, 3]),
+        (lambda s: side(s, TAG).filter(is_there), [1, 2, 3]),
+        (lambda s: side(s, TAG).filter(is_there).key_by(lambda v: 0).map(lambda v: -v), [-1, -2, -3]),
+        (lambda s: side(s, TAG).map(lambda v: v or 0, Types.INT()), [1, 0, 2, 0, 3]),
+        (lambda s: side(s, UNTYPED), [1, None, 2, None, 3]),
+        (lambda s: s.process(Sides()), [1, None, 2, None, 3]),
     ],
 )
 def test_none_is_taken_out_in_the_chain(build: Callable[[DataStream], DataStream], expected: Any, run: Any) -> None:
@@ -94,6 +132,9 @@ def test_none_is_taken_out_in_the_chain(build: Callable[[DataStream], DataStream
         lambda s: s.map(parsed, Types.INT()).name("parse").filter(lambda v: True).key_by(lambda v: 0).map(str),
         lambda s: s.flat_map(lambda t: [parsed(t)], Types.INT()).name("parse"),
         lambda s: s.process(Parse(), Types.INT()).name("parse"),
+        lambda s: side(s, TAG),
+        lambda s: side(s, TAG).filter(lambda v: True).key_by(lambda v: 0).map(str),
+        lambda s: side(s, TAG).rebalance().filter(is_there).set_parallelism(2),
         lambda s: s.map(parsed_row, ROW).name("parse").filter(col("age") > 1),
         lambda s: s.map(parsed_row, ROW).name("parse").key_by(lambda r: 0).map(str),
     ],
@@ -103,3 +144,39 @@ def test_none_does_not_leave_the_chain(build: Callable[[DataStream], DataStream]
     assert (failure.kind, failure.operator, failure.record) == ("type", "parse", "None"), failure
     assert "None may only pass between operators of one chain" in failure.message
     assert ("Integer" in failure.message) or ("ROW" in failure.message.upper())
+
+
+@pytest.mark.parametrize("run_job", [streaming, bounded])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.map(parsed, Types.INT()).name("parse"),
+        lambda s: s.map(parsed, Types.INT()).name("parse").filter(lambda v: True),
+        lambda s: side(s, TAG),
+    ],
+)
+def test_a_sink_function_of_the_user_is_a_sink(build: Callable[[DataStream], DataStream], run_job: Any) -> None:
+    """A declared type counts there; without one it gets what there is."""
+    env = StreamExecutionEnvironment(Configuration()).set_parallelism(1)
+    build(env.from_collection(TEXTS)).add_sink(Receive())
+    failure = run_job(env)
+    assert (failure.kind, failure.operator, failure.record) == ("type", "parse", "None"), failure
+    assert "None may only pass between operators of one chain" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda s: s.map(parsed, Types.INT()).filter(is_there), [1, 2, 3]),
+        (lambda s: s.map(parsed), [1, None, 2, None, 3]),
+        (lambda s: side(s, UNTYPED), [1, None, 2, None, 3]),
+    ],
+)
+def test_a_sink_function_without_a_declared_type_gets_none(
+    build: Callable[[DataStream], DataStream], expected: Any
+) -> None:
+    RECEIVED.clear()
+    env = StreamExecutionEnvironment(Configuration()).set_parallelism(1)
+    build(env.from_collection(TEXTS)).add_sink(Receive())
+    WholeGraph(env._stream_graph(None)).run()
+    assert expected == RECEIVED

@@ -18,11 +18,12 @@ from firesteel.runtime.chain.stages import (
     Stage,
     WatermarkStage,
 )
-from firesteel.runtime.operator_base.base import Operator, Transform
+from firesteel.runtime.operator_base.base import Operator, Transform, TypedOutput
 from firesteel.runtime.operator_base.columnar import ColumnTransform
 from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.operator_base.keyed_base import KeyedTransform, state_parameters
 from firesteel.runtime.operators import Consumer, KeyedColumns, LaterResults, WatermarksOperator, create_operator
+from firesteel.runtime.operators.sinks import SinkFunctionOperator
 from firesteel.runtime.operators.stateless import FilterOperator
 from firesteel.state.backend import StateBackend
 
@@ -106,7 +107,7 @@ class ChainPlan:
             found.append((operator.name, taken, given))
         return found
 
-    def _stage(self, first: int, typed: Operator | None = None) -> Stage:
+    def _stage(self, first: int, typed: TypedOutput | None = None) -> Stage:
         """The stage that begins with this operator, and all behind it.
 
         Args:
@@ -118,6 +119,10 @@ class ChainPlan:
         stage = self._made([self.operators[index] for index in indexes])
         stage.outlet.reuses = last.spec.object_reuse
         stage.outlet.typed = self._typed(indexes, typed)
+        for position, index in enumerate(indexes):
+            operator = self.operators[index]
+            if isinstance(operator, SinkFunctionOperator):
+                operator.typed_input = self._typed(indexes[:position], typed)
         self.stages.append(stage)
         self.stage_of.update(dict.fromkeys(indexes, stage))
         if isinstance(last, Consumer):  # at the head of the chain
@@ -135,12 +140,12 @@ class ChainPlan:
                 outlet.children.append(self._stage(index, outlet.typed))
         return stage
 
-    def _typed(self, indexes: list[int], before: Operator | None) -> Operator | None:
-        """The operator that declares the type of what leaves a stage: filters and watermarks change none."""
+    def _typed(self, indexes: list[int], before: TypedOutput | None) -> TypedOutput | None:
+        """The output that declares the type of what leaves these operators: filters and watermarks change none."""
         for index in reversed(indexes):
             operator = self.operators[index]
             if not isinstance(operator, FilterOperator | WatermarksOperator):
-                return operator if operator.coerce is not None else None
+                return TypedOutput(operator) if operator.coerce is not None else None
         return before
 
     def _run_from(self, index: int) -> list[int]:

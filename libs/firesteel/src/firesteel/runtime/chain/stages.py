@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from firesteel.common.own_copies import COPIERS, as_given, own_copies
 from firesteel.functions.output_tag import tags_exist
 from firesteel.runtime.chain.partitioners import Output
-from firesteel.runtime.operator_base.base import Operator, Transform
+from firesteel.runtime.operator_base.base import Operator, Transform, TypedOutput
 from firesteel.runtime.operator_base.columnar import ColumnTransform
 from firesteel.runtime.operator_base.context import Stamp
 from firesteel.runtime.operator_base.side_outputs import SideBatch, SideRecord
@@ -54,10 +54,10 @@ class Outlet:
         consumers, outputs, children: its readers.
         reuses: all of them get the same objects.
         records: running total of what left here.
-        typed: the operator with a declared type whose results these are; None: no type was declared.
+        typed: the output with a declared type whose records these are; None: no type was declared.
     """
 
-    typed: Operator | None = None
+    typed: TypedOutput | None = None
 
     def __init__(self, *, reuses: bool = False) -> None:
         self.consumers: list[Consumer] = []
@@ -171,6 +171,7 @@ class Stage(ABC):
         """Where the records of a side output go."""
         if tag not in self.sides:
             self.sides[tag] = Outlet(reuses=self.outlet.reuses)
+            self.sides[tag].typed = TypedOutput(self.operators[-1], tag)
         return self.sides[tag]
 
     @property

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -84,8 +84,8 @@ class Operator(UserCode):
     takes_changes: ClassVar[bool] = False
     """Rows of other kinds than +I mean to it what they say, or pass it with their kinds."""
 
-    gave_null: bool = False
-    """One of its results was None although it has a declared type."""
+    null_outputs: tuple[str | None, ...] = ()
+    """Tags of the side outputs, None being the main output, that have a declared type, and were given None."""
 
     gives_away: ClassVar[bool] = False
     """Nobody changes its results when it has given them."""
@@ -268,27 +268,33 @@ class Operator(UserCode):
                 f"has the type {known[0]} elsewhere: use one OutputTag for both"
             )
         if known[1] is not None:
-            value = known[1](value)
+            value = known[1](value) if value is not None else self.pass_null(tag.tag_id)
         return SideRecord(tag.tag_id, value if self.spec.object_reuse else own_copy(value))
 
-    def pass_null(self) -> Any:
+    def pass_null(self, tag: str | None = None) -> Any:
         """A result is None: it goes on inside the chain whatever the declared type, and is looked for where it leaves.
 
         As in PyFlink, a type counts where records are written: so ``map(f, output_type=...)`` may give None for records
         that a ``filter`` behind it takes out.
         """
-        self.gave_null = True
+        if tag not in self.null_outputs:
+            self.null_outputs = (*self.null_outputs, tag)
         return None
 
-    def refuse_nulls(self, records: Sequence[Any]) -> None:
+    def refuse_nulls(self, records: Sequence[Any], tag: str | None = None) -> None:
         """Results that leave the chain, or are made columns, have to be of the declared type.
+
+        Args:
+            records: of the main output, or of a side output.
+            tag: of the side output.
 
         Raises:
             TypeMismatchError: one of them is None; the local ``value`` is the record at hand.
         """
+        declared = self.spec.output_type if tag is None else self._tags[tag][0]
         for value in records:
             if value is None:
-                raise TypeMismatchError("", str(self.spec.output_type), "None", _NULL_LEAVES)
+                raise TypeMismatchError("", str(declared), "None", _NULL_LEAVES)
 
     def refuse_changes(self, batch: Batch) -> None:
         """Raises:
@@ -324,6 +330,27 @@ class Operator(UserCode):
         self.operator_state.close()
         if first is not None:
             raise first
+
+
+class TypedOutput(NamedTuple):
+    """The main output of an operator, or one of its side outputs, where its type is declared or may be.
+
+    Attributes:
+        operator: whose results they are.
+        tag: of the side output; None: the main output.
+    """
+
+    operator: Operator
+    tag: str | None = None
+
+    @property
+    def gave_null(self) -> bool:
+        """Whether one of its results was None although they have a declared type."""
+        return self.tag in self.operator.null_outputs
+
+    def refuse_nulls(self, records: Sequence[Any]) -> None:
+        """See ``Operator.refuse_nulls``."""
+        self.operator.refuse_nulls(records, self.tag)
 
 
 class Transform(Operator, ABC):

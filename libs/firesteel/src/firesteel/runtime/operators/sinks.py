@@ -17,7 +17,7 @@ from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
 from firesteel.functions.two_phase import Committable, TwoPhaseWriter
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.operator_base.base import Operator, Transform, method_of
+from firesteel.runtime.operator_base.base import Operator, Transform, TypedOutput, method_of
 from firesteel.runtime.operator_base.context import OperatorContext, SinkContext, TaskWriterContext
 from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.records.batch import Batch
@@ -251,6 +251,8 @@ class SinkFunctionOperator(Transform):
     """Calls a ``SinkFunction`` for each record; a transform without results, so that it runs in bounded slices."""
 
     takes_changes = False
+    typed_input: TypedOutput | None = None
+    """The output of the same chain, with a declared type, that it reads: None is refused at a sink."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -264,16 +266,15 @@ class SinkFunctionOperator(Transform):
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """Nothing; all records are handed over when it is exhausted."""
-        invoke, context, coerce = self._invoke, self._context, self.coerce
-        if not self._with_context:
-            for value in records:
-                invoke(value if coerce is None else coerce(value))
-        elif coerce is None:
-            for value in records:
-                invoke(value, context)
-        else:
-            for value in records:
-                invoke(coerce(value), context)
+        invoke, context, coerce, typed = self._invoke, self._context, self.coerce, self.typed_input
+        for value in records:
+            if value is None and typed is not None and typed.gave_null:
+                typed.refuse_nulls((value,))
+            result = value if coerce is None else coerce(value)
+            if self._with_context:
+                invoke(result, context)
+            else:
+                invoke(result)
         return
         yield
 
