@@ -5,9 +5,12 @@ The table beside this file is made by ``tools/pyflink_names.py``: module, name, 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module, resources
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
 from typing import Any, Final, NoReturn
 
 _PACKAGE: Final = "firesteel"
@@ -32,19 +35,32 @@ def missing_names(module: str) -> Callable[[str], NoReturn]:
     return __getattr__
 
 
-def reexports(module: str, places: dict[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__`` that finds names in modules below it when they are asked for.
+def reexports(module: str) -> Callable[[str], Any]:
+    """A package's ``__getattr__`` that finds names in modules below it when they are asked for, and ``__all__``.
+
+    The names are those that the package imports below ``if TYPE_CHECKING``: its source is read for the first name.
 
     Args:
         module: ``__name__`` of the package.
-        places: module below the package, of each name.
     """
     missing = missing_names(module)
 
+    @cache
+    def places() -> dict[str, str]:
+        found = find_spec(module)
+        source = found.loader.get_source(module) if found and isinstance(found.loader, InspectLoader) else None
+        if source is None:
+            raise ImportError(f"the source of {module} is not there, which names its modules: import these instead")
+        blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+        imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: str(node.module) for node in imports for alias in node.names}
+
     def __getattr__(name: str) -> Any:
-        if name in places:
-            return getattr(import_module(f"{module}.{places[name]}"), name)
-        return missing(name)
+        if name == "__all__":
+            return sorted(places())
+        if name.startswith("_") or name not in places():
+            return missing(name)
+        return getattr(import_module(places()[name]), name)
 
     return __getattr__
 
