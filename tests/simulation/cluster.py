@@ -87,6 +87,8 @@ class Cluster:
         """How many subtasks of a job have results for readers."""
         self.restarts: dict[str, int] = {}
         """How often a job may be restarted, at most."""
+        self.committing: set[str] = set()
+        """Jobs of which nothing but the commit was left at some time."""
         self.endless: set[str] = set()
         self.drivers: dict[str, SparkDriver] = {}
         self.executors: dict[str, SimulatedExecutor] = {}

@@ -32,8 +32,11 @@ def check_attempts(cluster: Cluster, service: JobMasterService) -> None:
         assert len(placed) == len(set(placed)), f"{cluster.short(job.job_id)}: a slot holds two shared slots"
         assert len(job.core.pool) <= len(graph.shared_slots), f"{cluster.short(job.job_id)} has too many slots"
         most = cluster.restarts.get(job.job_id, 0)
-        often = graph.restarts - graph.job_attempt > most  # but losses while it commits count for no strategy
-        assert not often or job.core.checkpoints.is_committing, f"{cluster.short(job.job_id)} was restarted too often"
+        often = graph.restarts - graph.job_attempt > most
+        # Losses while it commits count for no strategy, and with its end the job forgets the checkpoint that says so.
+        if job.core.checkpoints.is_committing:
+            cluster.committing.add(job.job_id)
+        assert not often or job.job_id in cluster.committing, f"{cluster.short(job.job_id)} was restarted too often"
 
 
 def check_settled(cluster: Cluster) -> None:

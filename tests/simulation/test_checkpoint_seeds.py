@@ -65,6 +65,10 @@ def test_a_storage_that_hangs_parks_no_job() -> None:
     check_seeds(range(HANG_SEEDS), "hangs")
 
 
+def test_a_restart_while_a_job_commits_is_still_allowed_when_it_has_ended() -> None:
+    check_seeds([500016], "hangs")
+
+
 def _found(patch: Any, kind: str, *words: str, first: int = 0) -> None:
     """A seed, from the first one on that is known to, finds broken code, and says so in one of these ways."""
     with patch:
