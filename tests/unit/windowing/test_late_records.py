@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from firesteel.graph.specs import OperatorKind
+from firesteel.common import WatermarkStrategy
+from firesteel.connectors.data_generator import DataGeneratorSource
+from firesteel.functions.source import Split
+from firesteel.graph.specs import ChainSpec, OperatorKind
 from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.loop.interrupts import CancelToken
 from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.operators.late_records import LateRecords
-from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime.operators.stateless import MapOperator
+from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
 from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.windowing.session_assigners import EventTimeSessionWindows
-from tests.unit.runtime.support import ManualClock
+from tests.unit.runtime.support import FakeInput, ManualClock, spec
+from tests.unit.runtime.test_task import bench_of
 from tests.unit.windowing.column_rig import ColumnRig
 from tests.unit.windowing.harness import INFO, Clock, Rig, spec_of
 from tests.unit.windowing.test_interval_join import Pair
@@ -113,3 +121,34 @@ def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptu
     marks.update(1, Watermark(MAX_WATERMARK))
     late.drop(7, HOUR + 1)
     assert "which comes from channel 4:0->0. A record whose time" in caplog.text, "of an edge without a name"
+
+
+def test_it_names_the_source_and_split_of_its_own_chain() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    time = SourceTime("clicks", "task", strategy, ManualClock(), None)
+    source = DataGeneratorSource(lambda index: index, 10)
+    input_ = SourceInput("clicks", source, INFO, ManualClock(), CancelToken(), int, int, 9, time)
+    assert input_.watermark_origin() == "source 'clicks'", "it has no split yet"
+    time.take("topic-0", ["a"], [HOUR])
+    time.take("topic-1", ["b"], [5])
+    time.periodic()
+    assert input_.watermark_origin() == "source 'clicks', split 'topic-1'"
+    time.finished("topic-1")
+    assert input_.watermark_origin() == "source 'clicks', split 'topic-0'"
+    without = SourceInput("clicks", source, INFO, ManualClock(), CancelToken(), int, int, 9)
+    assert without.watermark_origin() == "source 'clicks'"
+    without.add_splits([Split("topic-7", {})], False)
+    assert without.watermark_origin() == "source 'clicks', split 'topic-7'"
+
+
+def test_the_operator_that_makes_watermarks_in_a_chain_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in another branch makes none for it."""
+    assigner = spec(OperatorKind.WATERMARKS, WatermarkStrategy.no_watermarks(), name="Timestamps")
+    operators = [spec(OperatorKind.MAP, str, name="head"), assigner, spec(OperatorKind.MAP, str, name="behind")]
+    chain = ChainSpec([*operators, spec(OperatorKind.MAP, str, name="beside")], [[1, 3], [2], [], []], [])
+    origins: dict[str, str] = {}
+    monkeypatch.setattr(
+        MapOperator, "open", lambda self, context: origins.update({self.name: context.watermark_origin()})
+    )
+    bench_of(chain, FakeInput([END_OF_INPUT])).task.start()
+    assert origins == {"behind": "'Timestamps'", "beside": "channel 0:0->0", "head": "channel 0:0->0"}

@@ -84,6 +84,16 @@ class ChainPlan:
         stage = self.stage_of[output.operator_index]
         return stage.outlet if output.tag is None else stage.side(output.tag)
 
+    def watermarks_of(self, index: int) -> WatermarksOperator | None:
+        """The operator of the chain that makes the watermarks for another one; None: they come with the input."""
+        parent_of = {child: parent for parent, children in enumerate(self.spec.children) for child in children}
+        while index in parent_of:
+            index = parent_of[index]
+            operator = self.operators[index]
+            if isinstance(operator, WatermarksOperator):
+                return operator
+        return None
+
     def flows(self) -> list[tuple[str, int, int]]:
         """Name of each operator, the records that it has taken, and the results that it has given; from any thread.
 

@@ -453,6 +453,14 @@ class SourceInput(UserCode, TaskInput):
         behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
         return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
 
+    def watermark_origin(self) -> str:
+        """The source and, where that is known, the split that its watermark follows: the slowest that is not idle."""
+        if self.time is not None:
+            followed = next(iter(self.time.furthest_behind(1)), None)
+        else:
+            followed = next(iter(self._splits)) if len(self._splits) == 1 else None
+        return f"source {self.name!r}" if followed is None else f"source {self.name!r}, split {followed!r}"
+
     def back_pressured(self, seconds: float) -> None:
         """So long nothing could be read: that is no idleness."""
         if self.time is not None:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from firesteel.checkpoint.assign import TaskRestore
@@ -91,7 +92,6 @@ class StreamTask:
             context,
             on_processing_timer=self._time.on_processing_timer,
             call_later=self._call_later,
-            watermark_origin=inputs.watermark_origin,
         )
         if context.checkpointing:
             self._context.make_durable = lambda work: self._checkpoints.make_durable(work, self.on_error)
@@ -243,8 +243,21 @@ class StreamTask:
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
             self._opened.append(operator)
-            operator.open(replace(self._context, stamp=self.plan.stage_of[index].stamp))
+            operator.open(
+                replace(
+                    self._context,
+                    stamp=self.plan.stage_of[index].stamp,
+                    watermark_origin=partial(self._watermark_origin, index),
+                )
+            )
         self._guard.active = None
+
+    def _watermark_origin(self, index: int) -> str:
+        """Who has brought the watermark of an operator so far, for the log: also where it was made in this chain."""
+        made_by, origin = self.plan.watermarks_of(index), self._inputs.watermark_origin()
+        if made_by is None:
+            return origin
+        return f"{made_by.name!r}, which reads {origin}" if self._inputs.begins_barriers else repr(made_by.name)
 
     def _begin(self) -> None:
         """All operators are open, and have their state as they want it."""
