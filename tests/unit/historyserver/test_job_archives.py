@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.files import ABANDONED_AFTER
 from firesteel.ha.documents import DamagedEntryError, encode
 from firesteel.rest.job_archives import DirectoryPlace, JobArchive, open_place
+from firesteel_jobmaster.registry import Registry
 
 A = "a" * 32
 ARCHIVE = {"jid": A, "name": "numbers", "vertices": [{"id": "v", "subtasks": ["x"]}]}
@@ -54,6 +58,30 @@ def test_a_directory_lists_reads_replaces_and_removes(tmp_path: Path) -> None:
     place.remove(A)
     place.remove(A)
     assert place.listed() == {}
+
+
+@pytest.mark.parametrize("starts", ["writer", "reader", "JobMaster host"])
+def test_drafts_of_writers_that_died_go_at_the_next_start_and_those_of_living_ones_stay(
+    starts: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "jobmasters"
+    folder.mkdir(mode=0o700)
+    name = f"{A}.json" if starts == "JobMaster host" else f"{A}.archive"
+    abandoned, live = folder / f".{name}.{'1' * 32}", folder / f".{name}.{'2' * 32}"
+    others = [folder / f".notes.{'3' * 32}", folder / f".{name}.lock", folder / f".{name}.{'4' * 31}"]
+    for path in (abandoned, live, *others):
+        path.write_text("half of")
+    past = time.time() - 2 * ABANDONED_AFTER
+    for path in (abandoned, *others):
+        os.utime(path, (past, past))
+    if starts == "writer":
+        DirectoryPlace(folder).write(A, b"one")
+    elif starts == "reader":
+        assert DirectoryPlace(folder).listed() == {}
+    else:
+        Registry(tmp_path)
+    assert not abandoned.exists()
+    assert all(path.exists() for path in (live, *others))
 
 
 @pytest.mark.parametrize("text", ["relative", "ftp://there/x", "s3://", "s3://user@bucket/x"])

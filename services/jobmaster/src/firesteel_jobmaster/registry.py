@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from firesteel.core.errors import ProtocolError
-from firesteel.core.files import replace_file
+from firesteel.core.files import remove_abandoned_drafts, replace_file
 from firesteel.core.process import ProcessId
 from firesteel.core.run_directory import private_directory
 from firesteel.protocol import messages as m
@@ -24,6 +25,7 @@ from firesteel.protocol import messages as m
 logger = logging.getLogger(__name__)
 FOLDER = "jobmasters"
 _SET_ASIDE = ".corrupt"
+_NAME = re.compile(r"[0-9a-f]{32}\.json")
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Registry:
 
     def __init__(self, cluster_directory: Path) -> None:
         self.folder = private_directory(cluster_directory / FOLDER)
+        remove_abandoned_drafts(self.folder, _NAME)
 
     def _path(self, job_id: str) -> Path:
         return self.folder / f"{job_id}.json"

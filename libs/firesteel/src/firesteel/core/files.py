@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,10 @@ MAY_PASS: Final = frozenset({
 })  # fmt: skip
 """What a disk says that is full, or away, for a while: a coordinator waits for it, and does not end. The second line is
 of file systems over the network: NFS mounted ``softerr``, and FUSE whose process has died."""
+ABANDONED_AFTER: Final = 86_400.0
+"""Seconds without a change after which a draft is nobody's. Writing one takes seconds; hosts' clocks may differ."""
+_DRAFT: Final = re.compile(r"\.(.+)\.[0-9a-f]{32}")
+"""Name of a draft of ``replace_file``; the group is the name of the file."""
 _NOT_FOR_DIRECTORIES: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 """What file systems answer that can't sync a directory, and need not."""
 
@@ -49,6 +55,27 @@ def replace_file(
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def remove_abandoned_drafts(directory: Path, names: re.Pattern[str]) -> None:
+    """Remove what ``replace_file`` has left beside files when its process or its host died; blocks, and never raises.
+
+    Others may write there at this moment, on other hosts as well: nobody can tell whether they live. So a draft is
+    removed when nobody has written to it for a day, by the file's own time.
+
+    Args:
+        directory: where the files are; it may be missing.
+        names: of files that nobody but this program writes there. Drafts of others stay.
+    """
+    oldest = time.time() - ABANDONED_AFTER
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            draft = _DRAFT.fullmatch(entry.name)
+            if draft is None or names.fullmatch(draft[1]) is None:
+                continue
+            with suppress(OSError):  # somebody else removes it, or it may not be removed
+                if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(entry.path)
 
 
 def make_private_directory(path: Path) -> None:

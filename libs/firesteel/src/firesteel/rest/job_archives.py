@@ -20,7 +20,7 @@ from firesteel.checkpoint.object_stores import open_store
 from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config.settings import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
-from firesteel.core.files import replace_file
+from firesteel.core.files import remove_abandoned_drafts, replace_file
 from firesteel.ha.documents import DamagedEntryError, decode, encode
 from firesteel.rest.archive_cache import Archive
 
@@ -116,6 +116,7 @@ class DirectoryPlace(ArchivePlace):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._is_tidy = False
 
     def __str__(self) -> str:
         return str(self._directory)
@@ -126,10 +127,12 @@ class DirectoryPlace(ArchivePlace):
     def write(self, job_id: str, content: bytes) -> None:
         """See ``ArchivePlace``."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._tidy()
         replace_file(self._path(job_id), content)
 
     def listed(self) -> dict[str, str]:
         """See ``ArchivePlace``."""
+        self._tidy()
         found = {}
         try:
             entries = list(os.scandir(self._directory))
@@ -145,6 +148,12 @@ class DirectoryPlace(ArchivePlace):
                 continue
             found[match[1]] = f"{about.st_mtime_ns}-{about.st_size}-{about.st_ino}"
         return found
+
+    def _tidy(self) -> None:
+        """Once: remove what writers that have died left."""
+        if not self._is_tidy:
+            self._is_tidy = True
+            remove_abandoned_drafts(self._directory, _NAME)
 
     def read(self, job_id: str) -> bytes | None:
         """See ``ArchivePlace``."""
