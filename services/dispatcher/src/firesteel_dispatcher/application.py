@@ -51,7 +51,7 @@ MOVES: Final[Mapping[State, frozenset[State]]] = {
 
 
 class Order(StrEnum):
-    """What is to be done now."""
+    """The next step of an application that its core asks the shell for."""
 
     END_MAIN = "END_MAIN"
     CANCEL_JOBS = "CANCEL_JOBS"

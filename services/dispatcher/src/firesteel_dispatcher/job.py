@@ -39,7 +39,7 @@ class JobConflictError(FiresteelError):
 
 
 class Phase(StrEnum):
-    """Who cares for a job."""
+    """Which process is in charge of a job."""
 
     WAITING = "WAITING"
     """It is stored; no JobMaster runs it yet."""

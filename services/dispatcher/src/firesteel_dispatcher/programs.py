@@ -69,7 +69,7 @@ class BusyError(FiresteelError):
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run.
+    """A request to run an uploaded program.
 
     Attributes:
         program: id of the upload.
@@ -376,7 +376,7 @@ class Programs:
 
 
 class _Run:
-    """One process."""
+    """The process of one run of an uploaded program."""
 
     def __init__(
         self,

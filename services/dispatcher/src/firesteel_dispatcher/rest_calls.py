@@ -26,7 +26,7 @@ _NUMBERS: Final = frozenset({"subtask", "attempt", "checkpoint_id"})
 
 
 class Access(Enum):
-    """Who may call."""
+    """Which callers a REST endpoint answers."""
 
     READ = "anybody, where no token file is set"
     CHANGE = "whoever has the token"

@@ -143,7 +143,7 @@ class SubtasksSummary(TypedDict):
 
 
 class CheckpointSubtasks(TaskCheckpoint):
-    """With its subtasks."""
+    """A task's part of a checkpoint, with its subtasks."""
 
     summary: SubtasksSummary
     subtasks: list[SubtaskCheckpoint]

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Retention:
-    """How long archives stay.
+    """For how long, and how many, archives stay.
 
     Attributes:
         most: jobs of each place, the newest; None = all.

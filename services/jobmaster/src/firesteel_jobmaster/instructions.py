@@ -205,7 +205,7 @@ class SetTimer:
 
 @dataclass(frozen=True)
 class ClearTimer:
-    """Forget a timer."""
+    """Cancel the timer of this name."""
 
     name: str
 

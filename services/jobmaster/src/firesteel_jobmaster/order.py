@@ -12,7 +12,7 @@ GO = b'{"go": true}\n'
 
 @dataclass(frozen=True)
 class Order:
-    """What a job process is told first.
+    """The job that a new JobMaster process is to run, as the template process hands it over.
 
     Attributes:
         settings: of the cluster, as text.

@@ -27,7 +27,7 @@ LOOK_PAUSES = (0.03, 0.5)
 
 
 class Owner(Protocol):
-    """Who is told."""
+    """The core that started a stage run, and hears how far it has come."""
 
     job_id: str
     token: str

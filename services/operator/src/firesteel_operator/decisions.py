@@ -76,7 +76,7 @@ class OperationSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is of an object.
+    """What the operator observed of an object's cluster, job and savepoints.
 
     Attributes:
         exists: something runs for it.
@@ -247,7 +247,7 @@ Action = Create | Remove | Stop | TakeSavepoint | Forget | Release
 
 @dataclass(frozen=True)
 class Event:
-    """For people."""
+    """A Kubernetes event, which tells people what the operator did."""
 
     reason: str
     message: str

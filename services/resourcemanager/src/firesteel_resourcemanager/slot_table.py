@@ -13,7 +13,7 @@ from firesteel_resourcemanager.executor import Executor
 
 
 class SlotState(Enum):
-    """Of one slot; FREE is the first and the last."""
+    """Life of one slot, as the ResourceManager sees it; FREE is the first state and the last."""
 
     FREE = "FREE"
     REQUESTED = "REQUESTED"

@@ -42,7 +42,7 @@ MOVES: Final[Mapping[WorkerState, frozenset[WorkerState]]] = {
 
 @dataclass
 class Worker:
-    """One worker."""
+    """A TaskManager process that a provider was asked to start."""
 
     id: str
     slots: int

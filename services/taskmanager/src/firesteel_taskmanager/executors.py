@@ -59,7 +59,7 @@ ExecutorFactory = Callable[[ExecutorSpec], Executor]
 
 
 class Phase(Enum):
-    """Of one executor."""
+    """Life of one executor process."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"

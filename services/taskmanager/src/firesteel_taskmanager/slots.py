@@ -31,7 +31,7 @@ class UnknownExecutionError(Exception):
 
 
 class SlotState(Enum):
-    """Of one slot."""
+    """Life of one slot, as the TaskManager sees it."""
 
     FREE = "FREE"
     ALLOCATED = "ALLOCATED"
@@ -120,7 +120,7 @@ class Task:
 
 @dataclass
 class Slot:
-    """One slot."""
+    """One slot of this TaskManager: its job, its process, its state."""
 
     index: int
     state: SlotState = SlotState.FREE

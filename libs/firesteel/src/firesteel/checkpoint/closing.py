@@ -15,7 +15,7 @@ from firesteel.graph.key_hash import KEY_HASH_VERSION
 
 
 class CleanUp(StrEnum):
-    """What becomes of them."""
+    """What becomes of the checkpoints of a job that has ended."""
 
     REMOVE = "remove"
     """All go."""

@@ -137,4 +137,4 @@ class AttachedWait:
 
 
 class _LeftError(KeyboardInterrupt):
-    """The person left."""
+    """Ends the attached client once the person has left by Ctrl-C."""

@@ -30,7 +30,7 @@ _NO_TOKEN: Final = (
 
 @dataclass(frozen=True)
 class Connection:
-    """A cluster that answered.
+    """A connection to a cluster that has answered.
 
     Attributes:
         rest: its REST API; lives on ``loop``.

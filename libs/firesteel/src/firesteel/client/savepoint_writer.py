@@ -127,7 +127,7 @@ class StateBootstrapTransformation:
 
 
 class KeyedOperatorTransformation:
-    """Records with keys."""
+    """Records with a key selector, from which keyed state is made."""
 
     def __init__(self, records: Iterable[Any], key_selector: Callable[[Any], Any]) -> None:
         self._records, self._key_selector = records, key_selector
@@ -144,7 +144,7 @@ class KeyedOperatorTransformation:
 
 
 class OneInputOperatorTransformation:
-    """Records."""
+    """Records from which operator state is made, or keyed state behind ``key_by``."""
 
     def __init__(self, records: Iterable[Any]) -> None:
         self._records = records

@@ -131,7 +131,7 @@ class _ArrowFile(_Forward):
 
 
 class _DeflateFile(_Forward):
-    """A zlib stream."""
+    """Reads the inflated bytes of a zlib stream."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

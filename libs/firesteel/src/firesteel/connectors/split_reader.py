@@ -36,7 +36,7 @@ class Chunk(Generic[T]):
 
 
 class SplitCursor(ABC, Generic[T]):
-    """An open split."""
+    """Reads the records of one open split, from a position on."""
 
     @abstractmethod
     def read(self, max_records: int) -> Chunk[T] | Wait:

@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """Wall time and monotonic time of this machine."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start; never goes back."""

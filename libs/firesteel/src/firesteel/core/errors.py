@@ -294,7 +294,7 @@ class JobNotFoundError(JobError):
 
 
 class NoResourceAvailableError(FiresteelError):
-    """Not enough slots."""
+    """The cluster has fewer slots than the job needs, and no more will come."""
 
 
 class TaskMemoryExceededError(FiresteelError):

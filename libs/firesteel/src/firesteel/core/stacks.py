@@ -71,7 +71,7 @@ def frames_of(frame: FrameType | None, depth: int = DEPTH) -> Stack:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of one thread at one moment.
+    """The stack of one thread at one moment.
 
     Attributes:
         key: under which it is counted; None: it is not.

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CheckpointStorage(ABC):
-    """Where checkpoints go."""
+    """Root class of the places that a job's checkpoints are written to."""
 
     @abstractmethod
     def to_options(self) -> dict[str, str]:

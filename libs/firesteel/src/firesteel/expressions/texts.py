@@ -22,7 +22,7 @@ from firesteel.common.typeinfo import (
 
 
 class Node(Protocol):
-    """An expression."""
+    """What an expression shows of itself to whoever writes it as text."""
 
     @property
     def function(self) -> str:

@@ -130,7 +130,7 @@ class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
 
 
 class NoRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
-    """Never again."""
+    """Fails the call at its first error."""
 
     def can_retry(self, current_attempts: int) -> bool:
         """No."""

@@ -202,7 +202,7 @@ class KeySelector(Function, Generic[IN, KEY]):
 
 
 class FilterFunction(Function, Generic[IN]):
-    """Keeps some records."""
+    """Decides for each record whether it stays in the stream."""
 
     @abstractmethod
     def filter(self, value: IN) -> bool:

@@ -52,14 +52,14 @@ class _CleanupStrategies:
     """
 
     class Strategies(Enum):
-        """The kinds."""
+        """When expired entries are removed."""
 
         FULL_STATE_SCAN_SNAPSHOT = 0
         INCREMENTAL_CLEANUP = 1
         ROCKSDB_COMPACTION_FILTER = 2
 
     class CleanupStrategy(ABC):  # noqa: B024 - PyFlink's root class
-        """A strategy."""
+        """Root class of the settings of a clean-up strategy."""
 
         def _key(self) -> tuple[Any, ...]:
             return ()
@@ -71,7 +71,7 @@ class _CleanupStrategies:
             return hash((type(self).__name__, *self._key()))
 
     class EmptyCleanupStrategy(CleanupStrategy):
-        """One without settings."""
+        """A clean-up strategy without settings of its own."""
 
     class IncrementalCleanupStrategy(CleanupStrategy):
         """Some entries are looked at with each access to the state.

@@ -104,7 +104,7 @@ class UnreadableJob:
 
 @dataclass(frozen=True)
 class Contents:
-    """What was found. Jobs in the order of submission, ends in the order in which they came."""
+    """What a job store holds: jobs in the order of submission, ends in the order in which they came."""
 
     jobs: tuple[StoredJob, ...]
     ends: tuple[StoredEnd, ...]

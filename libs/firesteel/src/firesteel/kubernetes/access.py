@@ -39,7 +39,7 @@ _EXEC_SECONDS: Final = 60.0
 
 
 class Credentials(ABC):
-    """Who asks."""
+    """Gives the token that requests to the API server carry."""
 
     @abstractmethod
     def token(self) -> str:

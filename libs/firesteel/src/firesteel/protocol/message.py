@@ -73,4 +73,4 @@ class Message:
 
 @dataclass(frozen=True)
 class Empty(Message):
-    """Nothing to say."""
+    """A message without fields."""

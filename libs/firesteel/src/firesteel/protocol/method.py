@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT: Final = 10.0
 
 
 class Caller(StrEnum):
-    """Who calls."""
+    """The component that may call a method."""
 
     DISPATCHER = "dispatcher"
     RESOURCEMANAGER = "resourcemanager"

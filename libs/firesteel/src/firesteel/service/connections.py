@@ -19,7 +19,10 @@ STRANGER_SECONDS = 15.0
 
 
 class Connection(web.RequestHandler):
-    """One of them. It is a stranger's until a request on it was signed with the cluster's secret, or had a token."""
+    """A connection to a service.
+
+    It is a stranger's until a request on it was signed with the cluster's secret, or had a token.
+    """
 
     __slots__ = ("_connections", "_timer", "idle_since", "is_stranger", "peer")
 

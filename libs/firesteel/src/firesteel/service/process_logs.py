@@ -29,7 +29,7 @@ class UnknownLogError(Exception):
 
 @dataclass(frozen=True)
 class LogFile:
-    """One log.
+    """A log of this process, as listings show it.
 
     Attributes:
         name: without directories.
@@ -44,7 +44,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a log.
+    """A piece of a log, with where it begins.
 
     Attributes:
         size: bytes of the whole log now.

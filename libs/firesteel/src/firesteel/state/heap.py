@@ -79,7 +79,7 @@ class _Declared:
 
 
 class Part:
-    """A table, and what a snapshot says about it."""
+    """A table of heap state, and what a snapshot says about it."""
 
     __slots__ = ("info", "prune", "table")
 

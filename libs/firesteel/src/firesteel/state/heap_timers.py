@@ -32,7 +32,7 @@ _NOT_MOVING: Final[tuple[int, deque[Entry]]] = (0, deque())
 
 
 class HeapTimerQueue(TimerQueue):
-    """See the module."""
+    """Timers of one operator on the heap, ordered by timestamp."""
 
     __slots__ = ("_added", "_buckets", "_count", "_gone", "_heap", "_moving", "_reading")
 

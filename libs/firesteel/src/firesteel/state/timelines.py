@@ -24,7 +24,7 @@ _TIDIED: Final = 32
 
 
 class Timeline(ABC):
-    """See ``KeyedStateBackend.timeline``."""
+    """Records of each key in the order of their timestamps (``KeyedStateBackend.timeline``)."""
 
     __slots__ = ()
 

@@ -76,7 +76,7 @@ class DataType:
 
 @dataclass(frozen=True)
 class ElementsType(DataType):
-    """ARRAY or MULTISET."""
+    """ARRAY or MULTISET: a type with elements of one type."""
 
     element_type: DataType = None  # type: ignore[assignment] # always given
 
@@ -88,7 +88,7 @@ class ElementsType(DataType):
 
 @dataclass(frozen=True)
 class MapType(DataType):
-    """MAP."""
+    """MAP: a type with keys and values."""
 
     key_type: DataType = None  # type: ignore[assignment] # always given
     value_type: DataType = None  # type: ignore[assignment]
@@ -113,7 +113,7 @@ class RowField:
 
 @dataclass(frozen=True)
 class RowType(DataType):
-    """ROW."""
+    """ROW: a type with named fields."""
 
     fields: tuple[RowField, ...] = ()
 

@@ -86,7 +86,7 @@ class AllRecords(Contents):
 
 
 class Combined(Contents):
-    """Their combination."""
+    """Keeps one value for each window, into which a reduce function combines each record."""
 
     changes = True
 
@@ -107,7 +107,7 @@ class Combined(Contents):
 
 
 class Accumulated(Contents):
-    """An accumulator."""
+    """Keeps the accumulator of an aggregate function for each window."""
 
     changes = True
 

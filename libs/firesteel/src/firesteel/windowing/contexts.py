@@ -138,7 +138,7 @@ class TriggerContext(Trigger.OnMergeContext):
 
 
 class AssignerContext(WindowAssigner.WindowAssignerContext):
-    """Of the assigner."""
+    """The context that a window assigner is called with."""
 
     def __init__(self, timers: Timers, runtime_context: RuntimeContext) -> None:
         self._timers, self._runtime = timers, runtime_context
@@ -153,7 +153,7 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
 
 
 class EvictorContext(Evictor.EvictorContext):
-    """Of the evictor."""
+    """The context that an evictor is called with."""
 
     def __init__(self, timers: Timers, runtime_context: RuntimeContext) -> None:
         self._timers, self._runtime = timers, runtime_context

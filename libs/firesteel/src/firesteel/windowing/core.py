@@ -41,7 +41,7 @@ _KNOWN_PANES: Final = 1024
 
 
 class Stamp(Protocol):
-    """Where the timestamp of the next result is put."""
+    """Carries the timestamp of the next result."""
 
     value: int | None
 

@@ -79,7 +79,7 @@ class Trigger(ABC, Generic[T, W]):
             """Returns state that belongs to the key and window at hand."""
 
     class OnMergeContext(TriggerContext):
-        """Of ``on_merge``."""
+        """The context that a trigger's ``on_merge`` is called with."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:

@@ -29,7 +29,7 @@ class Cause(StrEnum):
 
 
 class Phase(StrEnum):
-    """How far it has come."""
+    """How far a pending checkpoint has come."""
 
     PREPARING = "PREPARING"
     """It gets its id and its place."""
@@ -47,7 +47,7 @@ class UnionStateError(Exception):
 
 @dataclass(frozen=True)
 class Savepoint:
-    """What a user wants of a savepoint.
+    """Where, and in which format, a user wants a savepoint written.
 
     Attributes:
         target: directory below which it is to be.

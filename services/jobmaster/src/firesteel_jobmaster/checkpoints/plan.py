@@ -19,7 +19,7 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """Who does what.
+    """Which tasks trigger a checkpoint, acknowledge it and commit it.
 
     Attributes:
         trigger: begin it: sources, and tasks all of whose inputs have ended.

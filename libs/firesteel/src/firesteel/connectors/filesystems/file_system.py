@@ -139,7 +139,7 @@ class RecoverableWriter(ABC):
 
 
 class PartCommitter(ABC):
-    """Shows finished parts."""
+    """Makes the finished parts of a file sink visible under their final names."""
 
     @abstractmethod
     def commit(self, committables: Sequence[Mapping[str, Any]], *, again: bool) -> list[CommitResult]:

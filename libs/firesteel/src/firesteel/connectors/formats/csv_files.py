@@ -79,7 +79,7 @@ class CsvReaderFormat(StreamFormat):
 
 
 class _Narrowed(SplitCursor[Any]):
-    """Leaves out columns."""
+    """A cursor that drops the columns which the program did not select."""
 
     def __init__(self, cursor: SplitCursor[Any], names: Sequence[str]) -> None:
         self._cursor, self._names = cursor, tuple(names)

@@ -122,7 +122,7 @@ class Connection:
 
 
 class Database(ABC):
-    """Where tables are.
+    """Opens connections to the database of a URL.
 
     Args:
         module: of the driver.

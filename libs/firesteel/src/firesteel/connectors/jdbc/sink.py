@@ -231,7 +231,7 @@ class _Records(TwoPhaseWriter[Any]):
 
 
 class _Writing(_Records):
-    """At least once."""
+    """Writes records with at-least-once guarantee: what was not acknowledged at a failure is written again."""
 
     def __init__(self, run: _Statement, execution: JdbcExecutionOptions, context: WriterContext) -> None:
         super().__init__(run._type)

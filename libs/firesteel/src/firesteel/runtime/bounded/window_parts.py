@@ -71,7 +71,7 @@ def key_of_parts(selector: Any) -> Any:
 
 
 class _KeyOfParts(KeySelector[Any, Any]):
-    """For any selector."""
+    """The user's key selector, applied to the key that a ``WindowPart`` carries."""
 
     def __init__(self, selector: Any) -> None:
         self._selector, self._key_of = selector, method_of(selector, KeySelector, "get_key")
@@ -150,7 +150,7 @@ class _Merged(_Gathered):
 
 
 class _Parts(ProcessWindowFunction[Any, Any, Any, Any]):
-    """Gives ``WindowPart``."""
+    """A window function whose result is the accumulator itself, as a ``WindowPart`` to be combined further."""
 
     def process(self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]) -> Iterable[Any]:
         """See ``ProcessWindowFunction``."""

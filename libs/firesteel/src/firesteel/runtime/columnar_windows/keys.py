@@ -15,7 +15,7 @@ Keys = Sequence[pa.Array]
 
 
 class Index(Protocol):
-    """See ``firesteel.state.columnar.key_index.KeyIndex``."""
+    """What windows need of ``firesteel.state.columnar.key_index.KeyIndex``."""
 
     @property
     def size(self) -> int:

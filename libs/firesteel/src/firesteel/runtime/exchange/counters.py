@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Counters:
-    """See ``ExchangeStatistics``."""
+    """The exchange's running totals, of which ``ExchangeStatistics`` is a snapshot."""
 
     bytes_sent: int = 0
     bytes_received: int = 0

@@ -27,7 +27,7 @@ MAX_LENGTH: Final = 4096
 
 
 class Message(IntEnum):
-    """Types of messages."""
+    """Types of the messages by which two slots authenticate each other."""
 
     HELLO = 1
     CHALLENGE = 2

@@ -38,7 +38,7 @@ _SMALLEST_SIZE: Final = 8
 
 @dataclass(frozen=True)
 class Collected:
-    """An answer to the client.
+    """The operator's answer to a client that fetches results.
 
     Attributes:
         offset: of the first result.

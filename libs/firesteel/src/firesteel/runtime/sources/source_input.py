@@ -69,7 +69,7 @@ _now = time.perf_counter
 
 
 class _Limits(NamedTuple):
-    """Of one poll."""
+    """Upper bounds on what one poll of a reader may return."""
 
     records: int
     seconds: float

@@ -166,7 +166,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 class ColumnValueState(BatchValueState):
-    """One of them."""
+    """Value state of many keys, as one Arrow column."""
 
     def __init__(self, states: BatchStates, descriptor: ValueStateDescriptor) -> None:
         name, type_info = descriptor.name, descriptor.type_info
