@@ -98,6 +98,13 @@ def test_a_room_says_where_to_begin_what_holds_and_why(page: Path) -> None:
     assert f"]({page.name})" in (page.parent / "index.md").read_text(encoding="utf-8")
 
 
+def test_files_that_contributing_names_are_there() -> None:
+    codes = CODE.findall(FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    paths = [code for code in codes if "/" in code and FILE.fullmatch(code)]
+    assert len(paths) > 6
+    assert not [path for path in paths if not named(path)]
+
+
 def test_names_that_are_gone_are_found() -> None:
     assert list(missing_names("`runtime/loop/loop.py`, `TaskLoop`, `core.py`, `tests/house`")) == []
     assert list(missing_names("`runtime/loop/lopo.py` and `StreamTask.stand" + "_stiller`")) == [
