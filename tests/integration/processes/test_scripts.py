@@ -174,9 +174,10 @@ def here() -> str:
     return socket.gethostname()
 
 
-def test_a_cluster_is_started_and_stopped(home: Home) -> None:
+def test_a_cluster_is_started_and_its_jobs_go_on_without_a_jobmanager_and_after_a_stop(home: Home) -> None:
     (home.conf / "workers").write_text("localhost\nnode2 # elsewhere\n")
-    code, said = home.run("start-cluster.sh", "-D", "taskmanager.numberOfTaskSlots=1")
+    options = ("-D", "taskmanager.numberOfTaskSlots=1", "-D", "restart-strategy.type=none")
+    code, said = home.run("start-cluster.sh", *options)
     assert code == 0, said
     assert said == [
         f"Made a cluster secret: {home.conf}/cluster-secret.",
@@ -223,19 +224,7 @@ def test_a_cluster_is_started_and_stopped(home: Home) -> None:
         [f"Stopping taskmanager (process {running['taskmanager-1'].pid}) on host {here()}."],
     )
     assert sorted(home.pid_files())[-1] == "taskmanager-0"
-    code, said = home.run("stop-cluster.sh")
-    assert code == 0
-    stopped = [line for line in said if line.startswith("Stopping ")]
-    assert [line.split()[1] for line in stopped] == ["dispatcher", "jobmaster", "resourcemanager", "taskmanager"], said
-    assert not home.left()
-    assert (home.conf / "cluster-secret").read_text() == secret
 
-
-def test_a_stopped_jobmanager_leaves_its_jobs_to_the_next_start_and_a_stopped_cluster_leaves_nothing(
-    home: Home,
-) -> None:
-    code, said = home.run("start-cluster.sh", "-D", "restart-strategy.type=none")
-    assert code == 0, said
     job = home.start_endless()
     before = home.pid_files()
     goes_on = "Jobs that run go on; jobmanager.sh start goes on with them, and stop-cluster.sh ends what is left."
@@ -270,12 +259,15 @@ def test_a_stopped_jobmanager_leaves_its_jobs_to_the_next_start_and_a_stopped_cl
     assert code == 0, said
     assert f"Ended the JobMaster (process {jobmaster.pid}), which was left alone." in said
     assert not home.left()
+    assert (home.conf / "cluster-secret").read_text() == secret
 
-    code, said = home.run("start-cluster.sh", "-D", "restart-strategy.type=none")
+    code, said = home.run("start-cluster.sh", *options)
     assert code == 0, said
     wait_until(lambda: home.state(job) == "RUNNING", "the job goes on")
     code, said = home.run("stop-cluster.sh")
     assert code == 0, said
+    services = [line.split()[1] for line in said if line.startswith("Stopping ")]
+    assert services == ["dispatcher", "jobmaster", "resourcemanager", "taskmanager", "taskmanager"], said
     assert not home.left()
 
 
@@ -290,12 +282,21 @@ def kill_all(processes: Iterable[ProcessId]) -> None:
 NONE = ("-D", "high-availability.type=NONE")
 
 
-def test_after_kill_9_of_everything_with_a_job_a_stop_or_the_next_start_cleans_up(home: Home) -> None:
+def test_after_kill_9_of_everything_with_a_job_the_next_start_or_a_stop_cleans_up(home: Home) -> None:
     # without high availability the job is not started again, which would take its slots
     code, said = home.run("start-cluster.sh", *NONE)
     assert code == 0, said
-    wait_until(lambda: (home.folder / "cluster" / "driver.json").exists(), "the driver of Spark was started")
     first = home.start_endless()
+    kill_all(home.processes())
+
+    code, said = home.run("start-cluster.sh", *NONE)
+    assert code == 0, said
+    wait_until(lambda: home.state(first) == "FAILED", "the job that ran is known as failed")
+    assert home.get(f"/jobs/{first}/exceptions")["exceptionHistory"]["entries"], "with the process that was lost first"
+    owners = {int(path.name.partition("-")[0], 16) for path in (home.folder / "r").glob("*-*-*")}
+    assert owners <= {process.pid for process in home.processes()}, "run directories of the dead are removed"
+
+    home.start_endless()
     running = home.pid_files()
     kill_all(running.values())
     code, said = home.run("stop-cluster.sh")
@@ -305,24 +306,6 @@ def test_after_kill_9_of_everything_with_a_job_a_stop_or_the_next_start_cleans_u
         assert f"The {service} (process {process.pid}) is not running any more on host {here()}." in said
     assert any(line.startswith("Ended the driver of Spark") for line in said), said
     assert any(line.startswith("Ended the JobMaster") for line in said), said
-    assert not home.left()
-
-    code, said = home.run("start-cluster.sh", *NONE)
-    assert code == 0, said
-    wait_until(lambda: home.state(first) == "FAILED", "the job that ran is known as failed")
-    assert "JobMaster" in json.dumps(home.get(f"/jobs/{first}/exceptions"))
-    second = home.start_endless()
-    kill_all(home.processes())
-
-    code, said = home.run("start-cluster.sh", *NONE)
-    assert code == 0, said
-    wait_until(lambda: home.state(second) == "FAILED", "the job that ran is known as failed")
-    assert "JobMaster" in json.dumps(home.get(f"/jobs/{second}/exceptions"))
-    assert home.state(first) == "FAILED"
-    owners = {int(path.name.partition("-")[0], 16) for path in (home.folder / "r").glob("*-*-*")}
-    assert owners <= {process.pid for process in home.processes()}, "run directories of the dead are removed"
-    code, said = home.run("stop-cluster.sh")
-    assert code == 0, said
     assert not home.left()
 
 
@@ -361,7 +344,7 @@ def test_a_history_server_is_started_and_stopped(home: Home) -> None:
     assert not home.left()
 
 
-@pytest.mark.parametrize("kind", ["rpc", "rest"])
+@pytest.mark.parametrize("kind", [pytest.param("rpc", marks=pytest.mark.long), "rest"])
 def test_a_taken_port_is_one_sentence_and_nothing_stays_behind(home: Home, kind: str) -> None:
     port = getattr(home, kind)
     with socket.create_server(("127.0.0.1", port)):
