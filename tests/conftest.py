@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import signal
 import subprocess
@@ -53,6 +55,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ.pop(leaks.NO_ARCHIVES, None)
     else:
         os.environ[leaks.NO_ARCHIVES] = "false"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Spares the garbage collector what lives as long as the run: looking through it took 0.14 s after each test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -197,9 +206,16 @@ def _scope(path: Path) -> tuple[int, str]:
     """Its rank, and a name for the tests that one worker runs together with those of a file."""
     for rank, (folder, workers) in enumerate(TOGETHER.items()):
         if _below(path, (TESTS / folder,)):
-            return rank, f"{folder} {sorted((TESTS / folder).rglob('test_*.py')).index(path) % workers}"
+            files = _files_in_order(TESTS / folder)
+            return rank, f"{folder} {files.index(path) * workers // len(files)}"
     return len(TOGETHER), str(path.relative_to(TESTS))
 
 
+@functools.cache
+def _files_in_order(folder: Path) -> list[Path]:
+    """Test files of a folder, those first that need its cluster of processes (``ANYWHERE``): one worker starts it."""
+    return sorted(folder.rglob("test_*.py"), key=lambda file: ("ANYWHERE" not in file.read_text().upper(), file))
+
+
 def _below(path: Path, folders: tuple[Path, ...]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
+    return str(path).startswith(tuple(f"{folder}{os.sep}" for folder in folders)) or path in folders

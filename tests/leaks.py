@@ -18,6 +18,7 @@ import uuid
 from pathlib import Path
 
 from firesteel.core.call_pool import PoolThread
+from firesteel.core.process import myself
 
 NO_ARCHIVES = "FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND"
 """Set to false in tests: programs leave no process behind that makes archives of Java classes."""
@@ -119,21 +120,25 @@ def _processes() -> dict[tuple[int, int], Process]:
     if not sys.platform.startswith("linux"):
         return {}
     mark = f"{MARK}={os.environ.get(MARK, '')}".encode()
+    me, own_start = os.getpid(), myself().start
     everything: dict[int, tuple[Process, bool]] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         try:
-            stat = Path(entry.path, "stat").read_text(errors="replace")
+            stat = _contents(f"{entry.path}/stat").decode(errors="replace")
             fields = stat.rpartition(")")[2].split()
-            if fields[0] == "Z" and int(fields[1]) != os.getpid():
+            parent, started = int(fields[1]), int(fields[19])
+            if fields[0] == "Z" and parent != me:
                 continue  # dead, and its own parent's to reap
-            command = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            process = Process(int(entry.name), int(fields[19]), int(fields[1]), command[:200] or stat.split(")")[0])
+            if started < own_start:
+                continue  # older than this run: none of its children
+            command = _contents(f"{entry.path}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+            process = Process(int(entry.name), started, parent, command[:200] or stat.split(")")[0])
         except (OSError, IndexError):
             continue
         try:
-            marked = mark in Path(entry.path, "environ").read_bytes().split(b"\0")
+            marked = mark in _contents(f"{entry.path}/environ").split(b"\0")
         except OSError:
             marked = False
         everything[process.pid] = (process, marked)
@@ -142,6 +147,11 @@ def _processes() -> dict[tuple[int, int], Process]:
         if process.pid != os.getpid() and (marked or _descends(process, everything)):
             found[process.pid, process.started] = process
     return found
+
+
+def _contents(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _descends(process: Process, everything: dict[int, tuple[Process, bool]]) -> bool:

@@ -28,12 +28,28 @@ def wait_until(condition: Callable[[], Any], what: str | Callable[[], str] = "",
     Raises:
         NotInTimeError: it did not come true.
     """
-    deadline = time.monotonic() + seconds
+    began = looked = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + seconds:
             raise _not_in_time(what, seconds)
-        time.sleep(0.02)
+        time.sleep(_pause(began, looked))
+        looked = time.monotonic()
     return value
+
+
+def _pause(began: float, looked: float) -> float:
+    """Seconds until the next look at a condition.
+
+    Conditions ask services or look through ``/proc``: looked at all the time they take a good part of the cores that
+    those need to come true. So expensive ones are looked at less often, and so are those that take long anyway.
+
+    Args:
+        began: the time of the first look.
+        looked: that of the last one, which has just ended.
+    """
+    now = time.monotonic()
+    cost = now - looked
+    return min(max(0.02, 4 * cost, (now - began) / 25), max(0.1, cost))
 
 
 def the_one_left(find: Callable[[], Iterable[T]], what: str) -> T:
@@ -53,11 +69,12 @@ def the_one_left(find: Callable[[], Iterable[T]], what: str) -> T:
 
 async def eventually(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:
     """`wait_until` for tests that run on the loop."""
-    deadline = time.monotonic() + seconds
+    began = looked = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + seconds:
             raise _not_in_time(what, seconds)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_pause(began, looked))
+        looked = time.monotonic()
     return value
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.simulation.data_plane import DataPlaneStory
 from tests.simulation.story import Story, StoryError
 
-_CHUNK = 5
+_CHUNK, _FEW = 5, 30
 
 
 def story_of(kind: str, seed: int) -> Story | DataPlaneStory:
@@ -74,13 +74,18 @@ def first_that_fails(seeds: Sequence[int], kind: str) -> tuple[int, str]:
 def check_seeds(seeds: Sequence[int], kind: str = "faults") -> None:
     """Run seeds; a failing one tells its story, and how to have it told again.
 
+    Few of them run in this process: another one imports for two seconds, and tests use all cores already.
+
     Raises:
         AssertionError: some have failed.
     """
-    parts = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        chunks = list(pool.map(_run, parts, [kind] * len(parts)))
-    failures = {seed: told for chunk in chunks for seed, told in chunk.items()}
+    if len(seeds) <= _FEW:
+        failures = _run(seeds, kind)
+    else:
+        parts = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+            chunks = list(pool.map(_run, parts, [kind] * len(parts)))
+        failures = {seed: told for chunk in chunks for seed, told in chunk.items()}
     first_told = next(iter(failures.values()), "")
     assert not failures, f"of {len(seeds)} {kind} seeds {sorted(failures)} failed; the first:\n{first_told}"

