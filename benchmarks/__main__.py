@@ -54,7 +54,9 @@ def main() -> int:
     parser.add_argument("--text", action="append", default=[], help="w4: file or folder; may stand several times")
     parser.add_argument("--peer", help="command of another system; it prints 'RESULT {json}' lines with a rate")
     parser.add_argument("--peer-name", default="the peer", help="with its version, for --save")
-    parser.add_argument("--save", action="store_true", help="keep rate or latency in benchmarks/results")
+    parser.add_argument(
+        "--save", nargs="?", const="", metavar="NAME", help="keep rate or latency in benchmarks/results, as NAME"
+    )
     parser.add_argument(
         "--variant", action="append", help="checkpoints, recovery: w2, w2cm or w2m; may stand several times"
     )
@@ -100,11 +102,14 @@ def _report(what: str, parsed: argparse.Namespace) -> None:
     if theirs:
         ratio = statistics.median(r["rate"] for r in ours) / statistics.median(r["rate"] for r in theirs)
         print(f"ratio {what}: {ratio:.2f} times the peer", flush=True)
-    if parsed.save:
+    if parsed.save is not None:
         from benchmarks import record
 
         command = shlex.join(["./dev", "bench", *sys.argv[1:]])
-        print(f"kept in {record.write(record.of_runs(what, ours, theirs, parsed.peer_name, command))}", flush=True)
+        print(
+            f"kept in {record.write(record.of_runs(parsed.save or what, ours, theirs, parsed.peer_name, command))}",
+            flush=True,
+        )
         record.main()
 
 

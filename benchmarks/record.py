@@ -20,6 +20,8 @@ import msgspec
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results"
 ALL_FIGURES, FIRST_LOOK = ROOT / "benchmarks" / "README.md", ROOT / "README.md"
+QUIET: Final = 0.25
+"""Cores that others may use while a figure is measured."""
 GROUPS: Final = (
     "Streaming, Python functions",
     "Streaming, columns",
@@ -189,7 +191,7 @@ def of_runs(
     """A comparison from runs of ``./dev bench``; rates become millions a second.
 
     Args:
-        what: the workload.
+        what: id of the comparison: the workload, or another name where options or the other system differ.
         ours: what each run has printed.
         theirs: the same of the other system.
         peer: its name and version.
@@ -227,6 +229,7 @@ def of_runs(
         runs=len(ours),
         other_cores=(min(cores), max(cores)),
         command=command,
+        note=f"noisy: other processes used {max(cores):.2g} cores" if max(cores) > QUIET else "",
         goal=before.goal if before else "",
         first_look=before.first_look if before else False,
     )

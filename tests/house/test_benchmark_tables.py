@@ -72,7 +72,9 @@ def test_runs_of_the_benchmarks_become_a_comparison() -> None:
     kept = of_runs("w2", ours, theirs, "Bytewax 0.21.1", "./dev bench w2")
     assert kept.ours == Figure(value=1.41, low=1.36, high=1.41, peak_pss_mb=490)
     assert kept.beside == (Figure(system="Bytewax 0.21.1", value=0.316, low=0.299, high=0.328, peak_pss_mb=100),)
-    assert (kept.unit, kept.runs, kept.other_cores) == ("M/s", 3, (0.1, 0.2))
+    assert (kept.unit, kept.runs, kept.other_cores, kept.note) == ("M/s", 3, (0.1, 0.2), "")
+    theirs[0]["other_cores"] = 1.7
+    assert of_runs("w2", ours, theirs, "Bytewax", "./dev bench w2").note == "noisy: other processes used 1.7 cores"
 
 
 def test_what_is_neither_rate_nor_latency_is_not_kept() -> None:
