@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.core.process import group_members, identify, is_running
+from firesteel.core.process import group_members, identify, is_running, kill, wait_gone
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.slot_ends import crash_path
 from tests.integration.runtime.chains import line, numbers, spec, split
@@ -160,3 +161,51 @@ def test_a_crash_of_native_code_leaves_its_stack(slot: SlotProcess) -> None:
     stack = crash_path(slot.directory / "control", slot.process.pid).read_text()
     assert "Fatal Python error: Segmentation fault" in stack
     assert "in crash" in stack
+
+
+DAEMON = """
+import os, pyspark.daemon, signal, subprocess, sys, time
+from firesteel.core.process import lead_own_group
+from firesteel.runtime.slot import daemon
+from firesteel.runtime.slot.deaths import announce_death_to
+
+def manager():
+    pid = os.fork()
+    if pid == 0:  # a slot
+        lead_own_group()
+        announce_death_to(sys.argv[1] + "/control")
+        ours = subprocess.Popen(["sleep", "100"])
+        apart = subprocess.Popen(["sleep", "100"], start_new_session=True)
+        print(ours.pid, apart.pid, flush=True)
+        signal.pause()
+    if sys.stdin.readline() == "kill the slot\\n":
+        os.kill(pid, signal.SIGKILL)
+        sys.stdin.readline()
+    sys.exit(0)
+
+pyspark.daemon.manager = manager
+daemon.serve()
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["the slot is killed", "the executor is gone"])
+def test_sparks_daemon_ends_what_slots_have_started(killed: bool, tmp_path: Path) -> None:
+    """There may be no TaskManager any more that could: it may have been killed."""
+    command = [sys.executable, "-c", DAEMON, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        ours, apart = (identify(int(pid)) for pid in daemon.stdout.readline().split())
+        assert ours is not None
+        assert apart is not None
+        try:
+            if killed:
+                daemon.stdin.write("kill the slot\n")
+                daemon.stdin.flush()
+                assert wait_gone([ours], 30) == [], "in the process group of the slot"
+                assert is_running(apart), "nobody knows any more whose it was"
+            daemon.stdin.close()
+            assert daemon.wait(30) == 0
+            assert wait_gone([ours, *([] if killed else [apart])], 30) == []
+        finally:
+            kill(apart)

@@ -83,3 +83,22 @@ def test_children_that_have_ended_are_given_once() -> None:
     ended = {pid: os.waitstatus_to_exitcode(status) for pid, status in process.reap_children()}
     assert {pid: ended[pid] for pid in pids} == pids
     assert not pids.keys() & dict(process.reap_children()).keys()
+
+
+def test_children_are_looked_at_before_others_can_have_their_pids() -> None:
+    pids = {}
+    for code in (0, 7):
+        if (pid := os.fork()) == 0:
+            os._exit(code)
+        pids[code] = pid
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    zombies = []
+
+    def look(pid: int) -> None:
+        os.kill(pid, 0)  # it is still there
+        zombies.append(pid)
+
+    ended = dict(process.reap_children(look))
+    assert {pid: os.waitstatus_to_exitcode(ended[pid]) for pid in pids.values()} == {pids[0]: 0, pids[7]: 7}
+    assert pids[7] in zombies
+    assert pids[0] not in zombies, "it has ended in order"

@@ -123,11 +123,14 @@ def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptu
     assert "which comes from channel 4:0->0. A record whose time" in caplog.text, "of an edge without a name"
 
 
+def nothing() -> None: ...
+
+
 def test_it_names_the_source_and_split_of_its_own_chain() -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     time = SourceTime("clicks", "task", strategy, ManualClock(), None)
     source = DataGeneratorSource(lambda index: index, 10)
-    input_ = SourceInput("clicks", source, INFO, ManualClock(), CancelToken(), int, int, 9, time)
+    input_ = SourceInput("clicks", source, INFO, ManualClock(), CancelToken(), nothing, nothing, 9, time)
     assert input_.watermark_origin() == "source 'clicks'", "it has no split yet"
     time.take("topic-0", ["a"], [HOUR])
     time.take("topic-1", ["b"], [5])
@@ -135,7 +138,7 @@ def test_it_names_the_source_and_split_of_its_own_chain() -> None:
     assert input_.watermark_origin() == "source 'clicks', split 'topic-1'"
     time.finished("topic-1")
     assert input_.watermark_origin() == "source 'clicks', split 'topic-0'"
-    without = SourceInput("clicks", source, INFO, ManualClock(), CancelToken(), int, int, 9)
+    without = SourceInput("clicks", source, INFO, ManualClock(), CancelToken(), nothing, nothing, 9)
     assert without.watermark_origin() == "source 'clicks'"
     without.add_splits([Split("topic-7", {})], False)
     assert without.watermark_origin() == "source 'clicks', split 'topic-7'"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,16 +146,42 @@ def family_of(process: ProcessId) -> list[ProcessId]:
     return list(dict.fromkeys([*below, *group_members(process)]))
 
 
-def reap_children() -> Iterator[tuple[int, int]]:
-    """Give pid and wait status of each child that has ended by now, whoever has started it."""
+def reap_children(last_look: Callable[[int], None] | None = None) -> Iterator[tuple[int, int]]:
+    """Give pid and wait status of each child that has ended by now, whoever has started it.
+
+    Args:
+        last_look: called with the pid of each child that did not end with exit code 0, while it is a zombie: until it
+            is reaped no other process, and no other process group, can have its pid. Not called where the system has
+            no ``waitid``.
+    """
     while True:
+        child = -1  # any of them
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            if last_look is not None and hasattr(os, "waitid"):
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
+                    return
+                child = ended.si_pid
+                if ended.si_status != 0:
+                    last_look(child)
+            pid, status = os.waitpid(child, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:  # those that are left run
             return
         yield pid, status
+
+
+def kill_group_behind(pid: int) -> int:
+    """SIGKILL what a child that has died, and is not reaped yet, has left in the process group that it led.
+
+    Returns:
+        The number of these processes.
+    """
+    left = group_members(ProcessId(pid, 0))  # a zombie has no identity, and keeps its pid from others
+    for member in left:
+        kill(member)
+    return len(left)
 
 
 def end_family() -> None:

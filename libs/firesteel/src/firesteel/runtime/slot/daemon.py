@@ -85,7 +85,7 @@ def serve() -> None:
 
     from pyspark.daemon import manager
 
-    from firesteel.core.process import die_with_parent
+    from firesteel.core.process import die_with_parent, end_family
     from firesteel.runtime.slot.deaths import watch_children
 
     me = os.getpid()
@@ -101,7 +101,11 @@ def serve() -> None:
     os.register_at_fork(after_in_child=in_child)
     gc.collect()
     gc.freeze()
-    manager()
+    try:
+        manager()
+    finally:
+        if os.getpid() == me:  # slots die with this process by a signal, and could not end what they have started
+            end_family()
 
 
 def main() -> None:

@@ -3,6 +3,9 @@ tells it.
 
 By itself the daemon ignores the ends of its children. Each slot says over a pipe where its exit status is to be
 written.
+
+A slot that dies ends nothing that it has started. Its TaskManager does, if there is still one; so the daemon does as
+well, for what is in the slot's process group.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import signal
 from contextlib import suppress
 from types import FrameType
 
-from firesteel.core.process import reap_children
+from firesteel.core.process import kill_group_behind, reap_children
 from firesteel.protocol.slot_ends import status_path
 
 _pipe: tuple[int, int] | None = None
@@ -61,7 +64,12 @@ def _child_ended(number: int, frame: FrameType | None) -> None:
         for line in os.read(_pipe[0], 1 << 20).splitlines():
             pid, control_socket = json.loads(line)
             _control_sockets[pid] = control_socket
-    for pid, status in reap_children():
+    for pid, status in reap_children(_end_group):
         control_socket = _control_sockets.pop(pid, None)
         if control_socket is not None:
             write_status(control_socket, pid, status)
+
+
+def _end_group(pid: int) -> None:
+    if pid in _control_sockets:  # a slot: it leads its group
+        kill_group_behind(pid)
