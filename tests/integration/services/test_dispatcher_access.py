@@ -196,6 +196,8 @@ def test_pages_can_be_kept_from_ending_jobs(tmp_path: Path) -> None:
             ):  # fmt: skip
                 status, answer = await w.ask(method, path, headers=page)
                 assert (status, "web.cancel.enable is false" in answer["errors"][0]) == (403, True), path
+            without_origin = {**BEARER, "Sec-Fetch-Mode": "no-cors"}  # an image of the page, say
+            assert (await w.ask("GET", f"/jobs/{JOB}/yarn-cancel", headers=without_origin))[0] == 403
             assert not w.service.core.job(JOB).cancel_wanted
             assert (await w.ask("PATCH", f"/jobs/{JOB}", headers=BEARER))[0] == 202, "a client can"
 

@@ -77,6 +77,11 @@ def test_what_does_not_fit_is_refused_before_it_is_unpacked(tmp_path: Path, monk
         with pytest.raises(UnsafeArchiveError, match="unpacks to more than 3 MiB, which is all"):
             unpack(path, tmp_path / "out")
     monkeypatch.undo()
+    with monkeypatch.context() as limited:
+        limited.setattr(archives, "MOST_BYTES", 4 << 20)
+        for unpack, path in ((unpack_zip, zip_bomb), (unpack_tar, tar_bomb)):
+            with pytest.raises(UnsafeArchiveError, match="GiB, and no archive may"):
+                unpack(path, tmp_path / "out")
     monkeypatch.setattr(archives, "MOST_ENTRIES", 4)
     with pytest.raises(UnsafeArchiveError, match="more than 4 entries"):
         unpack_zip(zip_bomb, tmp_path / "out")
