@@ -31,9 +31,7 @@ def near_name(owner: type, name: str) -> str | None:
     Java's names count as those in snake case: ``keyBy`` is ``key_by``, and so is ``keyby``.
     """
     public = [one for one in dir(owner) if not one.startswith("_")]
-    plain = name.replace("_", "").lower()
-    same = {one.replace("_", "").lower(): one for one in public}
-    meant = same.get(plain) or _ELSEWHERE.get(plain)
+    meant = _ELSEWHERE.get(name.replace("_", "").lower())
     if meant in public:
         return meant
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
