@@ -11,7 +11,7 @@ import pytest
 from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.connectors.source_function import AHEAD, FunctionReader, SourceFunctionSource
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError
 from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
 from firesteel.functions.source_function import SourceFunction
 from firesteel.runtime.loop.interrupts import CancelToken, Guard
@@ -220,7 +220,7 @@ def test_what_is_refused() -> None:
 
     reader, context = started(Running(run))
     assert answers(reader, context)[0].values == ["all refused"]
-    with pytest.raises(ProgramError, match="version 9"):
+    with pytest.raises(CheckpointVersionError, match="version 9"):
         FunctionReader(Running(run), context).add_splits([Split("x", {}, version=9)])
     reader.close()
     assert not SourceFunctionSource(Running(run)).replayable
@@ -276,7 +276,7 @@ def test_a_function_takes_over_the_splits_of_subtasks_that_are_no_more() -> None
     assert [value for batch in last for value in batch.values] == ["b"]
     assert [(batch.split_id, batch.split_finished) for batch in last[-2:]] == [(first.id, True), (second.id, True)]
     assert reader.snapshot() == []
-    with pytest.raises(ProgramError, match="of version 2 was written by a later release"):
+    with pytest.raises(CheckpointVersionError, match="of version 2 was written by a later release"):
         reader.add_splits([Split("subtask-4", {}, None, 2)])
     reader.close()
 

@@ -22,6 +22,7 @@ from tests.archives import seen
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.test_of_job import CORRUPTED, Cluster, cluster, retained
 
+FOREIGN = "firesteel.core.errors.CheckpointVersionError"
 AWAY = "firesteel.core.errors.StateAwayError"
 NO_RESTART: dict[str, Any] = {"restart-strategy.type": "none"}
 KEEPS: dict[str, Any] = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
@@ -219,6 +220,24 @@ def test_a_host_that_can_not_read_state_uses_up_no_restart(tmp_path: Path, caplo
     assert found.state == "RUNNING", "it begins with short pauses again"
     found.fail_a_task()
     assert found.state == "FAILED"
+
+
+def test_tasks_whose_state_another_release_has_written_wait_for_it_and_fail_only_what_a_user_begins(
+    tmp_path: Path,
+) -> None:
+    found = cluster(tmp_path / "c", **NO_RESTART)
+    found.advance(15)
+    found.fail_a_task(FOREIGN, "file sink: state of version 2 was written by a later release", kind="external")
+    assert found.state == "RESTARTING"
+    found.advance(1.5)
+    assert found.words()["V1/0"].endswith("_0_0 at 1")
+    (path,) = (tmp_path / "c").glob("*/chk-1")
+    more = {**NO_RESTART, "execution.state-recovery.path": str(path)}
+    begun = Cluster(jobs.two_by_two(), tmp_path / "d", MemoryCheckpointStore(), **more).start()
+    begun.fail_a_task(FOREIGN, "file sink: state of version 2 was written by a later release", kind="external")
+    begun.advance(60)
+    assert begun.state == "FAILED"
+    assert "written by a later release" in seen(begun.core)["failure"]["message"]
 
 
 # -- an end while a checkpoint is on its way into the store

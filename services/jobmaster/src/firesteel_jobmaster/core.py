@@ -1095,7 +1095,9 @@ class JobMasterCore:
 
     def _restart_after(self, record: FailureRecord, rank: int, failed: Sequence[Execution]) -> bool:
         """Whether a failure is answered by a restart; if so, what it touches is cancelled."""
-        if not self.is_active or not record.failure.get("recoverable", True):
+        foreign = failures.is_of_another_release(record.failure)
+        refused = foreign and not self.checkpoints.waits_for_releases
+        if not self.is_active or refused or not record.failure.get("recoverable", True):
             return False
         now = self._clock.monotonic()
         regions = self._restarts.touched(failed)
@@ -1103,7 +1105,7 @@ class JobMasterCore:
         if entry is not None:
             if entry.add(record, rank):
                 self._warn_of_restart(entry)
-        elif failures.is_state_away(record.failure):  # the host is to blame: it uses up no restart of the job
+        elif foreign or failures.is_state_away(record.failure):  # the host is to blame, or the cluster's release
             pause = self._restarts.storage_failed(now)
             entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
             self._begin_restart(regions, entry, now, pause)

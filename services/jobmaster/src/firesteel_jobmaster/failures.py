@@ -10,6 +10,7 @@ from typing import Any
 
 from firesteel.core.errors import (
     CheckpointError,
+    CheckpointVersionError,
     FleetError,
     NoResourceAvailableError,
     ProgramError,
@@ -26,6 +27,7 @@ _WORD = re.compile(r"[\w-]+")
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = class_name(FleetError)
+_OTHER_RELEASE = class_name(CheckpointVersionError)
 _STATE_AWAY = class_name(StateAwayError)
 _STOPPED = class_name(TaskManagerStoppedError)
 _CHECKPOINTS = class_name(CheckpointError)
@@ -72,6 +74,11 @@ def is_of_infrastructure(failure: Mapping[str, Any]) -> bool:
 def is_state_away(failure: Mapping[str, Any]) -> bool:
     """Whether a host can't read the state that a task goes on from: the storage is away there, which may pass."""
     return failure.get("error_class") == _STATE_AWAY
+
+
+def is_of_another_release(failure: Mapping[str, Any]) -> bool:
+    """Whether a task goes on from state in a format that this release does not know."""
+    return failure.get("error_class") == _OTHER_RELEASE
 
 
 def name_peers(failure: Mapping[str, Any], find: Callable[[str], Slot | None]) -> Mapping[str, Any]:

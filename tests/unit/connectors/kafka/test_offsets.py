@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription, owner_of, partition_of, split_of
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.splits import Split
 from tests.unit.connectors.kafka.lookups import FakeCluster
 
@@ -107,5 +107,5 @@ def test_the_partitions_of_a_topic_go_round() -> None:
 def test_a_split_of_another_version_is_refused() -> None:
     split = split_of(P1, 3, None)
     assert partition_of(split) == P1
-    with pytest.raises(ProgramError, match="split 't-1' has version 9"):
+    with pytest.raises(CheckpointVersionError, match="split 't-1' has version 9"):
         partition_of(Split(split.id, split.data, None, 9))

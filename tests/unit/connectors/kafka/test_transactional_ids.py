@@ -16,7 +16,7 @@ from firesteel.connectors.kafka.transactional_ids import (
     transaction_timeout,
 )
 from firesteel.connectors.kafka.transactions import Transaction, evidence, verdict
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.two_phase import COMMITTED, CommitOutcome
 
 
@@ -99,7 +99,7 @@ def test_what_others_left_open_is_aborted_by_one_subtask_each() -> None:
 def test_states_come_back() -> None:
     state = PoolState("p", 4, ("p-4-0", "p-4-2"))
     assert PoolState.of(state.data(), 1) == state
-    with pytest.raises(ProgramError, match="later release"):
+    with pytest.raises(CheckpointVersionError, match="later release"):
         PoolState.of(state.data(), 2)
 
 

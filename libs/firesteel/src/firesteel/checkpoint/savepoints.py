@@ -31,7 +31,7 @@ from firesteel.checkpoint.state_files import METADATA, end_of_state, told
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings, options
-from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, CheckpointVersionError
 
 VERSION: Final = 1
 """Of the files of state."""
@@ -202,8 +202,10 @@ def check_file(handle: FileState, reader: StateReader) -> None:
         if first is None:
             raise CheckpointCorruptedError(handle.path, "its first line is damaged, or it is no state of a savepoint")
         if int(first[1]) > VERSION:
-            raise CheckpointCorruptedError(
-                handle.path, f"it is of version {int(first[1])}, and this Firesteel reads versions up to {VERSION}"
+            raise CheckpointVersionError(
+                handle.path,
+                f"it is of version {int(first[1])}, and this Firesteel reads versions up to {VERSION}: go on with the "
+                "version that wrote it, or a later one",
             )
         stream.seek(handle.offset + handle.length)
         if stream.read(len(end)) != end:

@@ -22,7 +22,7 @@ from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrat
 from firesteel.connectors.file_writer import FileWriter
 from firesteel.connectors.hidden_files import HiddenFiles
 from firesteel.core.call_pool import CallPool
-from firesteel.core.errors import FiresteelError, ProgramError
+from firesteel.core.errors import CheckpointVersionError, FiresteelError
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
@@ -221,11 +221,13 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
         """Requests that were not carried out.
 
         Raises:
-            ProgramError: their version is not known.
+            CheckpointVersionError: their version is not known.
         """
         for state in states:
             if state.version != 1:
-                raise ProgramError(f"file sink: state of version {state.version} was written by a later release")
+                raise CheckpointVersionError(
+                    "file sink", f"state of version {state.version} was written by a later release: go on with that one"
+                )
         self._restored = list(states)
 
     def open(self) -> None:

@@ -16,7 +16,7 @@ from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, R
 from firesteel.connectors.filesystems.file_system import FileSystems, Persisted, scheme_of
 from firesteel.connectors.part_files import Part, part_maker
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.core.errors import CheckpointVersionError, StateRestoreError
 from firesteel.expressions.values import records_of
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
@@ -126,11 +126,13 @@ class FileWriter(TwoPhaseWriter[Any]):
         """Parts that were open at the checkpoint.
 
         Raises:
-            ProgramError: their version is not known.
+            CheckpointVersionError: their version is not known.
         """
         for state in states:
             if state.version != 1:
-                raise ProgramError(f"file sink: state of version {state.version} was written by a later release")
+                raise CheckpointVersionError(
+                    "file sink", f"state of version {state.version} was written by a later release: go on with that one"
+                )
         self._restored = list(states)
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.source import Split
 
 __all__ = ["SingleSplit"]
@@ -42,11 +42,12 @@ class SingleSplit:
         """Refuse splits of later releases.
 
         Raises:
-            ProgramError: it is one.
+            CheckpointVersionError: it is one.
         """
         if split.version != 1:
-            raise ProgramError(
-                f"{self.what}: split {split.id!r} of version {split.version} was written by a later release"
+            raise CheckpointVersionError(
+                self.what,
+                f"split {split.id!r} of version {split.version} was written by a later release: go on with that one",
             )
 
     def no_more_splits(self) -> None:

@@ -113,7 +113,7 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
         They are kept until it ends, so that as many functions run again when the parallelism is raised.
 
         Raises:
-            ProgramError: a split is of another version.
+            CheckpointVersionError: a split is of another version.
         """
         first = [] if self._started else splits[:1]
         others = splits[len(first) :]

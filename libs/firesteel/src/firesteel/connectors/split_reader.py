@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError
 from firesteel.functions.source import END, NEED_SPLITS, Plain, Polled, SourceBatch, SourceReader, Split, Wait
 
 T = TypeVar("T")
@@ -69,13 +69,14 @@ class SplitQueueReader(SourceReader[T]):
         """Queue splits.
 
         Raises:
-            ProgramError: a split is of another version.
+            CheckpointVersionError: a split is of another version.
         """
         for split in splits:
             if split.version != self.split_version:
-                raise ProgramError(
-                    f"{type(self).__name__} reads splits of version {self.split_version}, but split {split.id!r} has "
-                    f"version {split.version}: it was written by another version of this source"
+                raise CheckpointVersionError(
+                    type(self).__name__,
+                    f"it reads splits of version {self.split_version}, but split {split.id!r} has version "
+                    f"{split.version}: it was written by another version of this source; go on with that one",
                 )
         self._waiting.extend(splits)
 

@@ -209,6 +209,11 @@ class CompletedCheckpoints:
         """The job has other parallelisms now."""
         self._job, self._point = job, None
 
+    @property
+    def has_own(self) -> bool:
+        """Whether the job goes on from a checkpoint that it has taken itself."""
+        return bool(self._kept) and self._kept[-1].own
+
     def latest(self) -> RestorePoint | None:
         """What the job goes on from; None = from its beginning.
 

@@ -93,6 +93,14 @@ class JobCheckpoints:
         """What tasks that are started now go on from."""
         return self.coordinator.completed.latest()
 
+    @property
+    def waits_for_releases(self) -> bool:
+        """Whether state of another release is waited for, by going on once the cluster's version was rolled on or back.
+
+        What the user begins a job with is refused instead.
+        """
+        return self._follows or self.coordinator.completed.has_own
+
     def restore_of(self, execution: Execution) -> Mapping[str, Any] | None:
         """What a task that is deployed now goes on from, as plain data."""
         point = self.restore_point()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.splits import Split
 
 __all__ = ["KafkaTopicPartition", "Subscription", "UnknownTopicError"]
@@ -126,12 +126,13 @@ def partition_of(split: Split) -> KafkaTopicPartition:
     """The partition of a split.
 
     Raises:
-        ProgramError: the split is of another version of this source.
+        CheckpointVersionError: the split is of another version of this source.
     """
     if split.version != SPLIT_VERSION:
-        raise ProgramError(
-            f"split {split.id!r} has version {split.version}, and this Kafka source reads version {SPLIT_VERSION}: it "
-            "was written by another version of Firesteel"
+        raise CheckpointVersionError(
+            "Kafka source",
+            f"split {split.id!r} has version {split.version}, and this release reads version {SPLIT_VERSION}: go on "
+            "with the one that wrote it",
         )
     data: Any = split.data
     return KafkaTopicPartition(str(data["topic"]), int(data["partition"]))

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import CheckpointVersionError, ProgramError
 
 __all__ = ["DEFAULT_TIMEOUT_MS", "IdPool", "PoolState", "ids_to_abort", "transaction_timeout"]
 
@@ -51,10 +51,12 @@ class PoolState:
         """Reads it.
 
         Raises:
-            ProgramError: a later release wrote it.
+            CheckpointVersionError: a later release wrote it.
         """
         if version != 1:
-            raise ProgramError(f"Kafka sink: its state of version {version} was written by a later release")
+            raise CheckpointVersionError(
+                "Kafka sink", f"its state of version {version} was written by a later release: go on with that one"
+            )
         plain = json.loads(data)
         return cls(plain["prefix"], plain["subtask"], tuple(plain["prepared"]))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from socket import gethostname
 
 from firesteel.checkpoint.assign import TaskRestore
-from firesteel.core.errors import CheckpointStorageError, StateAwayError, TaskInterrupt
+from firesteel.core.errors import CheckpointStorageError, CheckpointVersionError, StateAwayError, TaskInterrupt
 from firesteel.runtime.checkpoints.in_flight import InFlightReader, Replayed
 from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
 from firesteel.runtime.loop.interrupts import CancelToken, Guard
@@ -66,6 +66,8 @@ class Restoring:
             if written is not None and written.in_flight:
                 reader = InFlightReader(head, self._info, self._open_state, self._check)
                 self.in_flight = list(reader.read(written.in_flight))
+        except CheckpointVersionError as error:
+            self.error = error
         except CheckpointStorageError as error:  # of the place where state is kept, never of the job
             away = StateAwayError(f"the state of {self._info.full_name} can't be read on {gethostname()}: {error}")
             away.__cause__ = error

@@ -18,6 +18,7 @@ import cloudpickle
 import firesteel
 from firesteel.core.call_each import RECORD_FRAMES
 from firesteel.core.errors import (
+    CheckpointVersionError,
     ConfigurationError,
     GraphError,
     KeyTypeError,
@@ -158,7 +159,7 @@ def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
 def _kind(error: BaseException, operator: str | None) -> str:
     if isinstance(error, TypeMismatchError):
         return "type"
-    if isinstance(error, StateAwayError):
+    if isinstance(error, StateAwayError | CheckpointVersionError):
         return "external"
     if operator is not None or isinstance(error, ProgramError | KeyTypeError):
         return "user"

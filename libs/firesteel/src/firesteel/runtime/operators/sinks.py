@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from firesteel.common.value_texts import text_of
-from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import SinkFunction
 from firesteel.functions.sink import Sink, SinkWriter
@@ -147,8 +147,9 @@ class SinkOperator(Consumer):
         """The writer before had finished in the checkpoint: what it left to do is all that is still done."""
         for one in left:
             if one.version != _VERSION:
-                raise StateRestoreError(
-                    f"sink {self.name!r}: what is left to commit was written in layout {one.version} by a later release"
+                raise CheckpointVersionError(
+                    f"sink {self.name!r}",
+                    f"what is left to commit was written in layout {one.version} by a later release: go on with it",
                 )
             self._committables += json.loads(one.data)
         self._finished = True
@@ -266,12 +267,13 @@ class SinkFunctionOperator(Transform):
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """Nothing; all records are handed over when it is exhausted."""
-        invoke, context, coerce, typed = self._invoke, self._context, self.coerce, self.typed_input
+        invoke, context, with_context = self._invoke, self._context, self._with_context
+        coerce, typed = self.coerce, self.typed_input
         for value in records:
             if value is None and typed is not None and typed.gave_null:
                 typed.refuse_nulls((value,))
             result = value if coerce is None else coerce(value)
-            if self._with_context:
+            if with_context:
                 invoke(result, context)
             else:
                 invoke(result)

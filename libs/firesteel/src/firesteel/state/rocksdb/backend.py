@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from firesteel.config import Settings
 from firesteel.core.call_each import call_each
-from firesteel.core.errors import ConfigurationError, StateMigrationError, StateRestoreError
+from firesteel.core.errors import CheckpointVersionError, ConfigurationError, StateMigrationError, StateRestoreError
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.attempt_directories import attempt_directory
@@ -423,10 +423,11 @@ class RocksDBKeyedState(HeapKeyedState):
             contents: dict[str, Any] = json.load(file)
         os.unlink(path)
         if contents.get("format") not in _FORMATS or contents.get("keys") != key_bytes.VERSION:
-            raise StateRestoreError(
-                f"operator {self._parameters.operator!r}: its files of RocksDB have format {contents.get('format')} "
-                f"with keys of version {contents.get('keys')}; this version reads "
-                f"{', '.join(map(str, _FORMATS))} with {key_bytes.VERSION}"
+            raise CheckpointVersionError(
+                f"operator {self._parameters.operator!r}",
+                f"its files of RocksDB have format {contents.get('format')} with keys of version "
+                f"{contents.get('keys')}; this version reads {', '.join(map(str, _FORMATS))} with {key_bytes.VERSION}: "
+                "go on with the version that wrote them",
             )
         missing = [name for name in contents["files"].values() if name not in written.files]
         if missing:
