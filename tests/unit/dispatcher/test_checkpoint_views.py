@@ -158,3 +158,10 @@ def test_slow_checkpoints_are_told_with_the_job() -> None:
     archive = {"jid": "1" * 32, "vertices": [], "checkpoints": {"warning": "the last checkpoint took 310 s"}}
     assert job_details(archive)["firesteel-checkpoint-warning"] == "the last checkpoint took 310 s"
     assert "firesteel-checkpoint-warning" not in job_details({**archive, "checkpoints": None})
+
+
+def test_what_is_wrong_with_the_pace_is_told_with_the_checkpoints() -> None:
+    assert views.checkpoints(archive(warning="the last checkpoint took 310 s"))["warning"] == (
+        "the last checkpoint took 310 s"
+    )
+    assert views.checkpoints(archive(warning=""))["warning"] is None
