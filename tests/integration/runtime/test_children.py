@@ -121,8 +121,9 @@ def test_children_end_with_their_slot(slot: SlotProcess, tmp_path: Path) -> None
     def start(value: int) -> int:
         import subprocess
 
-        ours = subprocess.Popen(["sleep", "100"])
-        apart = subprocess.Popen(["sleep", "100"], start_new_session=True)
+        nowhere: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)  # or the test waits for them
+        ours = subprocess.Popen(["sleep", "100"], **nowhere)
+        apart = subprocess.Popen(["sleep", "100"], start_new_session=True, **nowhere)
         (tmp_path / "pids").write_text(f"{ours.pid} {apart.pid}")
         return value
 

@@ -320,12 +320,25 @@ def test_a_job_whose_payload_is_damaged_waits_and_is_read_again(tmp_path: Path) 
     graph.write_bytes(whole[:-1])
     services = Shared(cells, tmp_path)
     store = services.job_store(lead(services, DISPATCHER))
+    store.set_jobmaster(JOB, "http://jobmaster", "token")
+    store.set_cancelled(JOB)
     found = store.open(2)
     assert [(job.job_id, "checksum" in job.reason) for job in found.unreadable] == [(JOB, True)]
+    assert (found.unreadable[0].jobmaster, found.unreadable[0].cancel_wanted) == (("http://jobmaster", "token"), True)
     with pytest.raises(DamagedEntryError, match="checksum"):
         store.read_again(JOB)
     graph.write_bytes(whole)
     assert store.read_again(JOB).graph.name == "orders"
+
+
+def test_a_job_whose_blob_has_another_content_waits(tmp_path: Path) -> None:
+    cells = MemoryCells()
+    store_id = _with_a_job(cells, tmp_path)
+    (blob,) = (tmp_path / store_id / "job").glob("*/blobs/*")
+    blob.write_bytes(b"x" * blob.stat().st_size)
+    services = Shared(cells, tmp_path)
+    found = services.job_store(lead(services, DISPATCHER)).open(2)
+    assert [(job.job_id, "the content of the blob" in job.reason) for job in found.unreadable] == [(JOB, True)]
 
 
 def test_jobs_of_another_version_keep_a_dispatcher_from_leading(tmp_path: Path) -> None:

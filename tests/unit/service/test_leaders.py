@@ -177,6 +177,11 @@ def test_a_process_that_is_to_lead_waits_for_a_coordination_service_that_is_away
         services.cells = Away(OSError)
         with pytest.raises(OSError, match="does not answer"):
             await Candidate(services, RESOURCEMANAGER).lead()
+        services.cells = Away(OSError)
+        waiting = Candidate(services, RESOURCEMANAGER)
+        waiting.is_standby = True  # another process has led, so what it reads was in order
+        await waiting.lead()
+        assert services.leader(RESOURCEMANAGER) is not None
 
     asyncio.run(scenario())
 
