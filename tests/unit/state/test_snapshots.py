@@ -17,7 +17,7 @@ from firesteel.core.errors import SerializationError
 from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.heap_snapshot import OutgoingTable, decode
-from firesteel.state.snapshots import SEVERAL, SlicedSnapshot, StateInfo
+from firesteel.state.snapshots import SEVERAL, Block, Outgoing, SlicedSnapshot, StateInfo
 from firesteel.state.tables import HeapTable, TtlTable, drain
 from tests.unit.state.handles import handle
 
@@ -40,7 +40,7 @@ def snapshot_of(table: Any, now: Any) -> SlicedSnapshot:
     return SlicedSnapshot([OutgoingTable(StateInfo("s", "table", {}), table, nothing)], 0.002, now=now)
 
 
-@pytest.mark.parametrize(("value", "most"), [(1, 8), ([1], 8)], ids=["scalars", "objects"])
+@pytest.mark.parametrize(("value", "most"), [(1, 12), ([1], 12)], ids=["scalars", "objects"])
 def test_a_slice_ends_when_its_time_is_over(value: Any, most: int) -> None:
     table = HeapTable()
     table.update((key, value) for key in range(1000))
@@ -60,6 +60,40 @@ def test_a_slice_ends_when_its_time_is_over(value: Any, most: int) -> None:
     assert found == dict.fromkeys(range(1000), value)
     assert slices > 1000 // most
     assert type(table) is HeapTable
+
+
+class Costly(Outgoing):
+    """A store whose blocks take a time of their own, whatever is in them, and each of their entries some more."""
+
+    states = (StateInfo("s", "table", {}),)
+    fewest, most, share, joined = 64, 2048, 0.25, False
+
+    def __init__(self, entries: int, block_seconds: float, entry_seconds: float) -> None:
+        self.left, self.block_seconds, self.entry_seconds, self.clock = entries, block_seconds, entry_seconds, 0.0
+        self.sizes: list[int] = []
+
+    def next_block(self, entries: int) -> Block | None:
+        size = min(entries, self.left)
+        self.left -= size
+        self.clock += self.block_seconds + size * self.entry_seconds
+        self.sizes += [size] if size else []
+        return Block(size, b"") if size else None
+
+    def end(self) -> None:
+        """Nothing is to be put back."""
+
+
+@pytest.mark.parametrize(
+    ("block_seconds", "entry_seconds", "least"),
+    [(0.0007, 1e-6, 64), (0.0001, 1e-6, 64), (0.0001, 0.001, 1)],
+    ids=["blocks are slow", "nothing is slow", "entries are slow"],
+)
+def test_blocks_get_smaller_only_where_that_makes_them_faster(
+    block_seconds: float, entry_seconds: float, least: int
+) -> None:
+    store = Costly(10_000, block_seconds, entry_seconds)
+    assert sum(chunk.count for part in SlicedSnapshot([store], now=lambda: store.clock) for chunk in part) == 10_000
+    assert min(store.sizes[:-1]) == least
 
 
 def test_putting_changes_back_is_cut_in_slices_too() -> None:

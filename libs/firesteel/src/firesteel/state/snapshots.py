@@ -433,7 +433,10 @@ class SlicedSnapshot(KeyedSnapshot):
                 chunks.append(StateChunk(state, block.key_group, block.entries, block.data))
             before, now = now, self._now()
             if now - before > long:
-                self._entries = max(min(self._entries, block.entries or self._entries) // 2, 1)
+                # A block costs something however few entries it has: only where values are so large that one of the
+                # fewest takes a whole slice do still fewer help.
+                least = store.fewest if now - before < self._slice_seconds else 1
+                self._entries = max(min(self._entries, block.entries or self._entries) // 2, least)
             elif now - before < long / 4:
                 self._entries = min(self._entries * 2, store.most)
             if now >= deadline:
