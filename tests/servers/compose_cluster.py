@@ -270,6 +270,16 @@ class ComposeCluster:
         (one,) = self.all(service)
         return one
 
+    def is_healthy(self) -> bool:
+        """Whether a container of each service runs, and the last health check of all of them was good."""
+        words = ("--filter", f"label={PROJECT_LABEL}={self.project}")
+        shown = '{{.Label "com.docker.compose.service"}} {{.Status}}'
+        lines = command("docker", "ps", *words, "--format", shown).stdout.splitlines()
+        states = [line.partition(" ") for line in lines]
+        return {name for name, _, _ in states} >= set(SERVICES) and all(
+            state.endswith("(healthy)") for name, _, state in states if name in SERVICES
+        )
+
     def left(self) -> list[str]:
         """What Docker has of this project."""
         found = []
@@ -307,7 +317,7 @@ class ComposeCluster:
 
     def calm(self, slots: int) -> None:
         """Cancel what runs, and wait until everything is well and all slots are free."""
-        until(lambda: all(self.the(name).is_healthy() for name in SERVICES), "all services are healthy")
+        until(self.is_healthy, "all services are healthy")
         for job in until(lambda: self.ask("/jobs/overview"), "the Dispatcher answers")["jobs"]:
             if job["end-time"] < 0:
                 self.rest("PATCH", f"/jobs/{job['jid']}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.servers.compose_cluster import ComposeCluster, Container, until
+from tests.servers.compose_cluster import SERVICES, ComposeCluster, Container, until
 from tests.servers.conftest import HEARTBEAT_TIMEOUT, SLOTS
 from tests.servers.endless import Endless, run_another
 
@@ -68,16 +68,17 @@ def test_the_job_fails_with_its_taskmanager_and_says_so(cluster: ComposeCluster)
     run_another(cluster)
 
 
-@pytest.mark.parametrize("service", ["dispatcher", "resourcemanager", "jobmaster", "taskmanager"])
-def test_the_job_goes_on_when_a_service_stands_still_for_a_moment(cluster: ComposeCluster, service: str) -> None:
+def test_the_job_goes_on_when_one_service_after_the_other_stands_still_or_is_cut_off_for_a_moment(
+    cluster: ComposeCluster,
+) -> None:
     job = Endless(cluster)
-    with cluster.the(service).paused():
+    for service in SERVICES:
+        with cluster.the(service).paused():
+            time.sleep(SHORT)
+        job.goes_on()
+    with job.taskmanager.cut_off():
         time.sleep(SHORT)
     job.goes_on()
-
-
-def test_the_job_goes_on_when_the_dispatcher_stands_still_for_long(cluster: ComposeCluster) -> None:
-    job = Endless(cluster)
     with cluster.the("dispatcher").paused():
         time.sleep(LONG)
     job.goes_on()
@@ -114,13 +115,6 @@ def test_a_taskmanager_that_stands_still_is_given_up_and_comes_back(cluster: Com
     until(lambda: not job.taskmanager.slots(), "its slots end")
     cluster.calm(SLOTS)
     run_another(cluster)
-
-
-def test_the_job_goes_on_when_its_taskmanager_is_cut_off_for_a_moment(cluster: ComposeCluster) -> None:
-    job = Endless(cluster)
-    with job.taskmanager.cut_off():
-        time.sleep(SHORT)
-    job.goes_on()
 
 
 def test_both_sides_of_a_cut_give_up_and_meet_again(cluster: ComposeCluster) -> None:

@@ -70,13 +70,11 @@ def assert_shared(prefixes: set[str]) -> None:
 @ANYWHERE
 @pytest.mark.parametrize("place", ["processes"], indirect=True)
 def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packages: Path) -> None:
-    env = new_environment(2)
+    env = new_environment()  # each TaskManager takes ten seconds of a core to make it
     env.set_python_requirements(requirements(tmp_path, "tiny-answer==1.0\n"), str(packages))
     found = collected(env, asks)
     assert [answer for answer, _, _ in found] == [43, 44, 45, 46]
-    prefixes = {prefix for _, prefix, _ in found}
-    assert_shared(prefixes)
-    assert sys.prefix not in prefixes
+    assert sys.prefix not in {prefix for _, prefix, _ in found}
     assert "tiny_answer" not in sys.modules
     until(lambda: not environments(), "the environment removed when no job uses it")
     with pytest.raises(JobFailedError, match="tiny_answer"):
