@@ -343,6 +343,11 @@ ZOO: dict[str, Callable[[], Any]] = {
     "IPv6Network": lambda: ipaddress.ip_network("fe80::/64"),
     "Path": lambda: pathlib.PurePosixPath("/a/b"),
     "Random": lambda: random.Random(5),
+    "memoryview": lambda: memoryview(b"abc"),
+    "memoryview of floats": lambda: memoryview(array.array("d", [1.5, 2.5])),
+    "memoryview of an array": lambda: np.arange(6, dtype=np.int16).reshape(2, 3).data,
+    "memoryview with steps": lambda: memoryview(bytearray(b"abcdef"))[::2],
+    "empty memoryview": lambda: memoryview(array.array("d")),
     "BytesIO": lambda: io.BytesIO(b"abc"),
     "exception": lambda: Error(5, "a"),
     "exception group": lambda: ExceptionGroup("two", [ValueError("a"), KeyError("b")]),
@@ -467,6 +472,8 @@ def _parts(value: Any) -> list[Any]:
         return [value.__name__, getattr(value, "__self__", None)]
     elif isinstance(value, random.Random):
         return [value.getstate()]
+    elif isinstance(value, memoryview):
+        return [value.format, value.shape, value.readonly, value.tobytes()]
     elif isinstance(value, io.BytesIO):
         return [value.getvalue(), value.tell()]
     elif isinstance(value, slice | operator.itemgetter | operator.attrgetter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import pickle
 import sys
 import threading
@@ -182,6 +183,12 @@ def test_the_attribute_of_an_operator_is_named(program: dict[str, Any]) -> None:
     bad = OperatorSpec("1" * 32, "Counts", OperatorKind.MAP, function=program["Counter"]())
     with pytest.raises(SerializationError, match=r"operator 'Counts'.*Counter\.lock is a _thread\.lock"):
         CodeShipment().dumps_chain(ChainSpec([fine, bad], [[1], []], []))
+
+
+def test_a_captured_view_keeps_its_elements() -> None:
+    view = memoryview(array.array("d", [1.5, 2.5]))
+    chain = CodeShipment().dumps(lambda: view)
+    assert pickle.loads(chain)() == view
 
 
 def test_a_captured_variable_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import random
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -23,6 +25,7 @@ from firesteel.common.own_copies import as_given, own_copies, own_copy
 from firesteel.common.time import Time
 from firesteel.common.types import Row
 from firesteel.core.errors import KeyTypeError, SerializationError
+from firesteel.core.pickling import dumps, dumps_any
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.key_hash import key_group, stable_hash
@@ -66,7 +69,7 @@ def through_blobs(values: list[Any]) -> list[Any]:
 @EACH
 def test_the_zoo_knows_a_value_again(name: str) -> None:
     assert same(ZOO[name](), ZOO[name]())
-    assert same(pickle.loads(pickle.dumps(ZOO[name]())), ZOO[name]())
+    assert same(pickle.loads(dumps(ZOO[name](), str)), ZOO[name]())
     others = [other for other in ZOO if other != name and same(ZOO[name](), ZOO[other]())]
     assert others == []
 
@@ -83,10 +86,29 @@ def test_messages_blobs_copies_and_estimates(name: str) -> None:
         assert same(records, expected), "what was sent is as it was"
 
 
+def test_what_would_arrive_as_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("to be")
+    with path.open() as file, pytest.raises(SerializationError, match=r"its \[1\] .* an open file can't be pickled"):
+        through_messages([("a", file)])
+    records: Any = np.zeros(2, [("a", "i4"), ("b", "f8")])
+    with pytest.raises(SerializationError, match=r"a memoryview of format .* use the object that it is a view of"):
+        through_messages([memoryview(records)])
+    stream = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert through_messages([stream]) == [stream], "a standard stream is that of the other process"
+
+
+def test_a_class_whose_module_is_not_loaded_stays_the_same_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "numpy.rec", raising=False)
+    data = dumps_any(np.recarray)
+    assert data == pickle.dumps(np.recarray, 5), "the class is written as its name"
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(VALUES)
 def test_values_in_each_other(value: Any) -> None:
-    copied = pickle.loads(pickle.dumps(value))
+    copied = pickle.loads(dumps(value, str))
     assert same(copied, value)
     assert batch_bytes(Batch([value] * 3)) > 0
     (message,), (blob,) = through_messages([value]), through_blobs([value])

@@ -11,15 +11,17 @@ from __future__ import annotations
 import io
 import sys
 from abc import ABCMeta
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
 from types import FunctionType, MemberDescriptorType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 
 from firesteel.client.unpicklable import explain
 from firesteel.core.errors import SerializationError
+from firesteel.core.pickling import reduce_view
 from firesteel.graph.specs import ChainSpec
 from firesteel.runtime.slot.user_code import DEFERRED
 
@@ -244,6 +246,8 @@ def _is_installed_finder(name: str, loader: Any) -> bool:
 
 def _dump(value: Any, by_reference: Callable[[Any], bool]) -> bytes:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap({memoryview: reduce_view}, cloudpickle.Pickler.dispatch_table)
+
         def reducer_override(self, obj: Any) -> Any:
             if by_reference(obj):
                 return NotImplemented

@@ -18,13 +18,13 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.common.types import to_pickle
 from firesteel.core.errors import ProtocolError, SerializationError, TaskInterrupt, class_name
+from firesteel.core.pickling import dumps_any
 from firesteel.runtime.records.batch import Batch, Kinds, Timestamps
 from firesteel.runtime.records.copies import COPIES
 
@@ -275,7 +275,7 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
     except BaseException:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like
         buffers.clear()
     try:
-        return bytes(cloudpickle.dumps(whole, 5, buffer_callback=keep))
+        return dumps_any(whole, keep)
     except TaskInterrupt:
         raise
     except BaseException as error:
@@ -301,7 +301,7 @@ def _unpicklable(values: list[Any], error: BaseException) -> SerializationError:
 
 def _fails(value: Any) -> bool:
     try:
-        cloudpickle.dumps(value, 5)
+        dumps_any(value)
     except TaskInterrupt:
         raise
     except BaseException:  # the user's __reduce__ may raise anything
