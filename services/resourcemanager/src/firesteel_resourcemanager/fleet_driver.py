@@ -77,6 +77,7 @@ class FleetDriver:
         if self._closed:
             raise FleetError("the ResourceManager is stopping")
         self._starting = asyncio.ensure_future(self._run(call))  # noqa: TID251 # held, and read by close
+        self._starting.add_done_callback(_read_failure)
         await asyncio.shield(self._starting)
 
     def _restart(self) -> None:
@@ -178,3 +179,9 @@ class FleetDriver:
         self._outstanding -= 1
         if not future.cancelled():
             future.exception()  # read, for a caller that was cancelled meanwhile
+
+
+def _read_failure(future: asyncio.Future[None]) -> None:
+    """Read what a start has raised, for a caller that was cancelled meanwhile: asyncio prints what nobody reads."""
+    if not future.cancelled():
+        future.exception()
