@@ -324,7 +324,8 @@ class Slots(Wires):
         """Nothing is broken, and little waits within slots."""
         assert not self.failures, self.failures[0]
         for pipe in self.pipes.values():
-            waiting = [sum(len(value[3]) for value in item.values) for item in pipe.queue if _has_ballast(item)]
+            batches = [item for item in pipe.input.inbox.queue if _has_ballast(item)]
+            waiting = [sum(len(value[3]) for value in batch.values) for batch in batches]
             # of the first one there is a quick guess, and the last one may be of any size; what is in flight in a chain
             # comes behind it, full or not, before a barrier that overtakes: for a task with a thread of its own that
             # is what waits to be handed over, too

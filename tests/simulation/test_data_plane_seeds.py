@@ -54,7 +54,7 @@ def test_many_seeds() -> None:
 def _large_ones_are_forgotten(real: Any) -> Any:
     def poll(channel: RemoteInputChannel) -> Any:
         rest = 0
-        if channel._place is not None and channel._queue and isinstance(channel._queue[0], InBand):
+        if channel._place is not None and channel.readable and isinstance(channel.inbox.queue[0], InBand):
             rest, channel._rest = channel._rest, 0
         try:
             return real(channel)

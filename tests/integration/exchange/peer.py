@@ -56,16 +56,16 @@ def main() -> None:
     stalled, other, attempt = settings.pop("stalled"), settings.pop("other"), settings.pop("attempt", 0)
     exchange.configure(**settings)
     source, target = exchange.input(0, 0, 0, other, attempt), exchange.output(1, 0, 0, other, 100, attempt)
+    task = Echo(loop, source, target)
     if stalled:
-        source.pause()
 
         def wait() -> None:
             sys.stdin.readline()
-            loop.call_soon_threadsafe(source.resume)
+            loop.call_soon_threadsafe(lambda: loop.add_task(task))
 
         threading.Thread(target=wait, daemon=True).start()
-    task = Echo(loop, source, target)
-    loop.add_task(task)
+    else:
+        loop.add_task(task)
     cpu = time.process_time()
     while not (task.ended and target.finished):  # type: ignore[attr-defined]
         loop.run_once()

@@ -158,7 +158,7 @@ def test_elements_do_not_pile_up_while_nobody_reads(wire: Any) -> None:
         if timestamp == 500:
             both.carry()
     both.carry()
-    assert len(both.inp._queue) == 1
+    assert len(both.inp.inbox.queue) == 1
     assert both.polled() == [Watermark(999)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
-from firesteel.runtime.exchange.flow_control import FIRST_BYTES, LEAST_BYTES, TimedLimit
+from firesteel.runtime.exchange.flow_control import FIRST_BYTES, TimedLimit
 from tests.unit.exchange.support import ManualClock, Slots, of, slots
 
 WINDOW = 1 << 20
@@ -84,7 +84,6 @@ def test_the_limit_follows_the_rate_and_grows_when_the_reader_finds_nothing() ->
     clock = ManualClock()
     limit = TimedLimit(clock, 1.0)
     assert limit.bytes == FIRST_BYTES
-    limit.readable()
     for _ in range(100):
         clock.now += 0.1
         limit.took(10_000)
@@ -93,25 +92,46 @@ def test_the_limit_follows_the_rate_and_grows_when_the_reader_finds_nothing() ->
         clock.now += 0.1
         limit.took(1_000)
     assert limit.bytes == pytest.approx(5_000, rel=0.01)
-    limit.starved()
-    limit.starved()
-    assert limit.bytes == pytest.approx(10_000, rel=0.01), "once, until there is something to read again"
-    clock.now += 3600
-    limit.readable()
-    clock.now += 0.1
-    limit.took(1_000)
-    assert limit.bytes == pytest.approx(10_000, rel=0.01), "a time without records says nothing"
+    for _ in range(100):
+        limit.took(1_000)
+        clock.now += 0.01
+        limit.starved()
+        limit.starved()
+        clock.now += 3600
+    assert limit.bytes == pytest.approx(50_000, rel=0.15), "a time without records says nothing"
 
 
-def test_a_reader_that_stands_still_keeps_a_little_and_recovers() -> None:
+def test_one_who_found_nothing_for_long_has_no_more_in_front_of_it_when_a_flood_comes() -> None:
+    """Records that trickle are worked off at once: that says nothing about how many may wait."""
     clock = ManualClock()
     limit = TimedLimit(clock, 1.0)
-    limit.readable()
+    for _ in range(1000):
+        limit.took(10)
+        clock.now += 0.012
+        limit.starved()
+        clock.now += 0.05
+    assert limit.bytes == pytest.approx(10 / 0.012 / 2, rel=0.05)
+
+
+def test_a_few_quick_records_among_slow_ones_prove_nothing() -> None:
+    clock = ManualClock()
+    limit = TimedLimit(clock, 1.0)
+    for number in range(2000):
+        limit.took(10)
+        clock.now += 0.00001 if number % 3 else 0.012
+        limit.starved()
+    assert limit.bytes < 2 * 10 * 3 / 0.012 / 2
+
+
+def test_a_reader_that_stands_still_keeps_a_record_and_recovers() -> None:
+    clock = ManualClock()
+    limit = TimedLimit(clock, 1.0)
     limit.took(1000)
-    clock.now += 600
+    clock.now += 6000
     limit.took(1000)
-    assert limit.bytes == LEAST_BYTES
-    for _ in range(13):
-        limit.readable()
+    assert limit.bytes == 1
+    for _ in range(400):
+        clock.now += 0.001
+        limit.took(10_000)
         limit.starved()
     assert limit.bytes > WINDOW

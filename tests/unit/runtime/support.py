@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
+from firesteel.runtime.exchange.inbox import Inbox
 from firesteel.runtime.loop.interrupts import CancelToken, Guard
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.records.batch import END_OF_INPUT, Batch, InBand
@@ -39,6 +39,7 @@ class FakeOutput(OutputChannel):
 
     def __init__(self, down: int = 0) -> None:
         super().__init__(ChannelId(0, 0, down))
+        self.window = 1 << 20
         self.batches: list[Batch] = []
         self.elements: list[tuple[int, InBand]] = []
         """Each with the number of records before it."""
@@ -85,12 +86,10 @@ class FakeInput(InputChannel):
     """Gives what tests put in."""
 
     def __init__(self, items: Iterable[Batch | InBand] = ()) -> None:
-        super().__init__(ChannelId(0, 0, 0))
-        self.items: deque[Batch | InBand] = deque(items)
+        super().__init__(ChannelId(0, 0, 0), FakeInbox(items))
+        self.items = self.inbox.queue
         self.closed = False
-
-    def poll(self) -> Batch | InBand | None:
-        return self.items.popleft() if self.items else None
+        self.released = 0
 
     def give(self, *items: Batch | InBand) -> None:
         self.items.extend(items)
@@ -99,20 +98,19 @@ class FakeInput(InputChannel):
 
     def barrier_ahead(self) -> None: ...
 
-    def overtaken(self, element: object) -> list[Batch]:
-        raise AssertionError("no barrier is ahead")
-
-    def discard(self, barrier: object) -> None:
-        raise AssertionError("no barrier is ahead")
-
-    def give_back(self, size: int) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
+    def release(self, size: int) -> None:
+        self.released += 1
 
     def close(self) -> None:
         self.closed = True
+
+
+class FakeInbox(Inbox):
+    """Gives one item at a time, however small."""
+
+    def __init__(self, items: Iterable[Batch | InBand]) -> None:
+        super().__init__(0)
+        self.queue.extend(items)
 
 
 class Reports:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from firesteel.core.errors import SerializationError
+from firesteel.runtime.exchange.inbox import Inbox
 from firesteel.runtime.loop.loop import TaskLoop
-from firesteel.runtime.records.batch import END_OF_INPUT, Batch
+from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, InBand, Watermark
 from firesteel.runtime.task.bridge import LARGEST_QUEUE, BridgedInput, BridgedOutput
 from tests.unit.runtime.support import FakeInput, FakeOutput, ManualClock
 
@@ -87,37 +91,86 @@ def test_closing_drops_what_waits(loops: Loops) -> None:
     assert (channel.values, channel.closed) == ([], True)
 
 
-def test_an_input_runs_ahead_only_a_little(loops: Loops) -> None:
+def test_a_task_reads_what_its_channel_has_and_the_main_loop_gives_the_room_back(loops: Loops) -> None:
     woken: list[int] = []
     channel = FakeInput([Batch([i]) for i in range(10)] + [END_OF_INPUT])
     bridge = BridgedInput(channel, loops.main, loops.task)
     bridge.on_readable = lambda: woken.append(1)
     loops.run()
-    assert woken
-    assert len(channel.items) == 11 - LARGEST_QUEUE
-    got: list[object] = []
-    while not got or got[-1] is not END_OF_INPUT:
-        item = bridge.poll()
-        if item is None:
-            loops.run()
-        else:
-            got.append(item.values if isinstance(item, Batch) else item)
-    assert got == [[i] for i in range(10)] + [END_OF_INPUT]
+    assert woken, "of what had come before"
+    got = [bridge.poll() for _ in range(3)]
+    assert channel.released == 0, "the channel is the main loop's"
+    loops.run()
+    assert channel.released == 3
+    while got[-1] is not None:
+        got.append(bridge.poll())
+    assert [item.values if isinstance(item, Batch) else item for item in got[:-1]] == [
+        *([i] for i in range(10)),
+        END_OF_INPUT,
+    ]
     assert bridge.records_in == 10
+    loops.run()
+    woken.clear()
+    channel.give(Batch([11]))
+    loops.run()
+    assert woken == [1]
 
 
 def test_an_error_of_an_input_comes_out_of_poll_after_what_came_before(loops: Loops) -> None:
-    class Broken(FakeInput):
-        def poll(self) -> Batch:
-            if self.items:
-                got = self.items.popleft()
-                assert isinstance(got, Batch)
-                return got
-            raise SerializationError("no")
+    class Unreadable(Inbox):
+        def take(self) -> Batch | InBand | None:
+            if not self.queue:
+                raise SerializationError("no")
+            return super().take()
 
-    bridge = BridgedInput(Broken([Batch([1])]), loops.main, loops.task)
+    channel = FakeInput()
+    channel.inbox = Unreadable(0)
+    channel.inbox.put(Batch([1]))
+    bridge = BridgedInput(channel, loops.main, loops.task)
     loops.run()
     first = bridge.poll()
     assert isinstance(first, Batch)
     with pytest.raises(SerializationError, match="no"):
         bridge.poll()
+
+
+def test_two_threads_share_an_inbox_and_nothing_is_lost_or_changes_places() -> None:
+    """One appends, with watermarks that supersede each other; the other takes out, looks for barriers, removes them."""
+    inbox, count, before = Inbox(0), 3000, sys.getswitchinterval()
+    seen: list[int] = []
+    barriers = 0
+
+    def fill() -> None:
+        for number in range(count):
+            while len(inbox.queue) > 30:
+                os.sched_yield()
+            inbox.put(Batch([number]))
+            inbox.put(Watermark(number))
+            inbox.put(Watermark(number, idle=True))
+            if number % 10 == 0:
+                inbox.put(Barrier(number, 0, {"unaligned": True}))
+        inbox.put(END_OF_INPUT)
+
+    sys.setswitchinterval(1e-6)
+    filling = threading.Thread(target=fill)
+    filling.start()
+    try:
+        while True:
+            ahead = inbox.barrier_ahead()
+            if isinstance(ahead, Barrier):
+                flight = [value for batch in inbox.in_flight(ahead) for value in batch.values]
+                inbox.remove(ahead)
+                barriers += 1
+                assert flight == list(range(len(seen), ahead.checkpoint_id + 1))
+            item = inbox.take()
+            if isinstance(item, Batch):
+                seen += item.values
+            elif isinstance(item, Barrier):
+                barriers += 1
+            elif item is END_OF_INPUT:
+                break
+    finally:
+        filling.join()
+        sys.setswitchinterval(before)
+    assert seen == list(range(count))
+    assert barriers == count // 10

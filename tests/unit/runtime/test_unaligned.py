@@ -222,7 +222,7 @@ def test_a_checkpoint_that_is_given_up_before_its_barrier_overtakes_stops_nobody
     running.steps(40)
     given_up = running.trigger()
     running.steps(10)
-    assert any(isinstance(item, Barrier) for pipe in running.wires.pipes.values() for item in pipe.queue)
+    assert any(isinstance(item, Barrier) for pipe in running.wires.pipes.values() for item in pipe.input.inbox.queue)
     running.abort(given_up)
     running.clock.now += 0.6
     running.steps(10)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
+from firesteel.runtime.exchange.inbox import Inbox
 from firesteel.runtime.records.batch import Barrier, Batch, EndOfInput, InBand
 
 Callback = Callable[[], None]
@@ -30,7 +31,7 @@ class OutputChannel(ABC):
 
     Attributes:
         id: which channel.
-        writable: False from when ``queued_bytes`` reaches the window until half of it has left. A task does not write
+        writable: False from when ``queued_bytes`` reaches the limit until half of it has left. A task does not write
             while it is False; if it does, nothing is lost but the queue grows.
         on_writable: called on the loop when ``writable`` turns True again.
         on_error: gets an error of serialisation that came up outside of ``write``, ``flush`` and ``end`` (records can
@@ -86,6 +87,11 @@ class OutputChannel(ABC):
         self.flush()
 
     @property
+    def limit(self) -> int:
+        """Bytes after which ``writable`` turns False: the window, or less in front of a slow reader."""
+        return self.window
+
+    @property
     def overdrawn(self) -> bool:
         """Whether a task whose barrier may not wait for room has to wait after all: twice the window is queued here."""
         return self.queued_bytes >= 2 * self.window
@@ -118,68 +124,73 @@ class OutputChannel(ABC):
 class InputChannel(ABC):
     """The receiving end.
 
+    Args:
+        channel: which channel.
+        inbox: what has come and was not polled yet.
+
     Attributes:
         id: which channel.
-        readable: whether ``poll`` would give something now (False while paused).
-        on_readable: called on the loop when ``readable`` turns True.
+        inbox: see above.
+        on_readable: called on the loop when something has come into the inbox, which was empty.
         bytes_in: running total of bytes received; serialised size, within a slot an estimate.
         records_in: running total of records that ``poll`` gave.
         queued_bytes: received and not polled yet.
         window: bytes that may be under way and queued here.
-        on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the queue. It is
+        on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the inbox. It is
             called within the code that carries the channel, so it must not raise, and not run user code.
-        lends: what ``poll`` gives still counts as queued here, until it is given back with ``give_back``.
-        lent_bytes: what counts so now.
     """
 
-    def __init__(self, channel: ChannelId) -> None:
-        self.id = channel
-        self.readable = False
+    def __init__(self, channel: ChannelId, inbox: Inbox) -> None:
+        self.id, self.inbox = channel, inbox
         self.on_readable: Callback | None = None
         self.on_barrier: Callback | None = None
         self.bytes_in = 0
         self.records_in = 0
         self.queued_bytes = self.window = 0
-        self.lends, self.lent_bytes = False, 0
 
-    @abstractmethod
+    @property
+    def readable(self) -> bool:
+        """Whether ``poll`` would give something now."""
+        return bool(self.inbox.queue)
+
     def poll(self) -> Batch | InBand | None:
-        """The next batch or in-band element (at last ``END_OF_INPUT``), or None: nothing there, paused, or ended.
-
-        Gives credit back.
+        """The next batch or in-band element (at last ``END_OF_INPUT``), or None: nothing there, or ended.
 
         Raises:
             SerializationError: a record can't be unpickled here, for instance as its class can't be imported.
             ProtocolError: the message is malformed.
         """
+        item = self.inbox.take()
+        if isinstance(item, Batch):
+            self.records_in += len(item)
+            self.release(item.bytes_estimate)
+        elif item is not None:
+            self.release(0)
+        return item
 
-    @abstractmethod
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """The first barrier in the queue if it may overtake, or the end, whichever comes first. Looks at all of it."""
+        """The first barrier in the inbox if it may overtake, or the end, whichever comes first. Looks at all of it."""
+        return self.inbox.barrier_ahead()
 
-    @abstractmethod
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """What is in front of ``barrier_ahead``. It stays to be polled; a barrier is taken out of the queue.
+        """What is in front of ``barrier_ahead``. It stays to be polled; a barrier is taken out of the inbox.
 
         Raises:
             SerializationError, ProtocolError: see ``poll``.
         """
+        front = self.inbox.in_flight(element)
+        if isinstance(element, Barrier):
+            self.discard(element)
+        return front
 
-    @abstractmethod
     def discard(self, barrier: Barrier) -> None:
-        """Take a barrier out of the queue that is of no use any more."""
+        """Take a barrier out of the inbox that is of no use any more."""
+        self.inbox.remove(barrier)
+        self.release(0)
 
     @abstractmethod
-    def give_back(self, size: int) -> None:
-        """Grant the sender the room of so many of the ``lent_bytes``."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Give nothing and call nothing until ``resume``; what arrives is kept, bounded by the window. Idempotent."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Go on; ``on_readable`` is called if something is there. Idempotent."""
+    def release(self, size: int) -> None:
+        """So many bytes have left the inbox, or an element has: the sender may use their room."""
 
     @abstractmethod
     def close(self) -> None:

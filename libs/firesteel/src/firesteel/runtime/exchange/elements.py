@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from collections import deque
-from collections.abc import Iterable
 from typing import Any, Final, TypeGuard
 
 from firesteel.core.errors import ProtocolError
@@ -71,25 +70,17 @@ def may_overtake(element: Any) -> TypeGuard[Barrier | EndOfInput]:
     return isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.overtakes_at < float("inf"))
 
 
-def barrier_in(queue: Iterable[Any]) -> Barrier | EndOfInput | None:
-    """The first barrier of a queue, or the end; None: there is none, or it may not overtake, and hides what follows."""
-    first = next((item for item in queue if isinstance(item, Barrier | EndOfInput)), None)
-    return first if may_overtake(first) else None
-
-
-def position_of(element: InBand, queue: Iterable[Any]) -> int:
-    """Where an element stands in its queue."""
-    return next(position for position, item in enumerate(queue) if item is element)
-
-
 def append_element(queue: deque[Any], element: InBand) -> bool:
     """Append to a queue of batches and elements, in place of an element that it supersedes.
 
     Without this the queue of a reader that stands still would grow with every watermark. Returns whether the queue has
     grown.
     """
-    if queue and supersedes(element, queue[-1]):
-        queue[-1] = element
-        return False
+    try:
+        if supersedes(element, queue[-1]):
+            queue[-1] = element
+            return False
+    except IndexError:  # it is empty; its reader, perhaps in another thread, may just have taken the last element
+        pass
     queue.append(element)
     return True

@@ -229,7 +229,7 @@ class Exchange:
         if channel in link.inputs and link.inputs[channel].attempt >= attempt:
             raise ConfigurationError(f"{channel} has an input already")
         receiver = RemoteInputChannel(
-            channel, link, link.peer, attempt=attempt, window=self._window, wide=self._wide, timed=self._timed()
+            channel, link, link.peer, attempt=attempt, window=self._window, wide=self._wide, timed=self._timed(2)
         )
         link.add_input(receiver)
         return receiver
@@ -266,13 +266,13 @@ class Exchange:
             raise ConfigurationError("the exchange is closed" if self._closed else "the exchange is not configured yet")
         return self._identity
 
-    def _timed(self) -> TimedLimit | None:
-        return TimedLimit(self._clock, self._in_flight_seconds) if self._in_flight_seconds else None
+    def _timed(self, ends: int) -> TimedLimit | None:
+        return TimedLimit(self._clock, self._in_flight_seconds, ends) if self._in_flight_seconds else None
 
     def _pipe(self, channel: ChannelId, attempt: int) -> LocalPipe:
         pipe = self._pipes.get(channel)
         if pipe is None or pipe.attempt < attempt:
-            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window, attempt, self._timed())
+            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window, attempt, self._timed(1))
         elif pipe.attempt > attempt:
             raise ConfigurationError(f"attempt {attempt} of {channel} is over: attempt {pipe.attempt} runs")
         return pipe

@@ -11,10 +11,12 @@ from typing import Final
 
 from firesteel.core.clock import Clock
 
-LEAST_BYTES: Final = 256
-"""Flink's smallest size of a debloated buffer (``taskmanager.memory.min-segment-size``)."""
-FIRST_BYTES: Final = 512
-"""What may wait for a reader of which nothing is known; one that is fast has doubled it to a window in a few turns."""
+FIRST_BYTES: Final = 16
+"""What may wait for a reader of which nothing is known: a record or two, as each may take it seconds."""
+GROWTH: Final = 4
+"""A limit grows by this factor at a time: one that is fast has a window of a mebibyte in eight turns."""
+GROWTH_SECONDS: Final = 0.01
+"""A reader that always finds something has worked for so long, at least, before its limit grows again."""
 PERIOD_SECONDS: Final = 0.2
 """A rate is measured over so much time at least: ``taskmanager.network.memory.buffer-debloat.period``."""
 
@@ -49,50 +51,71 @@ class WideWindows:
 class TimedLimit:
     """How many bytes may wait for a reader at one end of a channel: what it takes in a given time.
 
-    Time counts while there is something to read. It shrinks with what was measured, the more so the longer that took;
-    it grows as soon as the reader finds nothing to read, as the limit may be the reason.
+    Measured is the time for which the reader works: from when it takes something until it comes back. So a reader that
+    finds nothing for a while, and then a flood, has the limit that it had. The limit shrinks with what was measured,
+    the more so the longer that took. It grows in steps: the smaller messages are, the more of their bytes are headers.
 
     Args:
         clock: injected.
-        target: seconds that records are in flight at most, about, at both ends together.
+        target: seconds that records are in flight at most, about, at all ends together.
+        ends: how many ends of the channel have such a limit; this one has its share.
 
     Attributes:
         bytes: the limit.
     """
 
-    __slots__ = ("_clock", "_elapsed", "_since", "_taken", "_target", "bytes")
+    __slots__ = ("_clock", "_elapsed", "_grows_at", "_since", "_taken", "_target", "bytes", "ends")
 
-    def __init__(self, clock: Clock, target: float) -> None:
-        self._clock, self._target = clock, target
+    def __init__(self, clock: Clock, target: float, ends: int = 2) -> None:
+        self._clock, self._target, self.ends = clock, target, ends
         self.bytes = float(FIRST_BYTES)
-        self._since: float | None = None  # from when on something has been there to read
-        self._elapsed, self._taken = 0.0, 0
+        self._since: float | None = None  # from when on the reader has been working on what it took last
+        self._elapsed = self._taken = 0.0
+        self._grows_at = GROWTH_SECONDS
 
-    def readable(self) -> None:
-        """There is something to read."""
-        if self._since is None:
-            self._since = self._clock.monotonic()
+    @property
+    def most_together(self) -> float:
+        """Bytes of small batches that are read together: a quarter of the time."""
+        return self.bytes * self.ends / 4
 
-    def starved(self) -> None:
-        """The reader wanted more, and found nothing."""
+    def rests(self) -> None:
+        """The reader has worked off what it took."""
         if self._since is not None:
             self._elapsed += self._clock.monotonic() - self._since
             self._since = None
-            self.bytes = self.bytes * 2 if self.bytes < _LARGE else float("inf")
+
+    def starved(self) -> None:
+        """The reader wanted more, and found nothing: the limit may be the reason."""
+        if self._since is not None:
+            self.rests()
+            self._grow()
 
     def took(self, size: int) -> None:
         """The reader took so many bytes; it has worked off those before."""
         now = self._clock.monotonic()
-        since = now if self._since is None else self._since
-        elapsed = self._elapsed + now - since
-        if elapsed >= PERIOD_SECONDS:
-            limit = max(float(LEAST_BYTES), self._taken / elapsed * self._target / 2)
-            weight = min(1.0, elapsed / self._target)
-            self.bytes = (
-                limit if limit >= self.bytes or self.bytes >= _LARGE else self.bytes + weight * (limit - self.bytes)
-            )
-            self._elapsed, self._taken, self._since = 0.0, 0, now
+        if self._since is not None:
+            self._elapsed += now - self._since
+            if self._elapsed >= PERIOD_SECONDS:
+                self._fit()
+            elif self._elapsed >= self._grows_at:
+                self._grow()
+        self._since = now
         self._taken += size
 
+    def _fit(self) -> None:
+        limit = max(1.0, self._measured)
+        if limit < self.bytes:
+            self.bytes += min(1.0, self._elapsed / self._target) * (limit - self.bytes)
+        else:
+            self._grow()
+        share = PERIOD_SECONDS / 2 / self._elapsed  # some of it counts on: a single quick record proves nothing
+        self._elapsed, self._taken = self._elapsed * share, self._taken * share
+        self._grows_at = self._elapsed + GROWTH_SECONDS
 
-_LARGE: Final = float(1 << 30)
+    def _grow(self) -> None:
+        self.bytes = max(self.bytes, min(GROWTH * self.bytes, self._measured))
+        self._grows_at = self._elapsed + GROWTH_SECONDS
+
+    @property
+    def _measured(self) -> float:
+        return self._taken / self._elapsed * self._target / self.ends if self._elapsed > 0 else float("inf")

@@ -7,26 +7,22 @@ alone.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, Protocol
 
 import numpy as np
 
 from firesteel.core.errors import ProtocolError
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
-from firesteel.runtime.exchange.elements import append_element, barrier_in, load_element, may_overtake, position_of
+from firesteel.runtime.exchange.elements import load_element, may_overtake
 from firesteel.runtime.exchange.flow_control import TimedLimit, WideWindows
+from firesteel.runtime.exchange.inbox import Inbox, Message
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
-from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
-from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
+from firesteel.runtime.exchange.serialization import MessageReader, is_columns
+from firesteel.runtime.records.batch import END_OF_INPUT, InBand
 from firesteel.runtime.records.copies import COPIES
 
-SMALL_MESSAGE: Final = 4096
-"""Bytes; smaller messages that are queued are given out together, up to ``MERGED_RECORDS`` records."""
-MERGED_RECORDS: Final = 1024
 LARGEST_PLACE: Final = 64 * 1024 * 1024
 """Bytes; memory for a message that announces more is taken as its chunks come."""
-Message = bytearray | memoryview
 
 
 class InputLink(Protocol):
@@ -63,101 +59,36 @@ class RemoteInputChannel(InputChannel):
         wide: WideWindows | None = None,
         timed: TimedLimit | None = None,
     ) -> None:
-        super().__init__(channel)
+        super().__init__(channel, Inbox(window, MessageReader(f"{peer}, {channel}").loads, timed))
         self._timed = timed
         self.attempt = attempt
         self._link, self._peer, self.window = link, peer, window
         self._wide, self._narrow = wide or WideWindows(0), window
-        self._queue: deque[Message | Batch | InBand] = deque()
         self._partial: bytearray | None = None  # a message that grows
         self._place: memoryview | None = None  # a large message, of which ``_filled`` bytes are there
         self._filled = 0
         self._rest = 0  # bytes of the message under way that are still to come; 0: there is none
         self._outstanding = 0
-        self._paused = False
         self.ended = False  # the end has arrived
         self._closed = False
-        self._reader = MessageReader(f"{peer}, {channel}")
 
     # -- the task's side
 
-    def poll(self) -> Batch | InBand | None:
-        """See ``InputChannel.poll``."""
-        if not self.readable:
-            if self._timed is not None:
-                self._timed.starved()
-            return None
-        queue = self._queue
-        item = queue.popleft()
-        self.readable = bool(queue)
-        if isinstance(item, InBand):
-            if self._rest and not queue:
-                self._give_credit()  # nothing else is queued now: the rest of a large message may come
-            return item
-        if isinstance(item, Batch):  # a barrier has overtaken it
-            self._leaves(item.bytes_estimate)
-            self.records_in += len(item)
-            return item
-        self._leaves(len(item))
-        batch = self._reader.loads(item)
-        if queue and len(item) < SMALL_MESSAGE:
-            self._merge_small(batch, item)
-        self.records_in += len(batch)
-        return batch
-
-    def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """See ``InputChannel.barrier_ahead``."""
-        return barrier_in(self._queue)
-
-    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """See ``InputChannel.overtaken``. What is in front becomes batches where it is."""
-        queue, front = self._queue, list[Batch]()
-        for position in range(position_of(element, queue)):
-            item = queue[position]
-            if isinstance(item, InBand):
-                continue
-            if not isinstance(item, Batch):
-                item = queue[position] = self._reader.loads(item)
-            front.append(item)
-        if isinstance(element, Barrier):
-            self.discard(element)
-        return front
-
-    def discard(self, barrier: Barrier) -> None:
-        """See ``InputChannel.discard``."""
-        queue = self._queue
-        del queue[position_of(barrier, queue)]
-        self.readable = self.readable and bool(queue)
-        if self._rest and not queue:
-            self._give_credit()
-
-    def give_back(self, size: int) -> None:
-        """See ``InputChannel.give_back``."""
-        if not self._closed:
-            self.lent_bytes -= size
+    def release(self, size: int) -> None:
+        """See ``InputChannel.release``."""
+        # behind an element, too: if nothing else is queued now, the rest of a large message may come
+        if not self._closed and (size or (self._rest and not self.inbox.queue)):
             self.queued_bytes -= size
             self._give_credit()
-
-    def pause(self) -> None:
-        """See ``InputChannel.pause``."""
-        self._paused = True
-        self.readable = False
-
-    def resume(self) -> None:
-        """See ``InputChannel.resume``."""
-        if self._paused:
-            self._paused = False
-            self._became_readable()
 
     def close(self) -> None:
         """See ``InputChannel.close``."""
         if not self._closed:
             self._closed = True
             self.on_readable = self.on_barrier = None
-            self.readable = False
-            self._queue.clear()
+            self.inbox.queue.clear()
             self._partial = self._place = None
-            self._rest = self.queued_bytes = self.lent_bytes = 0
+            self._rest = self.queued_bytes = 0
             self._wide.give_back(self.window - self._narrow)
             self.window = self._narrow
             self._link.release_input(self)
@@ -244,8 +175,6 @@ class RemoteInputChannel(InputChannel):
             raise ProtocolError(self._peer, f"{self.id}: end of input within a message, {self._rest} bytes are missing")
         self.ended = True
         self._arrived(END_OF_INPUT)
-        if self.on_barrier is not None:
-            self.on_barrier()
 
     def receive_element(self, payload: memoryview) -> None:
         """Take an in-band element.
@@ -258,10 +187,7 @@ class RemoteInputChannel(InputChannel):
         if self._rest:
             raise ProtocolError(self._peer, f"{self.id}: an element within a message, {self._rest} bytes are missing")
         element = load_element(payload, f"{self._peer}, {self.id}")
-        if append_element(self._queue, element) and len(self._queue) == 1:
-            self._became_readable()
-        if self.on_barrier is not None and may_overtake(element):
-            self.on_barrier()
+        self._arrived(element)
 
     def overdrawn(self, amount: int) -> None:
         """The sender will send so many bytes more than it was granted.
@@ -275,28 +201,11 @@ class RemoteInputChannel(InputChannel):
 
     # -- inside
 
-    def _leaves(self, size: int) -> None:
-        """A message is polled."""
-        if self._timed is not None:
-            self._timed.took(size)
-        if self.lends:
-            self.lent_bytes += size
-        else:
-            self.queued_bytes -= size
-            self._give_credit()
-
     def _arrived(self, item: Message | InBand) -> None:
-        self._queue.append(item)
-        if len(self._queue) == 1:
-            self._became_readable()
-
-    def _became_readable(self) -> None:
-        if self._queue and not self._paused:
-            self.readable = True
-            if self._timed is not None:
-                self._timed.readable()
-            if self.on_readable is not None:
-                self.on_readable()
+        if self.inbox.put(item) and self.on_readable is not None:
+            self.on_readable()
+        if self.on_barrier is not None and may_overtake(item):
+            self.on_barrier()
 
     def _give_credit(self) -> None:
         if self.ended:
@@ -304,7 +213,7 @@ class RemoteInputChannel(InputChannel):
         limit = self._limit
         room = limit - self._outstanding - self.queued_bytes
         amount = room if room * 2 >= limit else 0
-        if self._rest and not self._queue and not self.lent_bytes:
+        if self._rest and not self.inbox.queue:
             amount = max(amount, self._rest - self._outstanding)
         if amount > 0:
             self._outstanding += amount
@@ -313,22 +222,3 @@ class RemoteInputChannel(InputChannel):
     @property
     def _limit(self) -> int:
         return self.window if self._timed is None else int(min(self.window, self._timed.bytes))
-
-    def _merge_small(self, batch: Batch, first: Message) -> None:
-        """Append the small messages that follow to a batch that was just made from one."""
-        queue = self._queue
-        values, most = batch.values, self._limit // 2 if self._timed is not None else self.window
-        while queue and isinstance(values, list) and len(values) < MERGED_RECORDS and batch.bytes_estimate < most:
-            item = queue[0]
-            if isinstance(item, InBand | Batch) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
-                break
-            queue.popleft()
-            self._leaves(len(item))
-            more = self._reader.loads(item)
-            values += more.values
-            if isinstance(batch.timestamps, list) and isinstance(more.timestamps, list):
-                batch.timestamps += more.timestamps
-            if batch.kinds is not None and more.kinds is not None:
-                batch.kinds += more.kinds
-            batch.bytes_estimate += more.bytes_estimate
-        self.readable = bool(queue)

@@ -7,20 +7,16 @@ filled, and what waits here are objects: of many, most have left the processor's
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
-from firesteel.runtime.exchange.elements import append_element, barrier_in, may_overtake, position_of
+from firesteel.runtime.exchange.elements import may_overtake
 from firesteel.runtime.exchange.flow_control import TimedLimit
+from firesteel.runtime.exchange.inbox import Inbox
 from firesteel.runtime.loop.loop import TaskLoop
-from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand, alike, merge
+from firesteel.runtime.records.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.records.sizes import BatchSizes
 
-SMALL_BATCH: Final = 64
-"""Records; smaller batches that are queued are given out together, up to ``MERGED_RECORDS`` records."""
-MERGED_RECORDS: Final = 1024
 LARGEST_WINDOW: Final = 64 * 1024
 """Bytes."""
 
@@ -34,22 +30,8 @@ class LocalPipe:
         self.attempt, self.timed = attempt, timed
         self.output = LocalOutputChannel(channel, self, min(window, LARGEST_WINDOW))
         self.input = LocalInputChannel(channel, self)
-        self.input.window = self.output.window
         self.loop = loop
-        self.queue: deque[Batch | InBand] = deque()
         self.output_taken = self.input_taken = False
-
-    @property
-    def most_together(self) -> int:
-        """Bytes of small batches that are given out together; of a slow reader a quarter of its limit."""
-        return self.output.window if self.timed is None else self.limit // 4
-
-    @property
-    def limit(self) -> int:
-        """Bytes that may wait here now."""
-        window = self.output.window
-        # all that waits is at this end: twice what one of two ends may have
-        return window if self.timed is None else int(min(window, 2 * self.timed.bytes))
 
 
 class LocalOutputChannel(OutputChannel):
@@ -61,6 +43,12 @@ class LocalOutputChannel(OutputChannel):
         self._batch_sizes = BatchSizes()
         self._ending = False
         self._done = False
+
+    @property
+    def limit(self) -> int:
+        """See ``OutputChannel.limit``."""
+        timed = self._pipe.timed
+        return self.window if timed is None else int(min(self.window, timed.bytes))
 
     def write(self, batch: Batch) -> None:
         """See ``OutputChannel.write``."""
@@ -75,7 +63,7 @@ class LocalOutputChannel(OutputChannel):
         size = self._batch_sizes.measure(batch)
         self.bytes_out += size
         self.queued_bytes += size
-        if self.queued_bytes >= self._pipe.limit:
+        if self.queued_bytes >= self.limit:
             self.writable = False
         self._pipe.input.arrived(batch, size)
 
@@ -84,7 +72,7 @@ class LocalOutputChannel(OutputChannel):
         if self._ending:
             raise RuntimeError(f"{self.id}: send after end()")  # our own bug
         if not self._done:
-            self._pipe.input.element_arrived(element)
+            self._pipe.input.arrived(element)
 
     def flush(self) -> None:
         """See ``OutputChannel.flush``."""
@@ -94,7 +82,7 @@ class LocalOutputChannel(OutputChannel):
         if not self._ending:
             self._ending = True
             if not self._done:
-                self._pipe.input.element_arrived(END_OF_INPUT)
+                self._pipe.input.arrived(END_OF_INPUT)
 
     def close(self) -> None:
         """See ``OutputChannel.close``. What was written stays readable for the consumer."""
@@ -104,7 +92,7 @@ class LocalOutputChannel(OutputChannel):
     def consumed(self, size: int) -> None:
         """The consumer took this many bytes."""
         self.queued_bytes -= size
-        if not self.writable and self.queued_bytes <= self._pipe.limit // 2:
+        if not self.writable and self.queued_bytes <= self.limit // 2:
             self.writable = True
             self._pipe.loop.call_soon(self._tell_writable)
 
@@ -122,123 +110,33 @@ class LocalInputChannel(InputChannel):
     """See ``InputChannel``."""
 
     def __init__(self, channel: ChannelId, pipe: LocalPipe) -> None:
-        super().__init__(channel)
+        super().__init__(channel, Inbox(pipe.output.window, timed=pipe.timed))
+        self.window = pipe.output.window
         self._pipe = pipe
-        self._paused = False
         self._closed = False
 
-    def element_arrived(self, element: InBand) -> None:
-        """The producer sent this."""
-        if not self._closed and append_element(self._pipe.queue, element) and len(self._pipe.queue) == 1:
-            self._became_readable()
-        if self.on_barrier is not None and may_overtake(element):
-            self.on_barrier()
-
-    def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """See ``InputChannel.barrier_ahead``."""
-        return barrier_in(self._pipe.queue)
-
-    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """See ``InputChannel.overtaken``."""
-        queue = self._pipe.queue
-        front = [item for item in islice(queue, position_of(element, queue)) if isinstance(item, Batch)]
-        if isinstance(element, Barrier):
-            self.discard(element)
-        return front
-
-    def discard(self, barrier: Barrier) -> None:
-        """See ``InputChannel.discard``."""
-        queue = self._pipe.queue
-        del queue[position_of(barrier, queue)]
-        self.readable = self.readable and bool(queue)
-
-    def give_back(self, size: int) -> None:
-        """See ``InputChannel.give_back``."""
-        if not self._closed:
-            self.lent_bytes -= size
-            self._leaves(size)
-
-    def _leaves(self, size: int) -> None:
-        self.queued_bytes -= size
-        self._pipe.output.consumed(size)
-
-    def arrived(self, item: Batch, size: int) -> None:
-        """The producer wrote this."""
+    def arrived(self, item: Batch | InBand, size: int = 0) -> None:
+        """The producer wrote a batch of so many bytes, or sent an element."""
         if self._closed:
             return
-        queue = self._pipe.queue
-        queue.append(item)
         self.bytes_in += size
         self.queued_bytes += size
-        if len(queue) == 1:
-            self._became_readable()
+        if self.inbox.put(item) and self.on_readable is not None:
+            self.on_readable()
+        if self.on_barrier is not None and may_overtake(item):
+            self.on_barrier()
 
-    def poll(self) -> Batch | InBand | None:
-        """See ``InputChannel.poll``."""
-        timed = self._pipe.timed
-        if not self.readable:
-            if timed is not None:
-                timed.starved()
-            return None
-        queue = self._pipe.queue
-        item = queue.popleft()
-        if isinstance(item, Batch):
-            size = item.bytes_estimate
-            if queue and len(item) < SMALL_BATCH and isinstance(item.values, list):
-                item, size = self._merge_small(item)
-            if timed is not None:
-                timed.took(size)
-            if self.lends:
-                self.lent_bytes += size
-            else:
-                self._leaves(size)
-            self.records_in += len(item)
-        self.readable = bool(queue)
-        return item
-
-    def _merge_small(self, first: Batch) -> tuple[Batch, int]:
-        queue = self._pipe.queue
-        parts: list[Batch] = [first]
-        size, records, most = first.bytes_estimate, len(first), self._pipe.most_together
-        while queue and records < MERGED_RECORDS and size < most:
-            item: Any = queue[0]
-            if isinstance(item, InBand) or len(item) >= SMALL_BATCH or not alike(first, item):
-                break
-            parts.append(item)
-            size += item.bytes_estimate
-            records += len(item)
-            queue.popleft()
-        if len(parts) == 1:
-            return first, size
-        batch = merge(parts)
-        batch.bytes_estimate = size
-        return batch, size
-
-    def pause(self) -> None:
-        """See ``InputChannel.pause``."""
-        self._paused = True
-        self.readable = False
-
-    def resume(self) -> None:
-        """See ``InputChannel.resume``."""
-        if self._paused:
-            self._paused = False
-            self._became_readable()
+    def release(self, size: int) -> None:
+        """See ``InputChannel.release``."""
+        if size and not self._closed:
+            self.queued_bytes -= size
+            self._pipe.output.consumed(size)
 
     def close(self) -> None:
         """See ``InputChannel.close``."""
         if not self._closed:
             self._closed = True
             self.on_readable = self.on_barrier = None
-            self.readable = False
-            self._pipe.queue.clear()
-            self.queued_bytes = self.lent_bytes = 0
+            self.inbox.queue.clear()
+            self.queued_bytes = 0
             self._pipe.output.cancel()
-
-    def _became_readable(self) -> None:
-        if self._pipe.queue and not self._paused:
-            self.readable = True
-            if self._pipe.timed is not None:
-                self._pipe.timed.readable()
-            if self.on_readable is not None:
-                self.on_readable()

@@ -15,7 +15,7 @@ import pyarrow as pa
 from firesteel.core.errors import FiresteelError
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
-from firesteel.runtime.exchange.flow_control import FIRST_BYTES, LEAST_BYTES, WideWindows
+from firesteel.runtime.exchange.flow_control import FIRST_BYTES, WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
 from firesteel.runtime.loop.loop import Handle, TaskLoop
@@ -204,6 +204,11 @@ class RemoteOutputChannel(OutputChannel):
         self.on_writable = self.on_error = None
         self._link.release_output(self)
 
+    @property
+    def limit(self) -> int:
+        """See ``OutputChannel.limit``."""
+        return self._limit
+
     # -- the link's side
 
     @property
@@ -298,7 +303,7 @@ class RemoteOutputChannel(OutputChannel):
         """Follow the receiver, which grants half of what it lets in, at least, at a time."""
         lets_in = 2 * max(self._grants)
         wide = not self._timed or lets_in >= self._narrow
-        self._limit = self.window if wide else max(LEAST_BYTES, lets_in)
+        self._limit = self.window if wide else max(1, lets_in)
         self._target = min(TARGET_BYTES, max(1, self._limit // 2))
 
     def _enough(self) -> bool:

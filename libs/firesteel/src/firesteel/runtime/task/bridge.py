@@ -1,19 +1,19 @@
-"""Channels of a task that runs in a thread of its own: hand-over between its loop and the slot's main loop, bounded.
+"""Channels of a task that runs in a thread of its own, between its loop and the slot's main loop.
 
-A real channel belongs to the main loop's thread, the bridge to the task's. Each side posts to the other's loop.
+A real channel belongs to the main loop's thread, the bridge to the task's. Each side posts to the other's loop. Outputs
+hand batches over, a bounded number of them; of an input the task reads the inbox itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
-from firesteel.runtime.exchange.elements import barrier_in, position_of
 from firesteel.runtime.loop.loop import TaskLoop
-from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
+from firesteel.runtime.records.batch import Batch, InBand
+from firesteel.runtime.records.sizes import BatchSizes
 
 LARGEST_QUEUE: Final = 4
 """Batches."""
@@ -21,7 +21,6 @@ _FLUSH: Final = "flush"
 _REST: Final = "rest"
 _END: Final = "end"
 _HURRY: Final = "hurry"
-_ALL: Final = 1 << 40
 
 
 class BridgedOutput(OutputChannel):
@@ -33,12 +32,15 @@ class BridgedOutput(OutputChannel):
         self._queue: deque[Batch | InBand | str] = deque()
         self._hurries, self._hurried = 0, 0  # asked for, and done
         self._owes = False  # nothing more may be written until the channel has room
+        self._batch_sizes = BatchSizes()
+        self._handed_over = self._written = 0  # bytes, running totals of the task and of the main loop
         channel.on_writable = self._pump
         channel.on_error = self._failed
 
     def write(self, batch: Batch) -> None:
         """Hand over a batch."""
         self.records_out += len(batch)
+        self._handed_over += self._batch_sizes.measure(batch)
         self._hand_over(batch)
 
     def send(self, element: InBand) -> None:
@@ -47,8 +49,11 @@ class BridgedOutput(OutputChannel):
 
     def _hand_over(self, item: Batch | InBand) -> None:
         self._queue.append(item)
+        self._count()
         if len(self._queue) >= LARGEST_QUEUE:
             self.writable = False
+        elif self.queued_bytes >= self.limit:
+            self._owes, self.writable = True, False
         self._main.call_soon_threadsafe(self._pump)
 
     def flush(self) -> None:
@@ -62,6 +67,11 @@ class BridgedOutput(OutputChannel):
         if not self._queue or (self._queue[-1] is not _FLUSH and self._queue[-1] is not _REST):
             self._queue.append(_REST)
             self._main.call_soon_threadsafe(self._pump)
+
+    @property
+    def limit(self) -> int:
+        """See ``OutputChannel.limit``."""
+        return self._channel.limit
 
     @property
     def overdrawn(self) -> bool:
@@ -94,6 +104,7 @@ class BridgedOutput(OutputChannel):
                 item = self._queue.popleft()
                 if isinstance(item, Batch):
                     channel.write(item)
+                    self._written += item.bytes_estimate
                 elif isinstance(item, InBand):
                     channel.send(item)
                 elif item is _FLUSH:
@@ -111,8 +122,12 @@ class BridgedOutput(OutputChannel):
             self._failed(error)
             return
         self.bytes_out = channel.bytes_out
+        self._count()
         if not self.writable and self._has_room:
             self._task.call_soon_threadsafe(self._room)
+
+    def _count(self) -> None:
+        self.queued_bytes = self._handed_over - self._written + self._channel.queued_bytes
 
     def _failed(self, error: Exception) -> None:
         if self.on_error is None:
@@ -132,140 +147,35 @@ class BridgedOutput(OutputChannel):
 
 
 class BridgedInput(InputChannel):
-    """The task's end of an input.
+    """The task's end of an input: the task reads the channel's own inbox, in its thread.
 
-    A few batches are handed over ahead of the task. When a barrier overtakes, it is handed over with all that is in
-    front of it, so that the task finds everything in the one queue here. The room of what came over in this way stays
-    the sender's debt until the task has taken it: else each checkpoint would let in another window of records.
+    What it takes out is the channel's until the main loop has heard of it, so that the sender gets no room too early.
     """
 
     def __init__(self, channel: InputChannel, main: TaskLoop, task: TaskLoop) -> None:
-        super().__init__(channel.id)
+        super().__init__(channel.id, channel.inbox)
         self._channel, self._main, self._task = channel, main, task
-        self._queue: deque[tuple[Batch | InBand | Exception, int]] = deque()
-        """Each with the bytes that are lent. The main loop appends, the task takes from the front."""
-        self._closed = False
-        self._most = LARGEST_QUEUE
-        channel.on_readable = self._pump
-        channel.on_barrier = self._barrier_came
-        main.call_soon_threadsafe(self._pump)
+        channel.on_readable = partial(task.call_soon_threadsafe, self._tell_readable)
+        channel.on_barrier = partial(task.call_soon_threadsafe, self._tell_of_barrier)
+        task.call_soon_threadsafe(self._tell_readable)  # of what has come before
 
-    # -- the task's side
+    def release(self, size: int) -> None:
+        """See ``InputChannel.release``."""
+        self._main.call_soon_threadsafe(partial(self._released, size))
 
-    def poll(self) -> Batch | InBand | None:
-        """The next batch; raises what the channel raised."""
-        if not self._queue:
-            return None
-        item, lent = self._queue.popleft()
-        self._main.call_soon_threadsafe(partial(self.give_back, lent))
-        if isinstance(item, Exception):
-            raise item
-        if isinstance(item, Batch):
-            self.records_in += len(item)
-        return item
+    def close(self) -> None:
+        """See ``InputChannel.close``."""
+        self.on_readable = self.on_barrier = None
+        self._main.call_soon_threadsafe(self._channel.close)
 
-    def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """See ``InputChannel.barrier_ahead``."""
-        return barrier_in(self._items())
-
-    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """See ``InputChannel.overtaken``."""
-        items = self._items()
-        front = [item for item in islice(items, position_of(element, items)) if isinstance(item, Batch)]
-        if isinstance(element, Barrier):
-            self.discard(element)
-        return front
-
-    def discard(self, barrier: Barrier) -> None:
-        """See ``InputChannel.discard``."""
-        del self._queue[position_of(barrier, self._items())]
-        self._main.call_soon_threadsafe(self._pump)
-
-    def _items(self) -> list[Batch | InBand | Exception]:
-        return [item for item, _ in list(self._queue)]  # a copy, as the main loop may append meanwhile
+    def _released(self, size: int) -> None:
+        self._channel.release(size)
+        self.bytes_in = self._channel.bytes_in
 
     def _tell_readable(self) -> None:
-        if self._queue and self.on_readable is not None:
+        if self.inbox.queue and self.on_readable is not None:
             self.on_readable()
 
     def _tell_of_barrier(self) -> None:
         if self.on_barrier is not None:
             self.on_barrier()
-
-    # -- on the main loop
-
-    def give_back(self, size: int) -> None:
-        """The task has taken what was lent to it."""
-        if size and not self._closed:
-            self._channel.give_back(size)
-        self._pump()
-
-    def _barrier_came(self) -> None:
-        """A barrier has come that overtakes, now or later, or the end."""
-        while not self._closed:
-            element = self._channel.barrier_ahead()
-            if isinstance(element, EndOfInput):
-                self._most = _ALL  # nothing comes behind it: what is there may wait here as well
-                self._pump()
-                return
-            if element is not None and (left := element.overtakes_at - self._main.clock.epoch_ms()) > 0:
-                self._main.call_later(left / 1000, self._barrier_came)
-                return
-            if element is not None and not self._hand_over(element):
-                return
-            self._task.call_soon_threadsafe(self._tell_of_barrier)
-            if element is None:  # it is with the task already
-                return
-
-    def _hand_over(self, barrier: Barrier) -> bool:
-        """All up to a barrier goes to the task; False: the channel gives nothing."""
-        self._channel.lends = True
-        item: object = None
-        while item is not barrier and (item := self._take()) is not None:
-            pass
-        self._channel.lends = False
-        return item is not None
-
-    def _take(self) -> Batch | InBand | None:
-        before = self._channel.lent_bytes
-        try:
-            item = self._channel.poll()
-        except Exception as error:
-            self._queue.append((error, 0))
-            self._task.call_soon_threadsafe(self._tell_readable)
-            self._closed = True
-            return None
-        if item is not None:
-            self._queue.append((item, self._channel.lent_bytes - before))
-            if isinstance(item, Barrier):
-                self._main.call_soon(self._barrier_came)  # it may have hidden another one
-        return item
-
-    def _pump(self) -> None:
-        while len(self._queue) < self._most and not self._closed:
-            item = self._take()
-            if item is None:
-                break
-            if item is END_OF_INPUT:
-                self._task.call_soon_threadsafe(self._tell_of_barrier)
-                break
-        self.bytes_in = self._channel.bytes_in
-        if self._queue:
-            self._task.call_soon_threadsafe(self._tell_readable)
-
-    # -- both
-
-    def pause(self) -> None:
-        """Pause the channel; what was handed over already is still given."""
-        self._main.call_soon_threadsafe(self._channel.pause)
-
-    def resume(self) -> None:
-        """Go on."""
-        self._main.call_soon_threadsafe(self._channel.resume)
-        self._main.call_soon_threadsafe(self._barrier_came)
-
-    def close(self) -> None:
-        """Drop everything."""
-        self._closed = True
-        self._queue.clear()
-        self._main.call_soon_threadsafe(self._channel.close)
