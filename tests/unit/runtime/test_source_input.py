@@ -296,10 +296,10 @@ def test_empty_batches_are_skipped(bench: Bench) -> None:
 
 
 def test_polls_grow_while_they_are_quick(bench: Bench) -> None:
-    bench.reader.script.extend([batch(1)] * 8)
-    for _ in range(8):
+    bench.reader.script.extend([batch(1)] * 12)
+    for _ in range(12):
         bench.input.poll()
-    assert bench.reader.polls[0] == 64
+    assert bench.reader.polls[:3] == [1, 2, 4], "each record may give any number of others, each of which may be slow"
     assert bench.reader.polls[-1] == 1000
 
 
@@ -322,8 +322,8 @@ def test_a_chain_that_is_slow_gets_small_batches_and_larger_ones_when_it_is_quic
     for _ in range(30):
         now += 0.020 * len(batch_of(made.input.poll()))
     polls = made.reader.polls
-    assert polls[0] == 64
-    assert set(polls[1:]) <= {4, 5}, "0.1 s"
+    assert polls[:3] == [1, 2, 4]
+    assert set(polls[2:]) <= {4, 5}, "0.1 s"
     for _ in range(12):
         now += 0.000_01 * len(batch_of(made.input.poll()))
     assert polls[-1] == 1000
@@ -341,7 +341,7 @@ def test_time_without_records_slows_nobody_down(bench: Bench, monkeypatch: pytes
     bench.run()
     assert batch_of(bench.input.poll()) == [3]
     assert batch_of(bench.input.poll()) == [4]
-    assert min(bench.reader.polls) == 64
+    assert bench.reader.polls == sorted(bench.reader.polls)
 
 
 def test_polls_of_large_records_are_small(bench: Bench) -> None:

@@ -12,15 +12,19 @@ it have left, fires timers in slices, and passes on when what these gave has gon
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from firesteel.runtime.chain.plan import ChainPlan
-from firesteel.runtime.chain.stages import AsyncStage, Emitted, Outlet, Stage
+from firesteel.runtime.chain.stages import LARGEST_COLUMNS, AsyncStage, Emitted, Outlet, Stage
 from firesteel.runtime.loop.interrupts import CancelToken, Guard
 from firesteel.runtime.records.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.records.dictionaries import plain_columns
 
 __all__ = ["ChainExecutor", "ChainPlan", "Writable"]
+
+
+FULL: Final = 2
+"""So many times its limit may a channel have queued before slices get smaller."""
 
 
 class Writable(Protocol):
@@ -61,6 +65,8 @@ class ChainExecutor:
         self._stack: list[Stage] = []
         """Those with something pending; the last one goes on."""
         self._full: list[Writable] = []
+        self._room = LARGEST_COLUMNS
+        """Results of a slice, at most: fitted to what channels in front of slow readers take."""
         self._rest: Batch | None = None
         self._rest_input = 0
 
@@ -196,6 +202,15 @@ class ChainExecutor:
             stack.pop()
         if emitted:
             self._deliver(emitted)
+            if self._room < LARGEST_COLUMNS and not self._full:
+                self._fit_slices(2 * self._room)
+
+    def _fit_slices(self, room: int) -> None:
+        """No slice gives more results than this."""
+        self._room = room
+        for stage in self.plan.stages:
+            if stage.slices is not None:
+                stage.slices.room = room
 
     def _deliver(self, emitted: Emitted) -> None:
         """Hand on what a slice gave: to the stages behind at last, the first of which goes on first."""
@@ -234,8 +249,12 @@ class ChainExecutor:
             guard.active = None
             for channel, part in routed:
                 channel.write(part)
-                if not channel.writable and channel not in self._full:
-                    self._full.append(channel)
+                if not channel.writable:
+                    if channel not in self._full:
+                        self._full.append(channel)
+                    # one record may give any number of results: a slice of them is not to be many times what may wait
+                    if channel.queued_bytes > FULL * channel.limit:
+                        self._fit_slices(max(1, min(self._room, count * channel.limit // channel.queued_bytes)))
         for child in outlet.children:
             child.records_in += count
             child.push(next(given))

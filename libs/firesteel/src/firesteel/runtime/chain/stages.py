@@ -107,10 +107,11 @@ class SliceSize:
     Attributes:
         records: as many as fit into the time.
         limit: as many as fit into ``SLICE_BYTES``.
+        room: as many as the readers of the results take.
     """
 
     def __init__(self, first: int, smallest: int, largest: int, seconds: float) -> None:
-        self.records, self.limit = first, largest
+        self.records, self.limit, self.room = first, largest, largest
         self._smallest, self._largest, self._seconds = smallest, largest, seconds
 
     @classmethod
@@ -127,6 +128,8 @@ class SliceSize:
     def next(self) -> int:
         """For the next slice."""
         records, limit = self.records, self.limit
+        if self.room < limit:
+            limit = max(self._smallest, self.room)
         return records if records < limit else limit
 
     def fit(self, asked: int, took: float, *, full: bool = True) -> None:
@@ -153,9 +156,11 @@ class Stage(ABC):
         stamp: of the record in flight.
         records_in: running total of what was put in.
         timed: its operator with timers, which is the last one.
+        slices: how many records or rows go into a slice; None = it does not expand, or has no slices.
     """
 
     timed: TimedTransform | TimedColumns | None = None
+    slices: SliceSize | None = None
 
     def __init__(self, operators: Sequence[Operator]) -> None:
         self.operators = operators
@@ -300,6 +305,7 @@ class RowStage(Stage):
     """
 
     operators: Sequence[Transform]
+    slices: SliceSize
 
     def __init__(self, operators: Sequence[Transform], *, copies: bool) -> None:
         super().__init__(operators)
@@ -465,6 +471,7 @@ class ColumnStage(Stage):
     """
 
     operators: Sequence[ColumnTransform]
+    slices: SliceSize
 
     def __init__(self, operators: Sequence[ColumnTransform]) -> None:
         super().__init__(operators)

@@ -88,14 +88,14 @@ class _Limits(NamedTuple):
 
 
 class _Pace:
-    """How many records the chain takes in ``CHAIN_SECONDS``, as the last batches tell.
+    """How many records the chain takes in ``CHAIN_SECONDS``, as the last batches tell: one at first.
 
     Args:
         limit: records in one batch, at most.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = self.most = limit
+        self._limit, self.most = limit, 1
         self._given: tuple[int, float] | None = None
 
     def gave(self, records: int, now: float) -> None:
