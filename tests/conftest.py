@@ -18,19 +18,18 @@ import pytest
 import pytest_socket
 
 from tests import leaks
+from tests.examples import CI, examples
 from tests.waiting import NotInTimeError
 
 TESTS = Path(__file__).parent
 WATCHED = (TESTS / "integration", TESTS / "docs")
 STRICT_SKIPS = os.environ.get("FIRESTEEL_STRICT_SKIPS") == "1"
 
-CI = os.environ.get("CI") == "true"
-"""The same examples each time, and half of them: a change must not be refused by chance, nor wait for long."""
 hypothesis.settings.register_profile(
     "firesteel",
     deadline=None,
     derandomize=CI,
-    max_examples=50 if CI else 100,
+    max_examples=examples(100),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # a busy machine is no fault of a test
 )
 hypothesis.settings.load_profile("firesteel")

@@ -192,7 +192,7 @@ def slow_once(n: int = 1, mark: str = "", error: str = "TimeoutError") -> str:
 
 def make_suite(root: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> None:
     """A repository of tests in which the tiers run: under copies of our conftest and configuration."""
-    for name in ("tests/conftest.py", "tests/leaks.py", "tests/waiting.py", "pyproject.toml"):
+    for name in ("tests/conftest.py", "tests/examples.py", "tests/leaks.py", "tests/waiting.py", "pyproject.toml"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     for name, text in files.items():

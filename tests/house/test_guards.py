@@ -83,7 +83,7 @@ def run_suite(root: Path, tier: str, code: str) -> str:
     """Runs one test file under copies of our conftest and configuration; returns what pytest said."""
     folder = root / "tests" / tier
     folder.mkdir(parents=True)
-    for name in ("tests/conftest.py", "tests/leaks.py", "tests/waiting.py", "pyproject.toml"):
+    for name in ("tests/conftest.py", "tests/examples.py", "tests/leaks.py", "tests/waiting.py", "pyproject.toml"):
         (root / name).write_text((ROOT / name).read_text().replace("GRACE_SECONDS = 5.0", "GRACE_SECONDS = 0.3"))
     (folder / "test_it.py").write_text(code)
     env = {name: value for name, value in os.environ.items() if name != "FIRESTEEL_TEST_SESSION"}

@@ -86,7 +86,7 @@ def test_calls_of_the_storage_that_nobody_gives_up_are_found_out() -> None:
         "has completed no checkpoint",
         "has not shown what it prepared",
         "nothing of it",
-        first=8,
+        first=11,
     )
 
 
@@ -94,7 +94,7 @@ def test_calls_of_the_storage_that_nobody_gives_up_are_found_out() -> None:
 def test_stores_that_do_not_fence_are_found_out() -> None:
     """A JobMaster that others follow goes on for a while, and writes."""
     patch = mock.patch.object(MemoryCells, "check", return_value=None)
-    _found(patch, "checkpoints", " leads", "is CANCELED", "still in the store", first=3)
+    _found(patch, "checkpoints", " leads", "is CANCELED", "still in the store", first=6)
 
 
 @pytest.mark.timeout(600)
@@ -108,6 +108,7 @@ def test_a_jobmaster_that_removes_its_checkpoints_before_its_end_is_known_is_fou
         "to go on from",
         "is not safe",
         "is removed",
+        first=6,
     )
 
 

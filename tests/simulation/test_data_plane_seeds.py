@@ -23,7 +23,7 @@ SEEDS = 30
 TRIED = 240
 """Seeds among which one finds broken code."""
 LONG_SEEDS = 20_000
-_REPEATED = range(8)
+_REPEATED = range(4)
 _STORIES = f"""
 from tests.simulation.data_plane import DataPlaneStory
 for seed in {_REPEATED}:

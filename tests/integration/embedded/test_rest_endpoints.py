@@ -29,6 +29,7 @@ from firesteel.datastream import MapFunction, RuntimeContext
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel_dispatcher.endpoints import ENDPOINTS
 from firesteel_dispatcher.rest_calls import Access, Endpoint
+from tests.examples import examples
 from tests.integration.embedded.programs import ended, new_environment, running, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -549,7 +550,7 @@ def never_a_500(world: World) -> None:
         "checkpoint_id": "1", "taskmanager_id": world.taskmanager, "filename": "slot-0.out",
     }  # fmt: skip
 
-    @of_hypothesis(max_examples=60, deadline=None)
+    @of_hypothesis(max_examples=examples(60), deadline=None)
     @given(st.data())
     def ask(data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(FUZZED))

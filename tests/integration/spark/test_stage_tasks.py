@@ -12,6 +12,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from firesteel.spark.java import find_java
 from firesteel.spark.own_classes import JAR
+from tests.examples import examples
 
 Starts = Callable[[list[int], int, int, int], list[int]]
 KB = 1024
@@ -58,7 +59,7 @@ def test_examples(starts: Starts, sizes: list[int], least: int, most: int, expec
     assert starts(sizes, least, most, KB) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 4), st.integers(0, 5), st.integers(1, 60))
 def test_rules(starts: Starts, sizes: list[int], least: int, more: int, volume: int) -> None:
     most = least + more

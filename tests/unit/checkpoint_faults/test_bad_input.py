@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.metadata import VERSION
 from firesteel.runtime.task import task as task_module
+from tests.examples import examples
 from tests.unit.checkpoint_faults.whole_job import WholeJob
 from tests.unit.jobmaster.jobs import JOB
 from tests.unit.runtime.mini_job import Shelf
@@ -96,7 +97,7 @@ def test_what_is_whole_is_taken(retained: Path, tmp_path: Path) -> None:
     assert contents(path) == before
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_each_bit_of_a_checkpoint_counts(data: Any, retained: Path, tmp_path: Path) -> None:
     path = copied(retained, Path(tempfile.mkdtemp(dir=tmp_path)))
@@ -111,7 +112,7 @@ def test_each_bit_of_a_checkpoint_counts(data: Any, retained: Path, tmp_path: Pa
     assert contents(path) == before
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_each_byte_of_a_checkpoint_is_missed(data: Any, retained: Path, tmp_path: Path) -> None:
     path = copied(retained, Path(tempfile.mkdtemp(dir=tmp_path)))

@@ -33,6 +33,7 @@ from firesteel.expressions.values import arrow_schema
 from firesteel.functions.source import Split, Wait
 from firesteel.runtime.records.columns import StreamColumns
 from firesteel.table.types import DataTypes
+from tests.examples import examples
 from tests.unit.connectors.reading import builder_of, read_file, read_split
 from tests.unit.expressions.strategies import PLAIN, same
 
@@ -68,7 +69,7 @@ def read(
         return [], 0, str(error)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_csv_by_columns_is_csv_by_rows(data: st.DataObject) -> None:
     """Lines that a writer made, lines that nobody would write, and what cuts of both make."""
@@ -219,7 +220,7 @@ def test_csv_leaves_out_columns_but_not_what_is_wrong_in_them(tmp_path: Path) ->
     assert source.with_columns(["id"]) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_parquet_of_all_types_comes_in_columns(data: st.DataObject) -> None:
     """Whatever the type, batches flow, and their records are what the row reader gives."""

@@ -34,6 +34,7 @@ from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split, Wait
 from firesteel.testing import check_source
+from tests.examples import examples
 from tests.unit.connectors.reading import builder_of, read_file, read_split
 
 ROW_TYPE = Types.ROW_NAMED(["id", "text"], [Types.LONG(), Types.STRING()])
@@ -138,7 +139,7 @@ IDS = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_random_cuts_and_restarts_give_each_record_once(name: str, data: st.DataObject) -> None:
     file_format, write, expected = FORMATS[name]
@@ -220,7 +221,7 @@ ODD = [b"a", b"\r", b"\n", b"\r\n", b"\xc3\xbc", b"\xff", b"\xc3", b"\xed\xa0\x8
 
 
 @pytest.mark.parametrize("charset", ["UTF-8", "latin-1", "ascii", "gb18030", "utf-7"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(parts=st.lists(st.sampled_from(ODD)), data=st.data())
 @example(parts=[b"\r"], data=None)
 @example(parts=[b"a", b"\r", b"\r\n", b"b\r"], data=None)

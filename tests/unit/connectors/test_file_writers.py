@@ -33,6 +33,7 @@ from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, Committable, WriterState
 from firesteel.runtime.records.columns import StreamColumns
 from firesteel.testing.clock import ManualClock
+from tests.examples import examples
 from tests.unit.expressions.strategies import PLAIN, instant
 
 Format = Encoder | BulkWriterFactory
@@ -129,7 +130,7 @@ def contents(folder: Path, name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_columns_give_the_files_that_rows_give(name: str, data: st.DataObject) -> None:
     fields = data.draw(st.lists(st.sampled_from(FIELDS), min_size=1, max_size=4))

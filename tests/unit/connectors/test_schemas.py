@@ -41,6 +41,7 @@ from firesteel.connectors.formats.json_rows import (
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
 from firesteel.table import DataTypes
+from tests.examples import examples
 from tests.unit.connectors.reading import read_file
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -111,7 +112,7 @@ def written(factory: BulkWriterFactory, records: list[Any], path: Path, pieces: 
         assert writer.buffered_bytes() == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(typed_rows(2))
 def test_json_both_ways(case: tuple[RowTypeInfo, list[Any]]) -> None:
     row_type, rows = case
@@ -143,7 +144,7 @@ def csv_rows(draw: st.DrawFn) -> tuple[RowTypeInfo, list[Any]]:
 ROWS_OF_TEXT = Types.ROW_NAMED(["c0", "c1"], [Types.STRING(), Types.STRING()])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example((ROWS_OF_TEXT, [Row(c0=None, c1="\r0")]), ",", None, False)
 @given(csv_rows(), st.sampled_from([",", ";", "\t"]), st.sampled_from([None, "\\"]), st.booleans())
 def test_csv_both_ways(case: tuple[RowTypeInfo, list[Any]], separator: str, escape: str | None, header: bool) -> None:
@@ -241,7 +242,7 @@ def test_what_schemas_refuse() -> None:
     assert Encoder.of_schema(SimpleStringSchema(), b"\0").encode("ä") == b"\xc3\xa4\0"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(typed_rows(2))
 def test_parquet_both_ways(case: tuple[RowTypeInfo, list[Any]]) -> None:
     row_type, rows = case
@@ -406,7 +407,7 @@ ODD_JSON = (
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(typed_rows(2), st.booleans(), st.data())
 def test_json_is_read_alike_by_msgspec_and_by_the_exact_readers(
     case: tuple[RowTypeInfo, list[Any]], required: bool, data: st.DataObject

@@ -27,6 +27,7 @@ from firesteel.runtime.records.batch import (
     EndOfInput,
     Watermark,
 )
+from tests.examples import examples
 from tests.unit.exchange.support import FakeLink, ManualClock, Slots, of
 
 ID = ChannelId(1, 2, 3)
@@ -195,7 +196,7 @@ def in_order(found: list[Any]) -> list[Any]:
     return [item for run in runs for item in (run[-1:] if isinstance(run[0], Watermark) else run)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS, st.sampled_from([600, 5000, 1 << 16]), st.sampled_from([-1, 0, 100]))
 def test_records_and_watermarks_arrive_in_the_order_in_which_they_were_sent(
     steps: list[Any], window: int, timeout_ms: int

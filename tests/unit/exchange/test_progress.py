@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from firesteel.runtime.exchange import InputChannel, OutputChannel, sockets
 from firesteel.runtime.records.batch import Batch, EndOfInput
+from tests.examples import examples
 from tests.unit.exchange.support import Slots
 
 
@@ -94,7 +95,7 @@ def values(batch: Batch) -> list[Any]:
     return list(zip(batch.values, batch.timestamps, strict=True)) if batch.timestamps else list(batch.values)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**32),
     vertices=st.integers(2, 7),

@@ -29,6 +29,7 @@ from firesteel.expressions.expression import DateTimeFunctions, StringFunctions
 from firesteel.expressions.functions import FUNCTIONS
 from firesteel.expressions.lazy import LAZY, by_rows
 from firesteel.expressions.values import column_of, field_of, values_of
+from tests.examples import examples
 from tests.unit.expressions.strategies import DECIMALS, EPOCH, instant, moment, same
 
 NUMBERS = st.sampled_from([0, 1, -1, 2, 7, -128, 127, 2**31 - 1, -(2**31)]) | st.integers(-(2**31), 2**31 - 1)
@@ -288,7 +289,7 @@ def computed(case: Case, rows: Sequence[tuple[Any, ...]], *, offset: int = 0) ->
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.expression}-{'-'.join(map(str, case.types))}")
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_the_meaning_of_each_function(case: Case, data: st.DataObject) -> None:
     given_values = case.values or tuple(VALUES[type_info] for type_info in case.types)
@@ -302,7 +303,7 @@ def test_the_meaning_of_each_function(case: Case, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if {*case.functions.split()} & {*LAZY}], ids=lambda case: str(case.expression)[:80]
 )
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_the_meaning_by_the_rows_where_a_part_counts(case: Case, data: st.DataObject) -> None:
     given_values = case.values or tuple(VALUES[type_info] for type_info in case.types)

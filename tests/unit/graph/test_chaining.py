@@ -17,6 +17,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.specs import ChainSpec, OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import ChainingStrategy, StreamEdge, StreamGraph, Transformation
+from tests.examples import examples
 from tests.unit.graph.graphs import JOB_ID, Numbers, Program, build, channel_of, key_of, programs, via
 
 
@@ -272,7 +273,7 @@ def may_chain(graph: StreamGraph, edge: StreamEdge) -> bool:
     return down.chaining_strategy is ChainingStrategy.ALWAYS or up.operator.kind is OperatorKind.SOURCE
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(programs())
 def test_every_operator_and_every_edge_is_in_the_job_graph_exactly_once(program: Program) -> None:
     graph = program.graph(max_parallelism=128)
@@ -315,7 +316,7 @@ def test_every_operator_and_every_edge_is_in_the_job_graph_exactly_once(program:
             assert (output.partition is channel_of) is (output.partitioner is PartitionerKind.CUSTOM)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(programs())
 def test_all_operators_of_a_vertex_share_parallelism_and_group(program: Program) -> None:
     graph = program.graph(max_parallelism=128)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from firesteel.core.errors import GraphError
 from firesteel.graph.node_ids import murmur3_128, operator_ids
 from firesteel.graph.specs import PartitionerKind
+from tests.examples import examples
 from tests.unit.graph.graphs import Program, programs, via
 
 
@@ -107,7 +108,7 @@ def test_chaining_counts() -> None:
     assert ids()[0] != ids(chaining=False)[0]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(programs())
 def test_ids_are_deterministic_unique_and_know_nothing_of_names_and_functions(program: Program) -> None:
     before = operator_ids(program.graph(max_parallelism=128))
@@ -120,7 +121,7 @@ def test_ids_are_deterministic_unique_and_know_nothing_of_names_and_functions(pr
     assert operator_ids(program.graph(max_parallelism=128)) == before
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(programs(), st.integers(1, 50))
 def test_ids_do_not_depend_on_what_was_built_before_in_the_environment(program: Program, shift: int) -> None:
     before = list(operator_ids(program.graph(max_parallelism=128)).values())
@@ -129,7 +130,7 @@ def test_ids_do_not_depend_on_what_was_built_before_in_the_environment(program: 
     assert list(operator_ids(program.graph(max_parallelism=128)).values()) == before
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(programs(), st.data())
 def test_a_uid_moves_with_its_operator(program: Program, data: st.DataObject) -> None:
     chosen = data.draw(st.sampled_from([t for t in program.made if t.inputs]))

@@ -17,6 +17,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Done, Prepare
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
+from tests.examples import examples
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
 
 TMS = ("left", "right")
@@ -287,7 +288,7 @@ class World(RuleBasedStateMachine):
         self.the_end_is_told_once_and_is_consistent()
 
 
-World.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+World.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestWorld = World.TestCase
 
 

@@ -14,6 +14,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Undo, Work
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, LATE_TIMER
 from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase
+from tests.examples import examples
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
 
@@ -345,7 +346,7 @@ class Checkpoints(RuleBasedStateMachine):
 
 
 TestCheckpoints = Checkpoints.TestCase
-TestCheckpoints.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+TestCheckpoints.settings = settings(max_examples=examples(50), stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.long

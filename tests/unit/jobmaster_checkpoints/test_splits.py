@@ -26,6 +26,7 @@ from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster.split_assignments import ALL, Assignments
 from firesteel_jobmaster.splits import SplitAssigner
+from tests.examples import examples
 from tests.unit.jobmaster import jobs
 
 LENGTH = 3
@@ -230,7 +231,7 @@ class SplitsOverRestarts(RuleBasedStateMachine):
 
 
 TestSplitsOverRestarts = SplitsOverRestarts.TestCase
-TestSplitsOverRestarts.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)
+TestSplitsOverRestarts.settings = settings(max_examples=examples(80), stateful_step_count=20, deadline=None)
 
 
 def test_bookkeeping_ends_with_the_checkpoint_that_has_the_splits() -> None:

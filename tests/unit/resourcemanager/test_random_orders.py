@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel_resourcemanager.registry import FleetState
+from tests.examples import examples
 from tests.unit.resourcemanager.world import World
 
 STEPS = 6000
@@ -24,7 +25,7 @@ def settle(world: World) -> None:
 @pytest.mark.parametrize("executors", [False, True], ids=["embedded", "hosted"])
 @pytest.mark.parametrize("active", [False, True], ids=["passive", "active"])
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_jobs_that_compete_always_resolve(executors: bool, active: bool, data: st.DataObject) -> None:
     random = data.draw(st.randoms(use_true_random=False))
     world = World(random.randrange, data.draw(st.integers(0, 12)), executors=executors, active=active)

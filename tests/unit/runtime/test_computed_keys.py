@@ -29,6 +29,7 @@ from firesteel.expressions.keys import ColumnKey, ComputedKey
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns
+from tests.examples import examples
 from tests.unit.runtime.programs import Feed, results
 from tests.unit.runtime.test_push_down import Kept
 from tests.unit.runtime.whole_graphs import WholeGraph
@@ -176,7 +177,7 @@ def both_sides(rows: list[Row], key_of: Callable[[Row], Any]) -> list[Any]:
     return [(key, number + 1) for key, total in numbers.items() for number in range(total)]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(ROWS, st.sampled_from(range(len(KEYS))), st.integers(1, 5), st.sampled_from([1, 7, 100]))
 def test_aggregates(drawn: list[tuple[Any, ...]], which: int, parallelism: int, size: int) -> None:
     computed, plain, names = KEYS[which]

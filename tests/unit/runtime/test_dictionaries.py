@@ -25,6 +25,7 @@ from firesteel.runtime.records.batch import Batch, alike, merge
 from firesteel.runtime.records.columns import StreamColumns
 from firesteel.runtime.records.dictionaries import RepeatedTexts, plain_columns
 from firesteel.state.columnar.key_index import KeyIndex
+from tests.examples import examples
 from tests.unit.runtime.support import FakeOutput
 from tests.unit.runtime.test_push_down import Kept
 from tests.unit.runtime.whole_graphs import WholeGraph
@@ -71,7 +72,7 @@ def plain(batch: Batch) -> tuple[Any, ...]:
     return values.to_pydict(), None if stamps is None else list(stamps), None if kinds is None else list(kinds)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=80),
     st.integers(1024, 4000),

@@ -22,6 +22,7 @@ from firesteel.functions.source import (
 )
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.runtime.records.batch import Barrier
+from tests.examples import examples
 from tests.unit.runtime.enumerator_world import ENUMERATOR, LENGTH, EnumeratorTask, Named, NamedEnumerator, World
 
 READER = {"type": "add_reader", "subtask": 0, "host": "h"}
@@ -29,7 +30,7 @@ REQUEST = {"type": "request_split", "subtask": 0}
 
 
 @given(seed=st.integers(0, 2**32), splits=st.integers(0, 12), parallelism=st.integers(1, 3), eager=st.booleans())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_record_counts_once_whenever_it_crashes(seed: int, splits: int, parallelism: int, eager: bool) -> None:
     names = [f"s{i}" for i in range(splits)]
     chance = random.Random(seed)

@@ -44,6 +44,7 @@ from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.channel_inputs import ChannelInputs
 from firesteel.runtime.task.task import StreamTask
+from tests.examples import examples
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock, Reports, line, spec
 
 DELAY = 30
@@ -270,7 +271,7 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CASES)
 def test_pipelines_beside_plain_python(case: Case) -> None:
     pipeline = Pipeline(case, random.Random(case.seed))

@@ -26,6 +26,7 @@ from firesteel.windowing.assigners import TumblingEventTimeWindows
 from firesteel.windowing.builtin_triggers import EventTimeTrigger
 from firesteel.windowing.session_assigners import EventTimeSessionWindows
 from firesteel.windowing.spec import Gathering, WindowSpec
+from tests.examples import examples
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListSource, MiniJob, Shelf, ShelfSink, Vertex
 
 Record = tuple[int, int]
@@ -276,7 +277,7 @@ def _one_batch_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 def test_nothing_is_lost_and_nothing_is_doubled(topology: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -286,7 +287,7 @@ def test_nothing_is_lost_and_nothing_is_doubled(topology: str, seed: int) -> Non
     assert found == expected(topology, records)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 def test_operator_state_is_dealt_out_and_nothing_in_it_is_lost_or_doubled(seed: int) -> None:
     chance = random.Random(seed)
@@ -307,7 +308,7 @@ def test_operator_state_is_dealt_out_and_nothing_in_it_is_lost_or_doubled(seed: 
     assert (wanted - found).total() <= most, "more is missing than can wait"
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 def test_operator_state_that_the_function_goes_on_changing(seed: int) -> None:
     chance = random.Random(seed)
@@ -326,7 +327,7 @@ def test_operator_state_that_the_function_goes_on_changing(seed: int) -> None:
     assert found == Counter((key, number) for key, count in times.items() for number in range(1, count + 1))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), topology=st.sampled_from(["straight", "union"]))
 def test_at_least_once_loses_nothing(topology: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -28,6 +28,7 @@ from firesteel.runtime.task import task as task_module
 from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.windowing.columnar import ColumnWindowSpec
 from firesteel.windowing.session_assigners import EventTimeSessionWindows
+from tests.examples import examples
 from tests.unit.runtime.mini_job import ListSource, Vertex
 from tests.unit.runtime.test_column_aggregates import described
 from tests.unit.runtime.test_exactly_once import (
@@ -310,7 +311,7 @@ def _elsewhere() -> list[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 def test_nothing_is_lost_and_nothing_is_doubled(topology: str, seed: int) -> None:
     chance = random.Random(seed)

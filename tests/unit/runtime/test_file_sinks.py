@@ -24,6 +24,7 @@ from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, Parqu
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
 from firesteel.runtime.task import task as task_module
+from tests.examples import examples
 from tests.unit.connectors.reading import read_file
 from tests.unit.runtime.mini_job import Checkpoint, MiniJob, Vertex
 from tests.unit.runtime.test_exactly_once import operator, random_splits, source
@@ -146,7 +147,7 @@ WAYS: dict[str, tuple[FileCompactStrategy, FileCompactor] | None] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 def test_each_record_is_visible_once_and_nothing_is_left_over(way: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -190,7 +191,7 @@ def test_parquet_is_joined_record_by_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 def test_attempts_that_are_still_alive_write_into_no_file_of_the_next(way: str, seed: int) -> None:
     chance = random.Random(seed)

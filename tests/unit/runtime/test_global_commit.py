@@ -19,6 +19,7 @@ from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
 from firesteel.runtime.records.batch import MAX_WATERMARK, Barrier, Batch, Watermark
 from firesteel.runtime.task import task as task_module
+from tests.examples import examples
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, MiniJob, Shelf, ShelfSink, Vertex
 from tests.unit.runtime.support import spec
 from tests.unit.runtime.test_checkpoints import Bench
@@ -88,7 +89,7 @@ def vertices(p: Sequence[int]) -> list[Vertex]:
 
 @given(seed=st.integers(0, 2**32), attempts=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1,
        max_size=4))  # fmt: skip
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow,
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow,
           HealthCheck.function_scoped_fixture])  # fmt: skip
 def test_each_record_is_visible_once(seed: int, attempts: list[tuple[int, int]]) -> None:
     chance = random.Random(seed)

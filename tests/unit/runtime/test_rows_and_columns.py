@@ -19,6 +19,7 @@ from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions import col, when
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns
+from tests.examples import examples
 from tests.unit.expressions.strategies import same, typed
 from tests.unit.runtime.programs import Feed, results
 
@@ -153,7 +154,7 @@ def counted(rows: list[Any]) -> Counter[str]:
     return Counter(repr(row) for row in rows)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_random_programs_mean_what_python_means(data: st.DataObject) -> None:
     extra = data.draw(st.lists(typed(), max_size=3))

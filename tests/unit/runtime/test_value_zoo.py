@@ -43,6 +43,7 @@ from firesteel.state.keys import NO_KEY
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
 from firesteel.state.snapshots import NO_CHECKPOINT, Purpose
 from firesteel.testing.taken import take
+from tests.examples import examples
 from tests.unit.runtime.support import FakeOutput
 from tests.unit.state.file_backend import FileBackend
 from tests.value_zoo import KEYS, NO_KEYS, VALUES, ZOO, Plain, Point, Touchy, same
@@ -105,7 +106,7 @@ def test_a_class_whose_module_is_not_loaded_stays_the_same_class(monkeypatch: py
     assert data == pickle.dumps(np.recarray, 5), "the class is written as its name"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(VALUES)
 def test_values_in_each_other(value: Any) -> None:
     copied = pickle.loads(dumps(value, str))

@@ -16,6 +16,7 @@ from firesteel.service.registration import (
     Registration,
     RegistrationSettings,
 )
+from tests.examples import examples
 
 SETTINGS = RegistrationSettings()
 
@@ -203,7 +204,7 @@ class BondMachine(RuleBasedStateMachine):
 
 
 TestBond = BondMachine.TestCase
-TestBond.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBond.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 # -- another leader

@@ -16,6 +16,7 @@ from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.heap_snapshot import decode
 from firesteel.state.tables import HeapTable
+from tests.examples import examples
 
 KEYS = st.integers(0, 30)
 STEPS = st.one_of(
@@ -58,7 +59,7 @@ def read(chunks: list[Any]) -> dict[Any, Any]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_each_snapshot_is_the_state_of_its_moment(steps: list[tuple[str, int, int]]) -> None:
     part, state = made()

@@ -23,6 +23,7 @@ from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import StateChunk, StateInfo
 from firesteel.testing.clock import ManualClock
+from tests.examples import examples
 from tests.unit.state.handles import handle
 
 TTL = 100
@@ -315,7 +316,7 @@ class Programs(RuleBasedStateMachine):
 def run(machine: type[Programs]) -> None:
     """A busy machine is no reason to fail."""
     chosen = settings(
-        max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=examples(40), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     run_state_machine_as_test(machine, settings=chosen)
 

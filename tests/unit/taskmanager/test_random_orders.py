@@ -13,6 +13,7 @@ from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import SlotTakenError, TaskManagerCore
 from firesteel_taskmanager.settings import Cancellation, TaskManagerSettings
 from firesteel_taskmanager.slots import SlotState, UnknownAllocationError
+from tests.examples import examples
 
 SLOTS = st.integers(0, 2)
 TASK_STATES = st.sampled_from(["RUNNING", "FINISHED", "CANCELED"])
@@ -239,4 +240,4 @@ class TaskManagerMachine(RuleBasedStateMachine):
 
 
 TestRandomOrders = TaskManagerMachine.TestCase
-TestRandomOrders.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRandomOrders.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -21,11 +21,12 @@ from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
 from firesteel.state.snapshots import Purpose, SlicedSnapshot
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.taken import take
+from tests.examples import examples
 from tests.unit.state.handles import taken
 
 
 def test_the_contract_is_kept() -> None:
-    check_columnar_state(seeds=range(6))
+    check_columnar_state(seeds=range(examples(6)))
 
 
 def test_the_kit_finds_changes_that_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:

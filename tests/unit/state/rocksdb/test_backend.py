@@ -31,6 +31,7 @@ from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.state_conformance import check_state_backend
 from firesteel.testing.taken import Taken, Taking, take
+from tests.examples import examples
 
 GROUPS = 8
 VALUE = ValueStateDescriptor("value", Types.PICKLED_BYTE_ARRAY())
@@ -77,7 +78,7 @@ def counts(keyed: RocksDBKeyedState, keys: range) -> list[Any]:
 
 
 def test_it_keeps_the_contract() -> None:
-    check_state_backend(load_state_backend("rocksdb"), seeds=range(5), steps=200)
+    check_state_backend(load_state_backend("rocksdb"), seeds=range(examples(5)), steps=200)
 
 
 def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

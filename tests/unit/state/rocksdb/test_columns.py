@@ -25,6 +25,7 @@ from firesteel.state.rocksdb.settings import RocksDBSettings
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.taken import Taken, Taking, take
+from tests.examples import examples
 
 GROUPS = 8
 LITTLE = 1 << 20
@@ -104,7 +105,7 @@ def disk(counts: Counts) -> ColumnsOnDisk:
 
 
 def test_the_contract_is_kept_with_hardly_any_memory() -> None:
-    check_columnar_state(LittleMemory(), seeds=range(6))
+    check_columnar_state(LittleMemory(), seeds=range(examples(6)))
 
 
 def test_the_kit_finds_rows_that_change_while_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
