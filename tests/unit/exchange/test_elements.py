@@ -152,6 +152,17 @@ def test_an_element_waits_for_the_records_before_it(wire: Any) -> None:
     assert both.polled() == [1, 2, Watermark(5), 3]
 
 
+def test_an_element_is_appended_if_a_reader_in_another_thread_takes_the_one_that_it_would_replace() -> None:
+    class Emptied(deque[Any]):
+        def __setitem__(self, position: Any, item: Any) -> None:
+            self.popleft()
+            super().__setitem__(position, item)
+
+    queue = Emptied([Watermark(1)])
+    assert append_element(queue, Watermark(2)), "it has grown: the reader is to be woken"
+    assert list(queue) == [Watermark(2)]
+
+
 def test_elements_do_not_pile_up_while_nobody_reads(wire: Any) -> None:
     both = wire()
     for timestamp in range(1000):
