@@ -138,11 +138,12 @@ def test_two_threads_share_an_inbox_and_nothing_is_lost_or_changes_places() -> N
     """One appends, with watermarks that supersede each other; the other takes out, looks for barriers, removes them."""
     inbox, count, before = Inbox(0), 3000, sys.getswitchinterval()
     seen: list[int] = []
+    over: list[bool] = []
     barriers = 0
 
     def fill() -> None:
         for number in range(count):
-            while len(inbox.queue) > 30:
+            while len(inbox.queue) > 30 and not over:
                 os.sched_yield()
             inbox.put(Batch([number]))
             inbox.put(Watermark(number))
@@ -170,6 +171,7 @@ def test_two_threads_share_an_inbox_and_nothing_is_lost_or_changes_places() -> N
             elif item is END_OF_INPUT:
                 break
     finally:
+        over.append(True)
         filling.join()
         sys.setswitchinterval(before)
     assert seen == list(range(count))
