@@ -159,7 +159,6 @@ class Profile:
 
     @property
     def name(self) -> str:
-        """Of its file."""
         return f"{self.mode}_{self.begun}.html"
 
     def to_rest(self) -> dict[str, Any]:
@@ -189,7 +188,6 @@ class Profiles:
         self._of: dict[str, list[Profile]] = {}
 
     def of(self, process: str) -> list[Profile]:
-        """The newest first."""
         return list(reversed(self._of.get(process, [])))
 
     def find(self, process: str, name: str) -> Profile | None:

@@ -188,7 +188,6 @@ class JobRecord:
         return pause_after(self.lost_in_a_row - 1, FIRST_DELAY, LONGEST_DELAY)  # the first one is followed at once
 
     def end(self, archive: Mapping[str, Any], now: Moment) -> None:
-        """It is over."""
         self.move(Phase.ENDED)
         self.archive, self.overview, self.ended_at = archive, job_overview(archive), now.monotonic
         self.state, self.timestamps, self.progress = str(archive["state"]), dict(archive.get("timestamps", {})), ""

@@ -90,7 +90,6 @@ class JobMasterCalls:
         self._once(f"start of job {job_id}", self._start(job_id, delay))
 
     def ask_host(self) -> None:
-        """Ask what runs."""
         self._once("question to the JobMaster host", self._ask_host())
 
     def adopt(self, order: AdoptJob) -> None:
@@ -102,7 +101,6 @@ class JobMasterCalls:
         self._once(f"probe of {order.address}, of job {order.job_id}", self._probe(order))
 
     def cancel(self, order: CancelJob) -> None:
-        """Cancel a job."""
         self._once(f"cancelling job {order.job_id} at {order.address}", self._cancel(order))
 
     def _once(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -105,7 +105,6 @@ _WHO: Final = {Access.READ: "", Access.CHANGE: "token", Access.CANCEL: "token (n
 
 
 def render() -> str:
-    """Returns the page."""
     groups: dict[str, list[Endpoint]] = {title: [] for title in _TITLES.values()}
     for one in ENDPOINTS:
         groups[_TITLES[_group(one)]].append(one)

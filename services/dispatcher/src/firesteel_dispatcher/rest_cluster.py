@@ -68,7 +68,6 @@ async def datasets(service: DispatcherService, _: Call) -> Any:
 
 
 async def delete_dataset(service: DispatcherService, call: Call) -> Any:
-    """Remove one."""
     wanted = call.path["dataset_id"]
     if all(one.id != wanted for one in await service.datasets.all()):
         return error_response(
@@ -85,7 +84,6 @@ async def dataset_status(service: DispatcherService, call: Call) -> Any:
 
 
 async def dispose_savepoint(service: DispatcherService, call: Call) -> Any:
-    """Remove a savepoint."""
     return {"request-id": service.disposals.begin(read_disposal(call.body))}
 
 

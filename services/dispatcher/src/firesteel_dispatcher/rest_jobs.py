@@ -62,12 +62,10 @@ def of_query(view: Callable[[Archive, Mapping[str, str]], Any]) -> Handler:
 
 
 async def jobs(service: DispatcherService, _: Call) -> Any:
-    """Ids and states."""
     return {"jobs": [{"id": job.id, "status": job.state} for job in service.core.jobs.values()]}
 
 
 async def overview(service: DispatcherService, _: Call) -> Any:
-    """All jobs."""
     return {"jobs": await service.details.overviews()}
 
 
@@ -81,7 +79,6 @@ async def applications(service: DispatcherService, _: Call) -> Any:
 
 
 async def application(service: DispatcherService, call: Call) -> Any:
-    """One of them."""
     application, archives = await _application(service, call)
     rows = [views.job_overview(archive) for archive in archives]
     application_id = call.path["application_id"]
@@ -89,7 +86,6 @@ async def application(service: DispatcherService, call: Call) -> Any:
 
 
 async def application_failures(service: DispatcherService, call: Call) -> Any:
-    """What ended one."""
     return application_exceptions(*await _application(service, call))
 
 
@@ -114,7 +110,6 @@ async def _application(service: DispatcherService, call: Call) -> tuple[Applicat
 
 
 async def status(service: DispatcherService, call: Call) -> Any:
-    """A job's state."""
     return {"status": service.core.job(call.job_id).state}
 
 
@@ -196,7 +191,6 @@ async def coordinate(service: DispatcherService, call: Call) -> Any:
 
 
 async def cancel(service: DispatcherService, call: Call) -> Any:
-    """Cancel a job."""
     mode = call.query.get("mode", "cancel")
     if mode != "cancel":
         return error_response(308, "Only mode=cancel is possible: to stop a job is POST /jobs/:jobid/stop in Flink.")

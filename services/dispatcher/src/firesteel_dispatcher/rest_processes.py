@@ -41,7 +41,6 @@ class UnknownTaskManagerError(FiresteelError):
 
 
 async def taskmanagers(service: DispatcherService, _: Call) -> Any:
-    """All TaskManagers."""
     cluster, tasks = await _what_runs(service)
     return {"taskmanagers": [taskmanager_row(found, tasks) for found in cluster.taskmanagers]}
 
@@ -215,12 +214,10 @@ async def _source(service: DispatcherService, call: Call) -> LogSource:
 
 
 async def log_list(service: DispatcherService, call: Call) -> Any:
-    """Names and sizes."""
     return {"logs": (await (await _source(service, call)).listed())[0]}
 
 
 async def log_file(service: DispatcherService, call: Call) -> Any:
-    """One log."""
     return await _text(call, await _source(service, call), call.path["filename"])
 
 

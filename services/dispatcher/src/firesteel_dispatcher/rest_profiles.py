@@ -50,7 +50,6 @@ async def profiles(service: DispatcherService, call: Call) -> Any:
 
 
 async def profile(service: DispatcherService, call: Call) -> Any:
-    """Run the profiler."""
     process, mode, seconds = await _process(service, call), call.body["mode"].upper(), call.body["duration"]
     if mode not in MODES:
         raise ConfigurationError(f"mode = {call.body['mode'][:40]!r} is none of {', '.join(MODES)}")
@@ -65,7 +64,6 @@ async def profile(service: DispatcherService, call: Call) -> Any:
 
 
 async def profile_file(service: DispatcherService, call: Call) -> Any:
-    """What came out."""
     found = service.profiles.find(await _process(service, call), call.path["filename"])
     if found is None:
         return error_response(

@@ -24,7 +24,6 @@ _PIECE: Final = 1 << 18
 
 
 async def uploaded(service: DispatcherService, _: Call) -> Any:
-    """All uploads."""
     return {"address": service.rest_address, "files": await service.programs.listed()}
 
 
@@ -64,7 +63,6 @@ async def _pieces(part: BodyPartReader, limit: int) -> AsyncIterator[bytes]:
 
 
 async def delete(service: DispatcherService, call: Call) -> Any:
-    """Remove an upload."""
     await service.programs.remove(call.path["jar_id"])
     return {}
 

@@ -243,7 +243,6 @@ class DispatcherService(Service):
 
     @property
     def apps(self) -> list[web.Application]:
-        """Of both ports."""
         return [self.app, self.rest]
 
     async def measured(self) -> list[Measured]:
@@ -541,7 +540,6 @@ class DispatcherService(Service):
     # -- instructions
 
     def perform(self, instructions: Iterable[do.Instruction]) -> None:
-        """Carry out instructions."""
         for instruction in instructions:
             match instruction:
                 case do.StartJob():

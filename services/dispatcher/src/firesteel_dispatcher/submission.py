@@ -120,7 +120,6 @@ class _Reader:
         self._files: dict[str, _File] = {}
 
     async def take(self, part: BodyPartReader) -> None:
-        """One part."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise GraphError(f"the body has more than {_MOST_PARTS} parts")
@@ -162,7 +161,6 @@ class _Reader:
             raise TooLargeError(_too_large(self._limit))
 
     def finish(self) -> Submission:
-        """All parts came."""
         if self._request is None:
             raise GraphError("the body has no part 'request'")
         fields = _json(self._request, "the part 'request'")

@@ -186,7 +186,6 @@ class _Handlers:
         return web.Response(text=_PAGE.format(version=firesteel.__version__), content_type="text/html")
 
     async def config(self, _: web.Request) -> web.StreamResponse:
-        """What this is."""
         local = time.localtime()
         return _json(
             {
@@ -219,12 +218,10 @@ class _Handlers:
         return _json({"taskmanagers": []})
 
     async def jobs(self, _: web.Request) -> web.StreamResponse:
-        """Ids and states."""
         jobs = [{"id": one["jid"], "status": one["state"]} for one in self._service.core.overviews()]
         return _json({"jobs": jobs})
 
     async def job_overviews(self, _: web.Request) -> web.StreamResponse:
-        """All jobs."""
         return _json({"jobs": self._service.core.overviews()})
 
     async def applications(self, _: web.Request) -> web.StreamResponse:
@@ -234,7 +231,6 @@ class _Handlers:
         return _json({"applications": [application_row(one, None, jobs, now) for one, jobs in found.items()]})
 
     async def application(self, request: web.Request) -> web.StreamResponse:
-        """One of them."""
         application_id, jobs = self._application(request)
         archives = [await self._service.of(job["jid"]) for job in jobs]
         return _json(application_details(application_id, None, jobs, archives, self._service.clock.epoch_ms()))

@@ -181,7 +181,6 @@ class JobMasterCore:
 
     @property
     def state(self) -> JobStatus:
-        """The job's state."""
         return self.graph.state
 
     @property

@@ -384,7 +384,6 @@ class HostService(Service):
             logger.info("JobMasters go on for the next host: processes %s", ", ".join(map(str, left)))
 
     async def on_stop(self) -> None:
-        """End the template."""
         self._dispatcher.close()
         self._resourcemanager.close()
         await self.template.close()

@@ -74,7 +74,6 @@ class Hosted:
 
     @property
     def state(self) -> HostedState:
-        """Where it is."""
         return self.machine.state
 
     @property
@@ -211,7 +210,6 @@ class HostCore:
         return Hosted(graph, start, StateMachine(name, state, HOSTED_MOVES, self._clock))
 
     def started(self, job_id: str, process: ProcessId, address: str, token: str) -> list[Instruction]:
-        """The JobMaster runs."""
         job = self._jobs[job_id]
         job.process, job.address, job.token = process, address, token
         job.machine.move(HostedState.RUNNING, f"process {process.pid}")

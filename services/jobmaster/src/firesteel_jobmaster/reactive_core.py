@@ -14,6 +14,8 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_graph import Execution, Slot
@@ -74,8 +76,8 @@ class ReactiveCore(JobMasterCore):
             self._out.append(do.SetTimer(SLOTS_TIMER, self._reactive.wait))
         return self._take()
 
+    @override
     def checkpoints_settled(self) -> None:
-        """See ``checkpoints.of_job.Core``."""
         if self._waits:
             self._begin_if_ready()
         else:

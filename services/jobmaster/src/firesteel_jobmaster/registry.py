@@ -47,7 +47,6 @@ class Entry:
     start: m.StartJob = field(repr=False)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "job_id": self.job_id,
             "process": self.process.to_plain(),

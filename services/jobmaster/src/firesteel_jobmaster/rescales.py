@@ -71,7 +71,6 @@ class _Rescale:
     phases: list[list[Any]] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
-        """For an archive."""
         return {
             "id": self.id,
             "attempt": self.attempt,

@@ -38,7 +38,6 @@ class NoRestart(RestartStrategy):
     """A failed job stays failed."""
 
     def failed(self, now: float) -> bool:
-        """See the base."""
         return True
 
     def can_restart(self, now: float) -> bool:
@@ -65,7 +64,6 @@ class FixedDelay(RestartStrategy):
         self._attempts, self._delay, self._failures = attempts, delay, 0
 
     def failed(self, now: float) -> bool:
-        """Every failure counts."""
         self._failures += 1
         return True
 
@@ -74,7 +72,6 @@ class FixedDelay(RestartStrategy):
         return self._failures <= self._attempts
 
     def delay(self, now: float) -> float:
-        """Always the same."""
         return self._delay
 
     def __str__(self) -> str:
@@ -94,7 +91,6 @@ class FailureRate(RestartStrategy):
         self._times: deque[float] = deque(maxlen=failures + 1)
 
     def failed(self, now: float) -> bool:
-        """Every failure counts."""
         self._times.append(now)
         return True
 
@@ -103,7 +99,6 @@ class FailureRate(RestartStrategy):
         return len(self._times) <= self._most or now - self._times[0] > self._interval
 
     def delay(self, now: float) -> float:
-        """Always the same."""
         return self._delay
 
     def __str__(self) -> str:

@@ -17,8 +17,7 @@ from firesteel_jobmaster.shell import JobMaster
 class Host(Protocol):
     """A host of JobMasters, in whichever processes these run."""
 
-    async def start_job(self, message: m.StartJob) -> m.JobStarted:
-        """Run a job."""
+    async def start_job(self, message: m.StartJob) -> m.JobStarted: ...
 
     def running_jobs(self) -> m.RunningJobs:
         """The jobs that a Dispatcher may adopt."""

@@ -235,7 +235,6 @@ class JobMaster:
     # Events
 
     def start(self) -> None:
-        """The job begins."""
         self._event("starting", self.core.start)
         self._spawn(self._remind_dispatcher(), "state of the job")
 

@@ -125,7 +125,6 @@ class Template:
 
 
 def main() -> None:
-    """Import, then serve."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections to each TaskManager
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the host's business

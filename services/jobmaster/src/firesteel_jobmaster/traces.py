@@ -60,7 +60,6 @@ class JobTraces:
     # -- starts and recoveries
 
     def look(self) -> None:
-        """Something has happened."""
         self._safely(self._look)
 
     def _safely(self, work: Callable[[], None]) -> None:

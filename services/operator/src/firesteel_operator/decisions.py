@@ -180,7 +180,6 @@ class Status:
     generation: int = 0
 
     def to_plain(self) -> dict[str, Any]:
-        """For the object."""
         return asdict(self)
 
     @classmethod
@@ -338,7 +337,6 @@ def remove(seen: Seen, status: Status) -> Decision:
 
 
 def _look(d: _Draft, seen: Seen) -> None:
-    """What people see."""
     cluster = "MISSING"
     if seen.exists:
         cluster = "READY" if seen.is_ready else "ERROR" if seen.trouble else "DEPLOYING"

@@ -62,7 +62,6 @@ class OperatorService(Service):
         return self._epoch is not None
 
     async def on_start(self) -> None:
-        """Begin to campaign."""
         self.spawn(self._run(), "operator")
 
     async def on_stop(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
+from typing_extensions import override
 
 from firesteel.client.rest_client import RestClient
 from firesteel.config import Settings, options
@@ -237,8 +238,8 @@ class World(ABC):
 class Clusters(World):
     """``FiresteelDeployment``: a session cluster, or one for a job."""
 
+    @override
     def see(self, thing: JsonObject, spec: Spec, status: Status) -> Seen:
-        """See ``World``."""
         cluster = self._cluster(thing, spec, status)
         workload, pods = cluster.workload(), cluster.pods()
         if workload is None:
@@ -275,8 +276,8 @@ class Clusters(World):
             operation=operation,
         )  # fmt: skip
 
+    @override
     def do(self, thing: JsonObject, spec: Spec, status: Status, action: Work) -> None:
-        """See ``World``."""
         match action:
             case Create():
                 self._create(thing, action)
@@ -373,8 +374,8 @@ class Clusters(World):
 class SessionJobs(World):
     """``FiresteelSessionJob``: a job in a session cluster."""
 
+    @override
     def see(self, thing: JsonObject, spec: Spec, status: Status) -> Seen:
-        """See ``World``."""
         try:
             parent = self.api.ask("GET", _path(self.namespace, "firesteeldeployments", spec.session))
         except MissingError:
@@ -399,8 +400,8 @@ class SessionJobs(World):
             is_ready=True, job=job, operation=operation, last=last,
         )  # fmt: skip
 
+    @override
     def do(self, thing: JsonObject, spec: Spec, status: Status, action: Work) -> None:
-        """See ``World``."""
         rest = self._rest_of(spec.session)
         match action:
             case Create():

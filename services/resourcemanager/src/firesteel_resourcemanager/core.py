@@ -73,7 +73,6 @@ class ResourceManagerCore:
 
     @property
     def jobs(self) -> dict[str, Job]:
-        """Registered JobMasters."""
         return self.registry.jobs
 
     def job(self, job_id: str) -> Job:
@@ -483,7 +482,6 @@ class ResourceManagerCore:
     # -- time
 
     def tick(self, now: float) -> list[Instruction]:
-        """Time has passed."""
         out = self._life.tick(now)
         for job_id, kept in list(self.registry.kept.items()):
             slots = self.table.of_job(job_id)

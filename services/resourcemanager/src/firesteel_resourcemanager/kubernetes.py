@@ -267,7 +267,6 @@ class KubernetesProvider(HostedProvider):
         self._end()
 
     def close(self) -> None:
-        """Watch no more."""
         with self._guard:
             self._closed = True
         self._end()

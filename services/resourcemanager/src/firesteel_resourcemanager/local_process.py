@@ -245,7 +245,6 @@ class LocalProcessProvider(HostedProvider):
             )
 
     def _ask_to_end(self, worker: _Worker) -> None:
-        """Under the guard."""
         self._identify(worker)
         if worker.kill_at is None and worker.process is not None and is_running(worker.process):
             worker.kill_at = self.context.clock.monotonic() + STOP_GRACE

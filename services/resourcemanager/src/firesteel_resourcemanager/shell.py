@@ -253,7 +253,6 @@ class ResourceManagerService(Service):
         self._jobmasters.heard(message.job_id)
 
     def disconnect_taskmanager(self, taskmanager_id: str, cause: str) -> None:
-        """A TaskManager stops."""
         self._taskmanagers.forget(taskmanager_id)
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 

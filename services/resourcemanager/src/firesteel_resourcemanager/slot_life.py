@@ -185,7 +185,6 @@ class SlotLife:
             self._registry.set_back(job, now)
 
     def tick(self, now: float) -> list[Instruction]:
-        """Time has passed."""
         out: list[Instruction] = []
         for slot in self._table.watched():
             if slot.ended is not None and slot.state is SlotState.ALLOCATED and now >= slot.ended_at + ENDED_GRACE:

@@ -66,7 +66,6 @@ class BlobCache:
         shutil.rmtree(self._directory / job_id, ignore_errors=True)
 
     async def close(self) -> None:
-        """Delete everything."""
         tasks = list(self._fetches.values())
         self._fetches.clear()
         for task in tasks:

@@ -66,7 +66,6 @@ class ChannelServer:
         self._refusals = RefusalLog(logger, "the control socket")
 
     async def start(self) -> None:
-        """Listen."""
         self._server = await asyncio.start_unix_server(self._connected, self.path)
         self.path.chmod(0o600)
 

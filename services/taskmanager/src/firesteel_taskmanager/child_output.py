@@ -62,7 +62,6 @@ class ChildOutput:
                 self._read(descriptor)
 
     def close(self) -> None:
-        """Read no more."""
         for descriptor in list(self._pipes):
             self._read(descriptor)
         for descriptor in list(self._pipes):

@@ -222,7 +222,6 @@ class TaskManagerCore:
         return [*self._endings.fail(slot, "external", cause, now_ms), *self._endings.ended(slot, cause, now)]
 
     def pong(self, channel: int) -> list[Instruction]:
-        """A process answered."""
         slot = self.slots.at(channel)
         if slot is not None and slot.process is not None:
             slot.process.unanswered_since, slot.process.warned = None, False
@@ -329,7 +328,6 @@ class TaskManagerCore:
         return min([t for t in (*times, self._endings.next_deadline()) if t is not None], default=None)
 
     def tick(self, now: float, now_ms: int) -> list[Instruction]:
-        """Time has passed."""
         out: list[Instruction] = []
         for slot in self.slots:
             if slot.cancel_deadline is not None and now >= slot.cancel_deadline:

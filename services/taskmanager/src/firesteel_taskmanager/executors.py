@@ -38,14 +38,12 @@ class Executor(Protocol):
     """A running executor, as ``firesteel.spark.executor.ExecutorProcess``. Its methods may block."""
 
     @property
-    def pid(self) -> int:
-        """Of its JVM."""
+    def pid(self) -> int: ...
 
     def is_running(self) -> bool:
         """Whether it runs; does not block."""
 
-    def exit_reason(self) -> str:
-        """How it ended."""
+    def exit_reason(self) -> str: ...
 
     def log_tail(self) -> str:
         """The last lines of its log."""

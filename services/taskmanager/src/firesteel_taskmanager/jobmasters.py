@@ -44,8 +44,7 @@ class _Owner(Protocol):
     taskmanager_id: str
 
     @property
-    def address(self) -> str:
-        """Of this TaskManager."""
+    def address(self) -> str: ...
 
     @property
     def now(self) -> float:
@@ -55,8 +54,7 @@ class _Owner(Protocol):
     def now_ms(self) -> int:
         """Epoch."""
 
-    def perform(self, instructions: Iterable[i.Instruction]) -> None:
-        """Carry out."""
+    def perform(self, instructions: Iterable[i.Instruction]) -> None: ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
         """Run in the background."""

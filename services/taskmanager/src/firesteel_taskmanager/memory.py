@@ -97,7 +97,6 @@ class MemoryWatch:
         self._slots, self._limit, self._measured, self._measure = slots, limit, measured, measure
 
     async def run(self) -> None:
-        """For ever."""
         pause = INTERVAL
         while True:
             await asyncio.sleep(pause)

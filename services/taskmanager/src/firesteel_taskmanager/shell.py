@@ -198,7 +198,6 @@ class TaskManagerService(Service):
 
     @property
     def clock(self) -> Clock:
-        """For all timeouts."""
         return self._clock
 
     @property

@@ -27,8 +27,7 @@ class _Channels(Protocol):
     def is_registered(self, channel: int) -> bool:
         """Whether the channel's first message has been seen."""
 
-    def send(self, channel: int, message: Mapping[str, Any]) -> None:
-        """Send a message."""
+    def send(self, channel: int, message: Mapping[str, Any]) -> None: ...
 
 
 class _Owner(Protocol):
@@ -38,15 +37,13 @@ class _Owner(Protocol):
     logs: ProcessLogs
 
     @property
-    def channels(self) -> _Channels:
-        """Of slot processes."""
+    def channels(self) -> _Channels: ...
 
     @property
     def now_ms(self) -> int:
         """Epoch."""
 
-    def perform(self, instructions: Iterable[i.Instruction]) -> None:
-        """Carry out."""
+    def perform(self, instructions: Iterable[i.Instruction]) -> None: ...
 
     def register_process(self, channel: int, message: Mapping[str, Any]) -> None:
         """A process presents itself."""

@@ -68,7 +68,6 @@ class OperatorRestore:
             yield in_flight.handle
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "keyed": {name: [part.to_plain() for part in parts] for name, parts in self.keyed.items()},
             "operator": [written.to_plain() for written in self.operator],
@@ -119,7 +118,6 @@ class TaskRestore:
             yield from operator.handles()
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "checkpoint_id": self.checkpoint_id,
             "finished": self.finished,

@@ -45,7 +45,6 @@ def frame(state: int, key_group: int, count: int, data: bytes) -> tuple[bytes, b
 
 
 def write_chunks(chunks: Iterable[tuple[int, int, int, bytes]]) -> bytes:
-    """A whole stream."""
     return b"".join(part for chunk in chunks for part in frame(*chunk))
 
 

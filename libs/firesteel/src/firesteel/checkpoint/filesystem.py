@@ -72,11 +72,9 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     @property
     def persistent(self) -> bool:
-        """They do."""
         return True
 
     def directory(self, checkpoint_id: int) -> Path:
-        """Of a checkpoint."""
         return self.root / f"chk-{checkpoint_id}"
 
     # -- slots
@@ -97,7 +95,6 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     # -- the JobMaster
 
     def prepare(self, checkpoint_id: int) -> None:
-        """Make the directories."""
         metadata = self.directory(checkpoint_id) / METADATA
         with told(f"{self.root} can't be read"):
             if metadata.exists():

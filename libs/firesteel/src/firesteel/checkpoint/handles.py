@@ -26,7 +26,6 @@ class RunningChecksum:
         self._hash = hashlib.blake2b(digest_size=CHECKSUM_BYTES)
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Take a piece."""
         self._hash.update(data)
 
     def hexdigest(self) -> str:
@@ -46,7 +45,6 @@ class InlineState:
         return len(self.data)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {"inline": base64.b64encode(self.data).decode("ascii"), "checksum": checksum(self.data)}
 
 
@@ -72,7 +70,6 @@ class FileState:
         return self.length
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {"file": self.path, "offset": self.offset, "length": self.length, "checksum": self.checksum}
 
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hdfs_native import FileStatus, WriteOptions
 from hdfs_native._internal import RawClient
+from typing_extensions import override
 
 from firesteel.checkpoint.object_store import (
     PROBE,
@@ -221,16 +222,16 @@ class HdfsClient(ObjectStore):
     def __repr__(self) -> str:
         return "HdfsClient()"
 
+    @override
     def check(self, place: ObjectPlace) -> None:
-        """See ``ObjectStore``."""
         probe = place / f"{PROBE}{uuid.uuid4().hex}"
         self._put(probe, b"", new=False, what=f"nothing can be written to {place}", patience=_FEW_SECONDS)
         self.delete(place.bucket, [probe.key])
 
     # -- objects
 
+    @override
     def put(self, place: ObjectPlace, data: bytes, *, new: bool = False) -> None:
-        """See ``ObjectStore``."""
         self._put(place, data, new=new, what=f"{place} can't be written")
 
     def _put(self, place: ObjectPlace, data: bytes, *, new: bool, what: str, patience: float | None = None) -> None:
@@ -255,9 +256,8 @@ class HdfsClient(ObjectStore):
         except NoSuchObjectError:  # somebody has removed the hidden file with its folder
             raise CheckpointStorageError(f"{what}: its folder was removed meanwhile") from None
 
+    @override
     def get(self, place: ObjectPlace, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
-        """See ``ObjectStore``."""
-
         def ask(client: RawClient, call: _Ticket) -> tuple[bytes, int]:
             reader = client.read(_path(place))
             whole = reader.file_length()
@@ -268,9 +268,8 @@ class HdfsClient(ObjectStore):
 
         return self._call(f"{place} can't be read", ask, place)
 
+    @override
     def size(self, place: ObjectPlace) -> int | None:
-        """See ``ObjectStore``."""
-
         def ask(client: RawClient, call: _Ticket) -> int | None:
             found = _status(client, _path(place))
             return None if found is None or found.isdir else found.length
@@ -387,8 +386,8 @@ class HdfsClient(ObjectStore):
             finally:
                 stream.turn.notify_all()
 
+    @override
     def complete_upload(self, place: ObjectPlace, upload: str, tags: Sequence[str]) -> None:
-        """See ``ObjectStore``."""
         path = posixpath.join(posixpath.dirname(_path(place)), upload)
         size = int(tags[-1]) if tags else 0
         stream = self._streams.pop(upload, None)
@@ -424,14 +423,14 @@ class HdfsClient(ObjectStore):
 
         self._call(f"{place} can't be written", ask, place)
 
+    @override
     def abort_uploads(self, place: ObjectPlace) -> None:
-        """See ``ObjectStore``."""
         for key, upload in self.uploads(place):
             if key == place.key:
                 self.abort_upload(place, upload)
 
+    @override
     def abort_upload(self, place: ObjectPlace, upload: str) -> None:
-        """See ``ObjectStore``."""
         self._streams.pop(upload, None)  # not closed: its file goes, and its lease with it
         path = posixpath.join(posixpath.dirname(_path(place)), upload)
 

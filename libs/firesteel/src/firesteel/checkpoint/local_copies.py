@@ -183,7 +183,6 @@ class _CopyingWriter(StateWriter):
         self._linked = self._given_up = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append."""
         self._writer.write(data)
         if self._linked or self._given_up:
             return
@@ -218,7 +217,6 @@ class _CopyingWriter(StateWriter):
         return handle
 
     def abort(self) -> None:
-        """Leave nothing."""
         self._writer.abort()
         self._drop()
 

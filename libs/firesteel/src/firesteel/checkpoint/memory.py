@@ -96,13 +96,11 @@ class JobManagerCheckpointStorage(CheckpointStorage):
             self._files.discard(checkpoint_id, files, keep)
 
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
-        """Forget a checkpoint."""
         self._metadata.pop(location, None)
         if self._files is not None:
             self._files.dispose(location, files, keep)
 
     def close_job(self, keep: Collection[str] = ()) -> None:
-        """Forget everything."""
         self._metadata.clear()
         if self._files is not None:
             self._files.close_job(keep)

@@ -47,7 +47,6 @@ class EnumeratorState:
     returned: tuple[Mapping[str, Plain], ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {"name": self.name, "state": self.state, "returned": [dict(split) for split in self.returned]}
 
     @classmethod
@@ -89,7 +88,6 @@ class OperatorState:
         return self.enumerator is not None or any(not s.is_empty for s in self.subtasks.values())
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "operator_id": self.operator_id,
             "name": self.name,
@@ -188,7 +186,6 @@ class CheckpointMetadata:
         return since if type(since) is int else 0
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "checkpoint_id": self.checkpoint_id,
             "job_id": self.job_id,
@@ -214,7 +211,6 @@ class CheckpointMetadata:
         )
 
     def to_bytes(self) -> bytes:
-        """As the file."""
         body = json.dumps(self.to_plain(), separators=(",", ":")).encode() + b"\n"
         return f"{MAGIC} {VERSION} {checksum(body)} {len(body)}\n".encode() + body
 

@@ -61,7 +61,6 @@ class ObjectStates:
         return cls(open_store(scheme, settings))
 
     def place(self, bucket: str, key: str) -> ObjectPlace:
-        """In this store."""
         return ObjectPlace(bucket, key, self.client.scheme)
 
     def writer(
@@ -460,11 +459,9 @@ class ObjectStream(io.RawIOBase):
         self._start, self._block = position, data
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -487,7 +484,6 @@ class ObjectStream(io.RawIOBase):
         return len(piece)
 
     def close(self) -> None:
-        """Forget the block."""
         self._block = b""
         super().close()
 

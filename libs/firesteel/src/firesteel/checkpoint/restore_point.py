@@ -52,7 +52,6 @@ class RestorePoint:
 
     @property
     def checkpoint_id(self) -> int:
-        """Of the checkpoint."""
         return self.metadata.checkpoint_id
 
     def task(self, execution: Execution) -> TaskRestore:

@@ -75,11 +75,9 @@ class S3CheckpointStorage(CheckpointStorage):
 
     @property
     def persistent(self) -> bool:
-        """They do."""
         return True
 
     def directory(self, checkpoint_id: int) -> ObjectPlace:
-        """Of a checkpoint."""
         return self.root / f"chk-{checkpoint_id}"
 
     def check(self) -> None:

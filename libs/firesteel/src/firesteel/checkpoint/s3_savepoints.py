@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from contextlib import suppress
 
+from typing_extensions import override
+
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.object_store import NoSuchObjectError
@@ -45,7 +47,6 @@ class S3SavepointDirectory(S3CheckpointStorage):
         self._tried, self._late = {}, {}
 
     def directory(self, checkpoint_id: int) -> ObjectPlace:
-        """Always the same."""
         return self.root
 
     def make(self) -> None:
@@ -61,8 +62,8 @@ class S3SavepointDirectory(S3CheckpointStorage):
     def _is_open(self) -> bool:
         return self._client.size(self.root / OPEN) is not None
 
+    @override
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """See ``savepoints.SavepointDirectory``."""
         return self._states.writer(self.root / uuid.uuid4().hex, hint, self._threshold, self._is_open, HEAD)
 
     def write(self, metadata: CheckpointMetadata) -> str:

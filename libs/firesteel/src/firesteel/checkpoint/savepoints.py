@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage, StateFileWriter, remove_all_but
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
@@ -64,7 +66,6 @@ class SavepointInfo:
     trigger_id: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {"format": self.format, "stop": self.stop, "trigger_id": self.trigger_id}
 
 
@@ -124,11 +125,10 @@ class LocalSavepointDirectory(FileSystemCheckpointStorage):
         self._reader = StateReader(settings)
 
     def directory(self, checkpoint_id: int) -> Path:
-        """Always the same."""
         return self.root
 
+    @override
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """See ``SavepointDirectory``."""
         return StateFileWriter(self.root / uuid.uuid4().hex, hint, self._threshold, self._buffer, head=HEAD)
 
     def write(self, metadata: CheckpointMetadata) -> str:

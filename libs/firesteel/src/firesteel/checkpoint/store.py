@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.reading import CheckpointFormatError, member, whole_number
 from firesteel.core.errors import CheckpointStorageError
@@ -58,7 +60,6 @@ class StoredCheckpoint:
     savepoint: bool = False
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         plain = {"checkpoint_id": self.checkpoint_id, "location": self.location, "metadata": self.metadata}
         return {**plain, "savepoint": True} if self.savepoint else plain
 
@@ -91,8 +92,7 @@ class CompletedCheckpointStore(ABC):
         """Remember a completed checkpoint."""
 
     @abstractmethod
-    def remove(self, checkpoint_id: int) -> None:
-        """Forget a checkpoint."""
+    def remove(self, checkpoint_id: int) -> None: ...
 
     @abstractmethod
     def all(self) -> list[StoredCheckpoint]:
@@ -104,8 +104,7 @@ class CompletedCheckpointStore(ABC):
         """What the last ``all`` could not read, and why."""
 
     @abstractmethod
-    def clear(self) -> None:
-        """Forget everything."""
+    def clear(self) -> None: ...
 
     def renewed(self) -> CompletedCheckpointStore | None:
         """The same store for later calls. Calls of this object that have not returned change nothing from now on.
@@ -172,8 +171,8 @@ class DirectoryCheckpointStore(CompletedCheckpointStore):
             if held is not None:
                 (held / self._own).mkdir(mode=0o700)
 
+    @override
     def renewed(self) -> CompletedCheckpointStore | None:
-        """See ``CompletedCheckpointStore``."""
         new = DirectoryCheckpointStore(self._directory, self._guard)
         with self._changing("what earlier calls have begun can't be ended") as drafts:
             if drafts is None:

@@ -28,7 +28,6 @@ class KeyedState:
     files: Mapping[str, StateHandle] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         plain: dict[str, Any] = {
             "states": [dict(state) for state in self.states],
             "key_groups": list(self.key_groups),
@@ -74,7 +73,6 @@ class OperatorListState:
         return {str(state.get("kind")) for state in self.states}
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "states": [dict(state) for state in self.states],
             "handles": [handle.to_plain() for handle in self.handles],
@@ -109,7 +107,6 @@ class Committables:
     items: tuple[StateHandle, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "checkpoint_id": self.checkpoint_id,
             "version": self.version,
@@ -145,7 +142,6 @@ class KeyKinds:
     proved: bool = True
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {"kinds": list(self.kinds), "proved": self.proved}
 
     @classmethod
@@ -178,7 +174,6 @@ class InFlight:
     shared: bool = False
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "input": self.input_index,
             "partitioner": self.partitioner,
@@ -260,7 +255,6 @@ class OperatorSubtaskState:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         plain = {
             "keyed": {name: keyed.to_plain() for name, keyed in self.keyed.items()},
             "operator": None if self.operator is None else self.operator.to_plain(),
@@ -322,7 +316,6 @@ class TaskState:
         return sum(handle.size for handle in self.handles()) + sum(len(json.dumps(dict(split))) for split in splits)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "operators": {id_: operator.to_plain() for id_, operator in self.operators.items()},
             "finished": self.finished,

@@ -12,15 +12,12 @@ class DetachedJobExecutionResult(JobExecutionResult):
     """The job was submitted; nothing is known of its end. All but its id raises ``ProgramError``."""
 
     def get_net_runtime(self) -> NoReturn:
-        """Not known."""
         _refuse()
 
     def get_accumulator_result(self, accumulator_name: str) -> NoReturn:
-        """Not known."""
         _refuse()
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
-        """Not known."""
         _refuse()
 
     def is_job_execution_result(self) -> bool:

@@ -43,7 +43,6 @@ class ClusterJobClient(CollectingJobClient):
         self._rest, self._loop = rest, loop
 
     def get_job_id(self) -> JobID:
-        """The job's id."""
         return JobID.from_hex_string(self._job_id)
 
     def get_web_interface_url(self) -> str:

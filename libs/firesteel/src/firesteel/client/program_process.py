@@ -47,7 +47,6 @@ class _Tells(Console):
 
 
 def tell(path: Path, line: dict[str, Any]) -> None:
-    """Add a line."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 

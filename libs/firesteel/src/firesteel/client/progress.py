@@ -58,7 +58,6 @@ class Progress:
         )
 
     def line(self, name: str, elapsed_s: float) -> str:
-        """For people."""
         return (
             f"{name}: {self.state}  records in {self.records_in:,} out {self.records_out:,}  "
             f"slots {self.slots}/{self.slots_needed}  {clock_text(elapsed_s)}"

@@ -368,7 +368,6 @@ class RestClient:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -84,7 +84,6 @@ class StateVerdict:
     how: str = ""
 
     def to_plain(self) -> dict[str, str]:
-        """As JSON-able data."""
         return {"name": self.name, "kind": self.kind, "verdict": self.verdict.value, "how": self.how}
 
 
@@ -108,7 +107,6 @@ class OperatorVerdict:
     states: list[StateVerdict] = field(default_factory=list)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "id": self.operator_id,
             "uid": self.uid,
@@ -140,7 +138,6 @@ class Upgrade:
         return Verdict.INCOMPATIBLE not in found
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             "path": self.path,
             "works": self.works,
@@ -148,7 +145,6 @@ class Upgrade:
         }
 
     def to_lines(self) -> list[str]:
-        """For people."""
         lines: list[str] = []
         for one in self.operators:
             uid = f"uid {one.uid!r}" if one.uid else one.operator_id
@@ -246,7 +242,6 @@ class _Vertex:
         self._before = {operator.operator_id: operator for operator in operators}
 
     def verdicts(self, path: str, ignores: bool) -> list[OperatorVerdict]:
-        """Of its operators."""
         try:
             alone = replace(self._job, vertices=(self._vertex,), edges=())
             point = RestorePoint(self._metadata, path, alone, ignores, same_program=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import IO, Any, Generic, TypeVar
 
+from typing_extensions import override
+
 __all__ = ["TypeSerializer", "VoidNamespaceSerializer"]
 
 T = TypeVar("T")
@@ -31,8 +33,8 @@ class TypeSerializer(ABC, Generic[T]):
 class VoidNamespaceSerializer(TypeSerializer[Any]):
     """Writes nothing: the namespace of state outside windows."""
 
-    def serialize(self, element: Any, stream: IO[bytes]) -> None:
-        """Writes nothing."""
+    @override
+    def serialize(self, element: Any, stream: IO[bytes]) -> None: ...
 
     def deserialize(self, stream: IO[bytes]) -> Any:
         """Reads nothing and returns empty bytes."""

@@ -18,6 +18,5 @@ def hand_on(definitions: Sequence[str]) -> None:
 
 
 def handed_on() -> list[str]:
-    """What was kept."""
     text = os.environ.get(_VARIABLE, "")
     return text.split(_SEPARATOR) if text else []

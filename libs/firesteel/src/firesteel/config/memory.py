@@ -51,7 +51,6 @@ class TaskManagerMemory:
 
     @property
     def process_size(self) -> int:
-        """Everything."""
         return self.flink_size + self.metaspace + self.overhead
 
     @property

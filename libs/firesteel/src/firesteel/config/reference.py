@@ -32,7 +32,6 @@ Values of keys that look like secrets (`password`, `token`, `secret`, …) are s
 
 
 def render() -> str:
-    """Returns the page."""
     flink = [option for option in ALL_OPTIONS if not option.key.startswith("firesteel.")]
     own = [option for option in ALL_OPTIONS if option.key.startswith("firesteel.")]
     renamed = [f"| `{old}` | `{new}` |" for old, new in sorted(RENAMED.items())]

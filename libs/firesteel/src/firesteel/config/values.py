@@ -91,7 +91,6 @@ def parse_bool(raw: Any) -> bool:
 
 
 def parse_int(raw: Any) -> int:
-    """A whole number."""
     if isinstance(raw, int) and not isinstance(raw, bool):
         return raw
     if isinstance(raw, str) and re.fullmatch(r"[+-]?\d+", raw.strip()):
@@ -100,7 +99,6 @@ def parse_int(raw: Any) -> int:
 
 
 def parse_float(raw: Any) -> float:
-    """A number."""
     try:
         if not isinstance(raw, bool):
             return float(raw)
@@ -110,7 +108,6 @@ def parse_float(raw: Any) -> float:
 
 
 def parse_str(raw: Any) -> str:
-    """Any text."""
     if isinstance(raw, (list, tuple, Mapping)):
         raise ValueError("one value, not a list or map")
     return show(raw)

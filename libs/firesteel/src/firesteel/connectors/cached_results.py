@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.kept_results import part_name
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
@@ -51,16 +53,16 @@ class CachedResultsSink(TwoPhaseCommitSink[Any]):
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
 
+    @override
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
-        """Of one file."""
         return _Writer(self._directory, context)
 
     def create_committer(self, context: WriterContext) -> Committer:
         """Gives the file its name."""
         return _Committer(context)
 
+    @override
     def describe(self) -> dict[str, Any]:
-        """Where they are."""
         return {"path": str(self._directory)}
 
 
@@ -188,8 +190,8 @@ class CachedResultsSource(Source[Any]):
         self._parts, self._type_info = [str(path) for path in parts], type_info
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Bounded."""
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
@@ -200,8 +202,8 @@ class CachedResultsSource(Source[Any]):
         """A reader of files."""
         return _Reader()
 
+    @override
     def produced_type(self) -> TypeInformation | None:
-        """The declared type."""
         return self._type_info
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
@@ -21,20 +23,20 @@ class CollectionSource(Source[Any]):
         self._items, self._type_info = items, type_info
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Bounded."""
         return Boundedness.BOUNDED
 
+    @override
     def enumerator(self) -> EnumeratorSpec:
-        """One split."""
         return EnumeratorSpec("static", {"splits": [Split("collection", {}).to_plain()]})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
         """A reader over the list."""
         return _CollectionReader(self._items)
 
+    @override
     def produced_type(self) -> TypeInformation | None:
-        """The declared type."""
         return self._type_info
 
 

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_writer import FileWriter
@@ -113,8 +115,8 @@ class Gathering(StageFactory):
     def __init__(self, compaction: Compaction) -> None:
         self._compaction = compaction
 
+    @override
     def create(self, context: WriterContext) -> SinkStage:
-        """The only one."""
         return _Gathered(self._compaction.strategy, joins=self._compaction.compactor.joins)
 
 

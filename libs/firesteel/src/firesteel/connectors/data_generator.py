@@ -7,6 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.call_each import call_each
@@ -157,8 +159,8 @@ class DataGeneratorSource(Source[T], Generic[T]):
         function: Any = self._function
         return lambda start, count: function(start, count, columns)
 
+    @override
     def produced_type(self) -> TypeInformation | None:
-        """The declared type."""
         return self._type_info
 
 

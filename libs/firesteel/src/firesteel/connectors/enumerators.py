@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.connectors.file_watch import WatchedFilesEnumerator
 from firesteel.connectors.hybrid_enumerator import HybridEnumerator
@@ -36,8 +38,8 @@ class NumberRangeEnumerator(SplitListEnumerator):
         self._start, self._end = int(config["start"]), int(config["end"])
         self._is_cut = False
 
+    @override
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """The next part."""
         if not self._is_cut:
             self._is_cut = True
             self.add_splits_back(self._parts(parallelism))

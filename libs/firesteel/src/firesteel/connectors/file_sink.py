@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from typing_extensions import override
+
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.compacting import (
@@ -140,8 +142,8 @@ class FileSink(TwoPhaseCommitSink[Any]):
         if not os.access(self._base_path, os.W_OK | os.X_OK):
             raise ProgramError(f"file sink: {self._base_path!r} can't be written to: permission denied")
 
+    @override
     def describe(self) -> dict[str, Any]:
-        """The base path."""
         return {"path": self._base_path}
 
 

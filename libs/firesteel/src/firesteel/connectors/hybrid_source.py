@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.hybrid_enumerator import unwrap, wrap
 from firesteel.core.errors import ProgramError
@@ -205,8 +207,8 @@ class _HybridReader(SourceReader[T]):
         """Whether all readers are."""
         return all([reader.ready_for_checkpoint() for reader in self._open.values()])
 
+    @override
     def checkpoint_taken(self) -> None:
-        """Pass it on."""
         for reader in self._open.values():
             reader.checkpoint_taken()
 
@@ -232,8 +234,8 @@ class _HybridReader(SourceReader[T]):
             raise ProgramError(f"poll() of {type(reader).__name__} returned {type(answer).__name__}")
         return END if self._no_more else NEED_SPLITS
 
+    @override
     def close(self) -> None:
-        """Close all readers."""
         readers = [*self._open.values(), *self._fresh.values()]
         self._open.clear()
         self._fresh.clear()

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from firesteel.common.types import make_row
 from firesteel.connectors.file_streams import BLOCK_BYTES, compression_of, damage, open_file, unreadable
@@ -230,8 +231,8 @@ class _BlockCursor(SplitCursor[Any]):
     def _finished(self) -> Chunk[Any]:
         return Chunk(self._blocks.instead, [self._blocks.next, 0], finished=True)
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         self._blocks.close()
 
 

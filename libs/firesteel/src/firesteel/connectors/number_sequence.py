@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
@@ -24,8 +26,8 @@ class NumberSequenceSource(Source[int]):
         self._start, self._end = start, end
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Bounded."""
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
@@ -36,8 +38,8 @@ class NumberSequenceSource(Source[int]):
         """A reader of parts of the range."""
         return NumberRangeReader()
 
+    @override
     def produced_type(self) -> TypeInformation:
-        """LONG."""
         return Types.LONG()
 
 

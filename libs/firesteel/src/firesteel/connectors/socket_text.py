@@ -7,6 +7,8 @@ import codecs
 import socket
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.connectors.single_split import SingleSplit
 from firesteel.core.errors import ProgramError
@@ -57,20 +59,20 @@ class SocketTextSource(Source[str]):
         self._address, self._delimiter, self._max_retries = (hostname, port), delimiter, max_retries
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Unbounded."""
         return Boundedness.CONTINUOUS_UNBOUNDED
 
+    @override
     def enumerator(self) -> EnumeratorSpec:
-        """One split."""
         return EnumeratorSpec("static", {"splits": [Split("socket", {}).to_plain()]})
 
     def create_reader(self, context: ReaderContext) -> AsyncSourceReader[str]:
         """A reader on asyncio."""
         return _SocketReader(self._address, self._delimiter, self._max_retries)
 
+    @override
     def produced_type(self) -> TypeInformation:
-        """STRING."""
         return Types.STRING()
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import override
+
 from firesteel.common.own_copies import as_given
 from firesteel.connectors.checkpoint_lock import CheckpointLock
 from firesteel.connectors.single_split import SingleSplit
@@ -81,8 +83,8 @@ class SourceFunctionSource(Source[Any]):
         """One split for each subtask."""
         return EnumeratorSpec("subtasks")
 
+    @override
     def create_reader(self, context: ReaderContext) -> SourceReader[Any]:
-        """Runs the function."""
         return FunctionReader(self._function, context)
 
 
@@ -176,8 +178,8 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
             records.popleft()
         return taken, None
 
+    @override
     def checkpointed_function(self) -> object | None:
-        """The function."""
         return self._function
 
     def ready_for_checkpoint(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from typing_extensions import override
+
 from firesteel.functions.source import BuiltInEnumerator, Plain, Split
 
 
@@ -18,8 +20,8 @@ class SplitListEnumerator(BuiltInEnumerator):
     def __init__(self, splits: Iterable[Split]) -> None:
         self._left = deque(splits)
 
+    @override
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """The next split."""
         return [self._left.popleft()] if self._left else []
 
     @property

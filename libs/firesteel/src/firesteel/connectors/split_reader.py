@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.core.errors import CheckpointVersionError
 from firesteel.functions.source import END, NEED_SPLITS, Plain, Polled, SourceBatch, SourceReader, Split, Wait
@@ -130,8 +131,8 @@ class SplitQueueReader(SourceReader[T]):
             self._open[split.id] = (split.at(chunk.position), cursor)
         return SourceBatch(chunk.values, split.id, chunk.position, chunk.timestamps, chunk.finished)
 
+    @override
     def close(self) -> None:
-        """Close all cursors."""
         cursors: list[SplitCursor[Any]] = [cursor for _, cursor in self._open.values()]
         self._open.clear()
         for cursor in cursors:

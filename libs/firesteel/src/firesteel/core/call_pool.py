@@ -81,7 +81,6 @@ class CallPool(Executor):
             raise TimeoutError(text) from error
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Queue a call."""
         future: Future[Any] = Future()
 
         with self._lock:

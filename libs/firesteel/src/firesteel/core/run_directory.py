@@ -83,7 +83,6 @@ class RunDirectory:
 
     @property
     def path(self) -> Path:
-        """Absolute path."""
         return self._path
 
     def subdir(self, name: str) -> Path:

@@ -95,7 +95,6 @@ class Samples:
     off_cpu: Counter[Stack] = field(default_factory=Counter)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return {
             name: [[list(stack), count] for stack, count in counts.items()]
             for name, counts in (("on_cpu", self.on_cpu), ("off_cpu", self.off_cpu))

@@ -53,7 +53,6 @@ class StateMachine(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The current state."""
         return self._state
 
     @property

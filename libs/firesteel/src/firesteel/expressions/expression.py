@@ -110,7 +110,6 @@ class Expression:
         return Expression("abs", (self,))
 
     def abs(self) -> Expression:
-        """Without its sign."""
         return Expression("abs", (self,))
 
     def round(self, digits: int = 0) -> Expression:
@@ -241,7 +240,6 @@ class Expression:
 
     @property
     def str(self) -> StringFunctions:
-        """Functions of text."""
         return StringFunctions(self)
 
     @property
@@ -343,7 +341,6 @@ class DateTimeFunctions:
         return Expression("date_part", (self._of,), part=name)
 
     def year(self) -> Expression:
-        """The year."""
         return self._part("year")
 
     def month(self) -> Expression:
@@ -420,7 +417,6 @@ class Then(Expression):
         self._branches = branches
 
     def when(self, condition: Expression) -> When:
-        """One more branch."""
         return When(self._branches, operand(condition))
 
     def otherwise(self, value: Any) -> Expression:

@@ -71,8 +71,6 @@ FUNCTIONS: dict[str, Definition] = {}
 
 
 def function(*names: str) -> Callable[[Definition], Definition]:
-    """Register a definition."""
-
     def register(definition: Definition) -> Definition:
         FUNCTIONS.update(dict.fromkeys(names, definition))
         return definition

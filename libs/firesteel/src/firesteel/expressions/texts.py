@@ -25,12 +25,10 @@ class Node(Protocol):
     """What an expression shows of itself to whoever writes it as text."""
 
     @property
-    def function(self) -> str:
-        """What is computed."""
+    def function(self) -> str: ...
 
     @property
-    def inputs(self) -> Sequence[Node]:
-        """What of."""
+    def inputs(self) -> Sequence[Node]: ...
 
     @property
     def options(self) -> Mapping[str, Any]:

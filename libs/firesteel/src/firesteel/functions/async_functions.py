@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from firesteel.functions.functions import IN, OUT, Function
 
 __all__ = ["AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
@@ -132,8 +134,8 @@ class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
 class NoRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
     """Fails the call at its first error."""
 
+    @override
     def can_retry(self, current_attempts: int) -> bool:
-        """No."""
         return False
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
@@ -167,12 +169,12 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
         """Whether fewer calls were made than allowed."""
         return current_attempts < self._most
 
+    @override
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Always the same."""
         return self._pause
 
+    @override
     def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
-        """As given."""
         return self._predicate
 
 
@@ -213,8 +215,8 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]
                 return self._longest
         return min(int(pause), self._longest)
 
+    @override
     def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
-        """As given."""
         return self._predicate
 
 

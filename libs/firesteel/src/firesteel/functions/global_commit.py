@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.sink_stages import SinkStage, StageFactory
@@ -43,12 +45,12 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
         """Its own, then its writers."""
         return (*self._sink.stages(), _Writers(self._sink))
 
+    @override
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[bytes]:
-        """Gathers committables."""
         return _Gathering()
 
+    @override
     def create_committer(self, context: WriterContext) -> Committer:
-        """The user's."""
         committer = self._sink.create_committer(context)
         refuse_coroutines("a committer", committer)
         return _Unwrapping(committer)

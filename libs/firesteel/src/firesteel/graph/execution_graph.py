@@ -187,7 +187,6 @@ class Execution:
 
     @property
     def state(self) -> ExecutionState:
-        """Its current state."""
         return self.machine.state
 
     @property
@@ -258,11 +257,9 @@ class ExecutionVertex:
 
     @property
     def current(self) -> Execution:
-        """The current attempt."""
         return self.attempts[-1]
 
     def restart(self) -> Execution:
-        """Begin another attempt."""
         before = self.current
         after = Execution(self.vertex, self.subtask, before.attempt + 1, self._clock, self._tally)
         self.attempts.append(after)
@@ -361,7 +358,6 @@ class SharedSlot:
 
     @property
     def executions(self) -> list[Execution]:
-        """The current attempts."""
         return [member.current for member in self.members]
 
 
@@ -485,7 +481,6 @@ class ExecutionGraph:
 
     @property
     def state(self) -> JobStatus:
-        """The job's state."""
         return self.job.state
 
     @property

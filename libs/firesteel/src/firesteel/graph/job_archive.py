@@ -248,7 +248,6 @@ class _Loads:
         self._live, self._count, self._read, self._read_squares = 0, 0, 0.0, 0.0
 
     def add(self, subtask: int, metrics: Mapping[str, Any]) -> None:
-        """One more."""
         for key, name in _LOADS.items():
             value = metrics.get(name, 0)
             self._averages[name] += value

@@ -150,7 +150,6 @@ class JobGraph:
         raise KeyError(vertex_id)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return asdict(self)
 
     @classmethod

@@ -193,7 +193,6 @@ class StreamNode:
 
     @property
     def name(self) -> str:
-        """Of the operator."""
         return self.operator.name
 
     @property

@@ -11,6 +11,8 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
+from typing_extensions import override
+
 from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.ha.cells import Cells, Change, put, settle
 from firesteel.ha.checkpoint_cells import CellCheckpointStore
@@ -37,8 +39,8 @@ class CellServices(HighAvailabilityServices):
         self.cells, self.payloads = cells, payloads
         self.campaign_seconds = cells.campaign_seconds
 
+    @override
     def campaign(self, component: str) -> Leadership | None:
-        """See ``HighAvailabilityServices``."""
         epoch = self.cells.campaign(component)
         if epoch is None:
             return None
@@ -48,30 +50,30 @@ class CellServices(HighAvailabilityServices):
             self.cells.release(component, epoch)
             raise
 
+    @override
     def leader(self, component: str) -> Leader | None:
-        """See ``HighAvailabilityServices``."""
         return self.cells.leader(component)
 
+    @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``HighAvailabilityServices``."""
         return self.cells.watch(component, listener)
 
+    @override
     def depose(self, component: str) -> None:
-        """See ``HighAvailabilityServices``."""
         self.cells.depose(component)
 
+    @override
     def job_store(self, leadership: Leadership) -> JobStore:
-        """See ``HighAvailabilityServices``."""
         return CellJobStore(self.cells, self.payloads, leadership.component, leadership.epoch)
 
+    @override
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
-        """See ``HighAvailabilityServices``."""
         return CellCheckpointStore(
             self.cells, self.payloads, of_job(job_id), leadership.epoch, self._metadata_of(job_id)
         )
 
+    @override
     def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
-        """See ``HighAvailabilityServices``."""
         cells, component = self.cells, leadership.component
         value = encode(_END, end.to_plain())
         if len(value) > cells.largest_record:
@@ -87,8 +89,8 @@ class CellServices(HighAvailabilityServices):
 
         settle(cells, component, leadership.epoch, plan)
 
+    @override
     def recorded_end(self, job_id: str) -> RecordedEnd | None:
-        """See ``HighAvailabilityServices``."""
         there = self.cells.read(of_job(job_id), _END)
         if there is None:
             return None
@@ -96,18 +98,18 @@ class CellServices(HighAvailabilityServices):
         payload = plain.get("payload")
         return RecordedEnd.from_plain(plain if payload is None else decode(_END, self.payloads.read(str(payload))))
 
+    @override
     def forget_job(self, job_id: str) -> None:
-        """See ``HighAvailabilityServices``."""
         for payload in self.payloads.names(self._metadata_of(job_id)):
             self.payloads.remove(payload)
         self.cells.forget(of_job(job_id))
 
+    @override
     def remembers_job(self, job_id: str) -> bool:
-        """See ``HighAvailabilityServices``."""
         return self.cells.exists(of_job(job_id))
 
+    @override
     def close(self) -> None:
-        """See ``HighAvailabilityServices``."""
         self.cells.close()
         self.payloads.close()
 
@@ -129,13 +131,12 @@ class CellLeadership(Leadership):
     def __init__(self, cells: Cells, component: str, epoch: int, attempts: Attempts) -> None:
         self._cells, self.component, self.epoch, self.attempts = cells, component, epoch, attempts
 
+    @override
     def announce(self, address: str, token: str) -> None:
-        """See ``Leadership``."""
         self._cells.announce(self.component, Leader(self.epoch, address, token))
 
+    @override
     def note_attempts(self, attempts: Attempts) -> None:
-        """See ``Leadership``."""
-
         def plan() -> Sequence[Change] | None:
             there = self._cells.read(self.component, _ATTEMPTS)
             value = encode(_ATTEMPTS, attempts.behind(attempts_in(self._cells, self.component)).to_plain())
@@ -143,16 +144,16 @@ class CellLeadership(Leadership):
 
         settle(self._cells, self.component, self.epoch, plan)
 
+    @override
     def check(self) -> None:
-        """See ``Leadership``."""
         self._cells.check(self.component, self.epoch)
 
+    @override
     def poll(self) -> None:
-        """See ``Leadership``."""
         self._cells.poll(self.component, self.epoch)
 
+    @override
     def release(self) -> None:
-        """See ``Leadership``."""
         self._cells.release(self.component, self.epoch)
 
 

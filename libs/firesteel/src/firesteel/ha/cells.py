@@ -27,6 +27,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError
 from firesteel.ha.retrieval import Leader, Listener
 
@@ -242,8 +244,8 @@ class MemoryCells(Cells):
         self._listeners: list[tuple[str, Listener]] = []
         self._last_version = 0
 
+    @override
     def campaign(self, component: str) -> int | None:
-        """See ``Cells``."""
         with self._lock:
             if component in self._leaders:
                 return None
@@ -252,39 +254,39 @@ class MemoryCells(Cells):
         self._tell(component)
         return epoch
 
+    @override
     def announce(self, component: str, leader: Leader) -> None:
-        """See ``Cells``."""
         with self._lock:
             self.check(component, leader.epoch)
             self._leaders[component] = leader
         self._tell(component)
 
+    @override
     def check(self, component: str, epoch: int) -> None:
-        """See ``Cells``."""
         leader = self._leaders.get(component)
         if leader is None or leader.epoch != epoch:
             raise FencedError(f"epoch {epoch} of {component} is over")
 
+    @override
     def release(self, component: str, epoch: int) -> None:
-        """See ``Cells``."""
         with self._lock:
             leader = self._leaders.get(component)
             if leader is not None and leader.epoch == epoch:
                 self.depose(component)
 
+    @override
     def depose(self, component: str) -> None:
-        """See ``Cells``."""
         with self._lock:
             led = self._leaders.pop(component, None) is not None
         if led:
             self._tell(component)
 
+    @override
     def leader(self, component: str) -> Leader | None:
-        """See ``Cells``."""
         return self._leaders.get(component)
 
+    @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``Cells``."""
         entry = component, listener
         self._listeners.append(entry)
         listener(self._leaders.get(component))
@@ -300,18 +302,18 @@ class MemoryCells(Cells):
             if watched == component:
                 listener(self._leaders.get(component))
 
+    @override
     def names(self, component: str) -> list[str]:
-        """See ``Cells``."""
         with self._lock:
             return sorted(self._records.get(component, ()))
 
+    @override
     def read(self, component: str, name: str) -> Record | None:
-        """See ``Cells``."""
         with self._lock:
             return self._records.get(component, {}).get(name)
 
+    @override
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
-        """See ``Cells``."""
         with self._lock:
             self.check(component, epoch)
             records = dict(self._records.get(component, {}))
@@ -326,8 +328,8 @@ class MemoryCells(Cells):
                     del records[change.name]
             self._records[component] = records
 
+    @override
     def exists(self, component: str) -> bool:
-        """See ``Cells``."""
         with self._lock:
             return component in self._leaders or bool(self._records.get(component))
 
@@ -336,7 +338,7 @@ class MemoryCells(Cells):
         with self._lock:
             self._records.pop(component, None)
 
+    @override
     def close(self) -> None:
-        """See ``Cells``."""
         self._listeners.clear()
         self._leaders.clear()

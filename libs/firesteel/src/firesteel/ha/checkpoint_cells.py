@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError
@@ -44,8 +46,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
         self._damaged: tuple[str, ...] = ()
         self._own = f"{_WRITER}.{epoch}.{secrets.token_hex(8)}"
 
+    @override
     def renewed(self) -> CompletedCheckpointStore:
-        """See ``CompletedCheckpointStore``."""
         new = CellCheckpointStore(self._cells, self._payloads, self._component, self._epoch, self._folder)
 
         def plan() -> list[Change] | None:
@@ -55,8 +57,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
         self._settle("what earlier calls have begun can't be ended", plan)
         return new
 
+    @override
     def next_id(self, above: int = 0) -> int:
-        """See ``CompletedCheckpointStore``."""
         number = 0
 
         def plan() -> list[Change]:
@@ -72,8 +74,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
         self._settle("the counter of checkpoints can't be written", plan)
         return number
 
+    @override
     def add(self, checkpoint: StoredCheckpoint) -> None:
-        """See ``CompletedCheckpointStore``."""
         name, payload = f"{_KIND}.{checkpoint.checkpoint_id}", ""
         what = f"checkpoint {checkpoint.checkpoint_id} can't be stored"
         if checkpoint.metadata is not None and len(checkpoint.metadata) > self._cells.largest_record:
@@ -96,12 +98,12 @@ class CellCheckpointStore(CompletedCheckpointStore):
             raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
         self._settle(what, plan)
 
+    @override
     def remove(self, checkpoint_id: int) -> None:
-        """See ``CompletedCheckpointStore``."""
         self._remove([f"{_KIND}.{checkpoint_id}"], f"checkpoint {checkpoint_id} can't be removed")
 
+    @override
     def clear(self) -> None:
-        """See ``CompletedCheckpointStore``."""
         what = "the checkpoints can't be removed"
         try:
             names = [name for name in self._cells.names(self._component) if name.startswith(f"{_KIND}.")]
@@ -127,8 +129,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
         except OSError as error:
             raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
 
+    @override
     def all(self) -> list[StoredCheckpoint]:
-        """See ``CompletedCheckpointStore``."""
         found: dict[int, StoredCheckpoint] = {}
         damaged = []
         try:
@@ -155,8 +157,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
         return [found[checkpoint_id] for checkpoint_id in sorted(found)]
 
     @property
+    @override
     def damaged(self) -> tuple[str, ...]:
-        """See ``CompletedCheckpointStore``."""
         return self._damaged
 
     # -- inside

@@ -32,6 +32,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckpointStore
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
@@ -131,8 +133,8 @@ class DirectoryServices(HighAvailabilityServices):
             os.close(handle)  # it was removed, or the fence moved, between looking and taking
         return None
 
+    @override
     def join(self) -> None:
-        """See ``HighAvailabilityServices``."""
         self._joins = True
 
     def _find_storage(self) -> None:
@@ -237,15 +239,15 @@ class DirectoryServices(HighAvailabilityServices):
         except FileNotFoundError:
             return False
 
+    @override
     def leader(self, component: str) -> Leader | None:
-        """See ``HighAvailabilityServices``."""
         if self._configured is not None and not component.startswith(_JOB):
             return self._configured.leader(component)
         last = self._last(component)
         return last if last is not None and self._folder(component, _HELD, last.epoch).is_dir() else None
 
+    @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``HighAvailabilityServices``."""
         if self._configured is not None and not component.startswith(_JOB):
             return self._configured.watch(component, listener)
         return self._watches.add(component, listener)
@@ -301,36 +303,36 @@ class DirectoryServices(HighAvailabilityServices):
             if last is not None and last.attempts != (noted := attempts.behind(last.attempts)):
                 self._write(component, replace(last, attempts=noted), held)
 
+    @override
     def job_store(self, leadership: Leadership) -> JobStore:
-        """See ``HighAvailabilityServices``."""
         return DirectoryJobStore(self._jobs, self._disk, lambda: self.led(leadership.component, leadership.epoch))
 
+    @override
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
-        """See ``HighAvailabilityServices``."""
         store = DirectoryCheckpointStore(
             self._checkpoints_of(job_id), lambda: self.led(leadership.component, leadership.epoch)
         )
         store.open()
         return store
 
+    @override
     def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
-        """See ``HighAvailabilityServices``."""
         with self.led(leadership.component, leadership.epoch) as held:
             write_document(self._disk, self._file(leadership.component, _END), _END, end.to_plain(), held)
 
+    @override
     def recorded_end(self, job_id: str) -> RecordedEnd | None:
-        """See ``HighAvailabilityServices``."""
         try:
             return RecordedEnd.from_plain(read_document(self._file(of_job(job_id), _END), _END))
         except FileNotFoundError:
             return None
 
+    @override
     def remembers_job(self, job_id: str) -> bool:
-        """See ``HighAvailabilityServices``."""
         return self._file(of_job(job_id), "json").exists() or self._checkpoints_of(job_id).exists()
 
+    @override
     def forget_job(self, job_id: str) -> None:
-        """See ``HighAvailabilityServices``."""
         shutil.rmtree(self._checkpoints_of(job_id), ignore_errors=True)
         component = of_job(job_id)
         while (fence := self._fence(component)) is not None:
@@ -340,8 +342,8 @@ class DirectoryServices(HighAvailabilityServices):
         for suffix in ("lock", _END, "json"):  # the record last: until then the job is remembered
             self._file(component, suffix).unlink(missing_ok=True)
 
+    @override
     def close(self) -> None:
-        """See ``HighAvailabilityServices``."""
         self._watches.close()
         for leadership in list(self._held):
             leadership.release()

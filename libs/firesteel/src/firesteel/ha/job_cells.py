@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.cells import Cells, Change, Record, Remove, Unchanged, put, settle
@@ -77,8 +79,8 @@ class CellJobStore(JobStore):
 
     # -- life
 
+    @override
     def open(self, now_ms: int = 0) -> Contents:
-        """See ``JobStore``."""
         try:
             self._check()
             self._find_payloads()
@@ -178,8 +180,8 @@ class CellJobStore(JobStore):
             raise ConfigurationError(damaged_application(f"the record {_APPLICATION}", error)) from error
         return Contents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
 
+    @override
     def read_again(self, job_id: str) -> StoredJob:
-        """See ``JobStore``."""
         name = f"{_JOB}.{job_id}"
         try:
             record = self._read(name)
@@ -251,27 +253,27 @@ class CellJobStore(JobStore):
                 logger.info("the payload %s is in no record: it is removed", payload)
                 self._forget_payload(payload)
 
+    @override
     def close(self) -> None:
-        """See ``JobStore``."""
         self._payloads.close()
 
     # -- jobs that have not ended
 
+    @override
     def receive(self) -> Path:
-        """See ``JobStore``."""
         self._check()
         self._payloads.check_mounted(self._id)
         return self._payloads.receive()
 
+    @override
     def drop(self, received: Path) -> None:
-        """See ``JobStore``."""
         try:
             self._payloads.drop(received)
         except OSError as error:
             logger.warning("%s can't be removed: %s", received, error.strerror or error)
 
+    @override
     def put(self, job: StoredJob, received: Path, blobs: Mapping[str, Path]) -> None:
-        """See ``JobStore``."""
         self._payloads.check_mounted(self._id)
         job_id, folder = job.graph.job_id, received / "blobs"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -314,12 +316,12 @@ class CellJobStore(JobStore):
             del self._unsure[job_id]
             self._forget_payload(payload)
 
+    @override
     def set_jobmaster(self, job_id: str, address: str, token: str) -> None:
-        """See ``JobStore``."""
         self._note(job_id, _JOBMASTER, {"address": address, "token": token})
 
+    @override
     def set_cancelled(self, job_id: str) -> None:
-        """See ``JobStore``."""
         self._note(job_id, _CANCEL, {})
 
     def _note(self, job_id: str, kind: str, value: Mapping[str, Any]) -> None:
@@ -333,14 +335,14 @@ class CellJobStore(JobStore):
 
         self._settle(plan)
 
+    @override
     def blob(self, name: str) -> Path | None:
-        """See ``JobStore``."""
         return self._blobs.find(name)
 
     # -- the application
 
+    @override
     def set_application(self, value: Mapping[str, Any]) -> None:
-        """See ``JobStore``."""
         content = encode(_APPLICATION, value)
 
         def plan() -> list[Change] | None:
@@ -351,8 +353,8 @@ class CellJobStore(JobStore):
 
     # -- jobs that have ended
 
+    @override
     def end(self, end: StoredEnd) -> None:
-        """See ``JobStore``."""
         payload, name = self._new_name(_END, end.job_id), f"{_END}.{end.job_id}"
         self._payloads.check_mounted(self._id)
         self._payloads.write(payload, encode(_END, {"archive": end.archive, "config": dict(end.config)}))
@@ -373,8 +375,8 @@ class CellJobStore(JobStore):
             raise
         self._gone(end.job_id, before)
 
+    @override
     def archive(self, job_id: str) -> Mapping[str, Any] | None:
-        """See ``JobStore``."""
         there = self._read(f"{_END}.{job_id}")
         if there is None:
             return None
@@ -384,12 +386,12 @@ class CellJobStore(JobStore):
             check_payloads(self._cells, self._payloads)
             raise DamagedEntryError(f"its archive is missing: {error}") from error
 
+    @override
     def remove_job(self, job_id: str) -> None:
-        """See ``JobStore``."""
         self._remove(job_id, _OF_A_JOB)
 
+    @override
     def forget(self, job_id: str) -> None:
-        """See ``JobStore``."""
         self._remove(job_id, (*_OF_A_JOB, _END))
 
     # -- inside

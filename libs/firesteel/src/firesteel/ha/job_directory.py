@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.files import MAY_PASS
 from firesteel.ha.blobs import BlobIndex, sha256_of
@@ -149,8 +151,8 @@ class DirectoryJobStore(JobStore):
             raise ConfigurationError(damaged_application(str(path), error)) from error
         return Contents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
 
+    @override
     def read_again(self, job_id: str) -> StoredJob:
-        """See ``JobStore``."""
         path = self._jobs / job_id
         try:
             job = _read_job(path)
@@ -242,8 +244,8 @@ class DirectoryJobStore(JobStore):
             if folder.is_dir():  # else it has ended meanwhile, or is led without having been stored
                 write_document(self._disk, folder / f"{kind}.json", kind, value, drafts)
 
+    @override
     def set_application(self, value: Mapping[str, Any]) -> None:
-        """See ``JobStore``."""
         with self._fenced() as drafts:
             write_document(self._disk, self.directory / f"{_APPLICATION}.json", _APPLICATION, value, drafts)
 

@@ -39,6 +39,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.config import Settings, options
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
@@ -380,8 +382,8 @@ class KubernetesCells(Cells):
             raise FencedError(f"epoch {epoch} of {component} is over, or may be")
         return held
 
+    @override
     def check(self, component: str, epoch: int) -> None:
-        """See ``Cells``."""
         held = self._leads(component, epoch)
         now = self._now()
         try:
@@ -402,8 +404,8 @@ class KubernetesCells(Cells):
         if self._now() - held.checked >= self._period or component in self._unsure:
             self.check(component, epoch)
 
+    @override
     def announce(self, component: str, leader: Leader) -> None:
-        """See ``Cells``."""
         held = self._leads(component, leader.epoch)
         held.address, held.token = leader.address, leader.token
         problem: OSError | None = None
@@ -450,8 +452,8 @@ class KubernetesCells(Cells):
 
         self._again(free, seconds)
 
+    @override
     def depose(self, component: str) -> None:
-        """See ``Cells``."""
         name = self._name(component)
 
         def end() -> None:
@@ -475,8 +477,8 @@ class KubernetesCells(Cells):
             logger.info("who leads %s can't be looked up: %s", component, error)
         return self._known.get(component)
 
+    @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``Cells``."""
         end = self._watches.add(component, listener)
         self._follow(component)
         has_ended = threading.Event()
@@ -518,13 +520,13 @@ class KubernetesCells(Cells):
 
     # -- records
 
+    @override
     def names(self, component: str) -> list[str]:
-        """See ``Cells``."""
         found = self._map(component)
         return [] if found is None else sorted([*(found.get("data") or {}), *(found.get("binaryData") or {})])
 
+    @override
     def read(self, component: str, name: str) -> Record | None:
-        """See ``Cells``."""
         checked(name, "a record")
         found = self._map(component)
         return None if found is None else _record(found, name)
@@ -539,8 +541,8 @@ class KubernetesCells(Cells):
         found: JsonObject | None = self._again(look, _READ_SECONDS)
         return found
 
+    @override
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
-        """See ``Cells``."""
         held = self._leads(component, epoch)
         with held.writing:
             self._follow_up(component)
@@ -648,8 +650,8 @@ class KubernetesCells(Cells):
         self._label(new, {_VERSION: str(version)})
         return new
 
+    @override
     def exists(self, component: str) -> bool:
-        """See ``Cells``."""
         name = self._name(component)
         found: bool = self._again(
             lambda: self._find(self._maps, name) is not None or self._find(self._leases, name) is not None,
@@ -657,8 +659,8 @@ class KubernetesCells(Cells):
         )
         return found
 
+    @override
     def forget(self, component: str) -> None:
-        """See ``Cells``."""
         name = self._name(component)
         with self._lock:
             held = self._led.get(component)
@@ -676,8 +678,8 @@ class KubernetesCells(Cells):
         self._unsure.pop(component, None)
         self._observed.pop(component, None)
 
+    @override
     def close(self) -> None:
-        """See ``Cells``."""
         for held in list(self._led.values()):
             self.release(held.component, held.epoch)
         self._closed.set()

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_STORAGE_DIRECTORY
@@ -133,7 +135,6 @@ class DirectoryPayloads(Payloads):
 
     @property
     def directory(self) -> Path:
-        """Where payloads are."""
         if self._given is not None:
             return self._given
         with self._making:
@@ -141,12 +142,12 @@ class DirectoryPayloads(Payloads):
             return self._made
 
     @property
+    @override
     def where(self) -> str:
-        """See ``Payloads``."""
         return str(self.directory)
 
+    @override
     def write(self, name: str, content: bytes) -> None:
-        """See ``Payloads``."""
         path, disk = self.directory / name, self._disk
         disk.make_directory(path.parent)
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -159,22 +160,22 @@ class DirectoryPayloads(Payloads):
             raise
         disk.sync(path.parent)
 
+    @override
     def read(self, name: str) -> bytes:
-        """See ``Payloads``."""
         return (self.directory / name).read_bytes()
 
+    @override
     def check_mounted(self, store: str) -> None:
-        """See ``Payloads``."""
         self.check(store)
 
+    @override
     def receive(self) -> Path:
-        """See ``Payloads``."""
         path = self.directory / _INCOMING / uuid.uuid4().hex
         self._disk.make_directory(path)
         return path
 
+    @override
     def store(self, received: Path, name: str) -> Path:
-        """See ``Payloads``."""
         path, disk = self.directory / name, self._disk
         for inner in (*received.glob("*/*"), *received.iterdir(), received):
             disk.sync(inner)
@@ -183,14 +184,14 @@ class DirectoryPayloads(Payloads):
         disk.sync(path.parent)
         return path
 
+    @override
     def fetch(self, name: str) -> Path:
-        """See ``Payloads``."""
         path = self.directory / name
         path.stat()
         return path
 
+    @override
     def remove(self, name: str) -> None:
-        """See ``Payloads``."""
         if self._given is None and self._made is None:
             return
         path = self.directory / name
@@ -199,25 +200,25 @@ class DirectoryPayloads(Payloads):
             self._disk.rename(path, gone)  # at once out of sight: half a payload is never seen
             self._disk.remove_tree(gone)
 
+    @override
     def names(self, folder: str) -> list[str]:
-        """See ``Payloads``."""
         if self._given is None and self._made is None:
             return []  # nothing was written: no directory is made for that
         path = self.directory / folder
         found = path.iterdir() if path.is_dir() else ()
         return sorted(f"{folder}/{one.name}" for one in found if not one.name.startswith("."))
 
+    @override
     def drop(self, received: Path) -> None:
-        """See ``Payloads``."""
         self._disk.remove_tree(received)
 
+    @override
     def begin(self) -> None:
-        """See ``Payloads``."""
         self._disk.make_directory(self.directory)
         self._disk.remove_tree(self.directory / _INCOMING)
 
+    @override
     def close(self) -> None:
-        """See ``Payloads``."""
         directory, self._made = self._given or self._made, None
         if directory is not None and not self._disk.durable:
             self._disk.remove_tree(directory)
@@ -239,19 +240,19 @@ class ObjectPayloads(Payloads):
         self._making = threading.Lock()
 
     @property
+    @override
     def where(self) -> str:
-        """See ``Payloads``."""
         return str(self._place)
 
+    @override
     def write(self, name: str, content: bytes) -> None:
-        """See ``Payloads``."""
         try:
             self._client.put(self._place / name, content)
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
 
+    @override
     def read(self, name: str) -> bytes:
-        """See ``Payloads``."""
         return self._get(self._place / name)
 
     def _get(self, place: ObjectPlace) -> bytes:
@@ -273,14 +274,14 @@ class ObjectPayloads(Payloads):
                 )
             return self._made
 
+    @override
     def receive(self) -> Path:
-        """See ``Payloads``."""
         path = self._local / _INCOMING / uuid.uuid4().hex
         path.mkdir(mode=0o700, parents=True)
         return path
 
+    @override
     def store(self, received: Path, name: str) -> Path:
-        """See ``Payloads``."""
         for file in sorted(path for path in (*received.glob("*/*"), *received.iterdir()) if path.is_file()):
             self.write(f"{name}/{file.relative_to(received).as_posix()}", file.read_bytes())
         path = self._local / name
@@ -288,8 +289,8 @@ class ObjectPayloads(Payloads):
         received.rename(path)
         return path
 
+    @override
     def fetch(self, name: str) -> Path:
-        """See ``Payloads``."""
         path = self._local / name
         if path.is_dir():
             return path
@@ -308,8 +309,8 @@ class ObjectPayloads(Payloads):
             self.drop(received)
         return path
 
+    @override
     def remove(self, name: str) -> None:
-        """See ``Payloads``."""
         if self._made is not None:
             self.drop(self._made / name)
         place = self._place / name
@@ -318,8 +319,8 @@ class ObjectPayloads(Payloads):
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
 
+    @override
     def names(self, folder: str) -> list[str]:
-        """See ``Payloads``."""
         place = self._place / folder / ""
         parts = {key.removeprefix(place.key).partition("/")[0] for key in self._keys(place, "/")}
         return sorted(f"{folder}/{part}" for part in parts if part)
@@ -330,16 +331,16 @@ class ObjectPayloads(Payloads):
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
 
+    @override
     def drop(self, received: Path) -> None:
-        """See ``Payloads``."""
         shutil.rmtree(received, ignore_errors=True)
 
+    @override
     def begin(self) -> None:
-        """See ``Payloads``."""
         shutil.rmtree(self._local, ignore_errors=True)
 
+    @override
     def close(self) -> None:
-        """See ``Payloads``."""
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.config import Settings, addresses
 from firesteel.core.errors import ConfigurationError
 
@@ -46,7 +48,6 @@ class Attempts:
         return replace(self, first_unused=max(self.first_unused, before.first_unused))
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         named = self.taskmanagers
         return {"first_unused": self.first_unused, "taskmanagers": None if named is None else list(named)}
 
@@ -76,7 +77,6 @@ class Leader:
     attempts: Attempts = field(default=Attempts(), compare=False)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         attempts = self.attempts.to_plain()
         return {"epoch": self.epoch, "address": self.address, "token": self.token, "attempts": attempts}
 
@@ -122,18 +122,18 @@ class FixedLeaders(LeaderRetrieval):
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = dict(known)
 
+    @override
     def leader(self, component: str) -> Leader | None:
-        """See ``LeaderRetrieval``."""
         address = self._address(component)
         return None if address is None else Leader(0, address)
 
+    @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``LeaderRetrieval``."""
         listener(self.leader(component))
         return lambda: None
 
-    def close(self) -> None:
-        """See ``LeaderRetrieval``."""
+    @override
+    def close(self) -> None: ...
 
     def _address(self, component: str) -> str | None:
         return self._known.get(component)
@@ -203,7 +203,6 @@ class PolledWatches:
         return stop
 
     def wake(self) -> None:
-        """Look now."""
         self._woken.set()
 
     def close(self) -> None:

@@ -51,6 +51,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from typing_extensions import override
 
 from firesteel.config import Settings, options
 from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
@@ -246,8 +247,8 @@ class ZooKeeperCells(Cells):
 
     # -- leading
 
+    @override
     def campaign(self, component: str) -> int | None:
-        """See ``Cells``."""
         path = self._cell(component)
         for _ in range(_TRIES):
             try:
@@ -338,8 +339,8 @@ class ZooKeeperCells(Cells):
         if (component, epoch) not in self._led:
             raise FencedError(f"epoch {epoch} of {component} is over, or may be")
 
+    @override
     def check(self, component: str, epoch: int) -> None:
-        """See ``Cells``."""
         self._leads(component, epoch)
         path, left = f"{self._cell(component)}/{_HELD}{epoch}", self._left()
         try:
@@ -353,8 +354,8 @@ class ZooKeeperCells(Cells):
             raise FencedError(f"epoch {epoch} of {component} is over")
         self._leads(component, epoch)
 
+    @override
     def announce(self, component: str, leader: Leader) -> None:
-        """See ``Cells``."""
         self._leads(component, leader.epoch)
         value = json.dumps({"address": leader.address, "token": leader.token}).encode()
         path = f"{self._cell(component)}/{_HELD}{leader.epoch}"
@@ -375,8 +376,8 @@ class ZooKeeperCells(Cells):
         except OSError as error:
             logger.warning("that nobody leads %s any more could not be said: %s", component, error)
 
+    @override
     def depose(self, component: str) -> None:
-        """See ``Cells``."""
         path = self._cell(component)
         self._written.pop(component, None)
         with suppress(NoNodeError):
@@ -406,22 +407,22 @@ class ZooKeeperCells(Cells):
                 self._watches.wake()
         return None
 
+    @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``Cells``."""
         return self._watches.add(component, listener)
 
     # -- records
 
+    @override
     def names(self, component: str) -> list[str]:
-        """See ``Cells``."""
         path = f"{self._cell(component)}/records"
         try:
             return sorted(self._look(lambda client: client.get_children_async(path)))
         except NoNodeError:
             return []
 
+    @override
     def read(self, component: str, name: str) -> Record | None:
-        """See ``Cells``."""
         path = self._record(component, name)
         written = self._written.get(component, {}).get(name)
         if written is not None:
@@ -432,8 +433,8 @@ class ZooKeeperCells(Cells):
             return None
         return Record(value, status.version)
 
+    @override
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
-        """See ``Cells``."""
         self._leads(component, epoch)
 
         def commit(client: KazooClient) -> Any:
@@ -474,13 +475,13 @@ class ZooKeeperCells(Cells):
             if (component, epoch) in self._led and self._last_change.get(component) is mine:
                 self._written[component] = written
 
+    @override
     def exists(self, component: str) -> bool:
-        """See ``Cells``."""
         path = self._cell(component)
         return self._status(path) is not None
 
+    @override
     def forget(self, component: str) -> None:
-        """See ``Cells``."""
         path = self._cell(component)
         names = [f"{path}/records/{name}" for name in self.names(component)]
         with suppress(NoNodeError):
@@ -492,8 +493,8 @@ class ZooKeeperCells(Cells):
             self._led = {one for one in self._led if one[0] != component}
             self._written.pop(component, None)
 
+    @override
     def close(self) -> None:
-        """See ``Cells``."""
         for component, epoch in list(self._led):
             self.release(component, epoch)
         self._closed.set()

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from typing_extensions import override
 
 from firesteel.config import Settings
 from firesteel.config.kubernetes_options import KUBERNETES_CONFIG_FILE, KUBERNETES_CONTEXT, KUBERNETES_NAMESPACE
@@ -69,12 +70,12 @@ class FixedCredentials(Credentials):
     def __init__(self, token: str = "", certificate: tuple[bytes, bytes] | None = None) -> None:
         self._token, self._certificate = token, certificate
 
+    @override
     def token(self) -> str:
-        """See ``Credentials``."""
         return self._token
 
+    @override
     def certificate(self) -> tuple[bytes, bytes] | None:
-        """See ``Credentials``."""
         return self._certificate
 
 
@@ -88,15 +89,15 @@ class TokenFile(Credentials):
     def __init__(self, path: Path) -> None:
         self._path, self._token, self._read_at = path, "", 0.0
 
+    @override
     def token(self) -> str:
-        """See ``Credentials``."""
         now = time.monotonic()
         if not self._token or now - self._read_at > _TOKEN_SECONDS:
             self._token, self._read_at = self._path.read_text().strip(), now
         return self._token
 
+    @override
     def refused(self) -> bool:
-        """See ``Credentials``."""
         before, self._token = self._token, ""
         try:
             return self.token() != before
@@ -120,18 +121,18 @@ class Program(Credentials):
         self._told: dict[str, Any] = {}
         self._ends = 0.0
 
+    @override
     def token(self) -> str:
-        """See ``Credentials``."""
         return str(self._status().get("token", ""))
 
+    @override
     def certificate(self) -> tuple[bytes, bytes] | None:
-        """See ``Credentials``."""
         told = self._status()
         certificate, key = told.get("clientCertificateData"), told.get("clientKeyData")
         return (certificate.encode(), key.encode()) if certificate and key else None
 
+    @override
     def refused(self) -> bool:
-        """See ``Credentials``."""
         with self._lock:
             self._told = {}
         return True

@@ -119,7 +119,6 @@ class PodMaker:
         return self._get(f"kubernetes.{self._component}.{name}")
 
     def make(self, plan: PodPlan) -> JsonObject:
-        """The pod."""
         template = deepcopy(self._template)
         metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
         metadata["labels"] = {**(metadata.get("labels") or {}), **(self._own("labels") or {}), **plan.labels}

@@ -133,7 +133,6 @@ def _otlp(reporter: OtlpReporter, signal: str) -> Any:
 
 
 def spans_exporter(reporter: OtlpReporter) -> SpanExporter:
-    """For spans."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     shipment = Shipment(reporter, TRACES)
@@ -152,7 +151,6 @@ def spans_exporter(reporter: OtlpReporter) -> SpanExporter:
 
 
 def logs_exporter(reporter: OtlpReporter) -> LogRecordExporter:
-    """For log records."""
     from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
     shipment = Shipment(reporter, LOGS)

@@ -49,7 +49,6 @@ class OtlpReporter:
     interval: float = 10.0
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         plain: dict[str, Any] = to_plain(self)
         return plain
 

@@ -160,7 +160,6 @@ class Deployment:
     trace: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
             **plain,
@@ -217,7 +216,6 @@ class TaskFailure:
     recoverable: bool = True
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         return asdict(self)
 
     @classmethod

@@ -57,7 +57,6 @@ class Message:
     """
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         plain: dict[str, Any] = to_plain(self)
         return plain
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from typing_extensions import override
+
 from firesteel.core.errors import ProtocolError
 from firesteel.protocol.checkpoint_messages import AcknowledgeCheckpoint as AcknowledgeCheckpoint
 from firesteel.protocol.checkpoint_messages import AcknowledgeCheckpoints as AcknowledgeCheckpoints
@@ -507,12 +509,11 @@ class JobDetails(Message):
     archive: Mapping[str, Any]
 
     def to_plain(self) -> dict[str, Any]:
-        """The archive."""
         return dict(self.archive)
 
     @classmethod
+    @override
     def from_plain(cls, plain: Any) -> Self:
-        """See ``Message``."""
         if not isinstance(plain, Mapping):
             raise ProtocolError(cls.__name__, f"a JSON object is expected, not {type(plain).__name__}")
         return cls(plain)

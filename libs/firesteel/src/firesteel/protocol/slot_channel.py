@@ -60,7 +60,6 @@ FROM_SLOT: Final = {
 
 
 def encode(message: dict[str, Any], payload: bytes = b"") -> bytes:
-    """One frame."""
     text = json.dumps(message, separators=(",", ":")).encode()
     return _LENGTHS.pack(4 + len(text) + len(payload), len(text)) + text + payload
 

@@ -67,7 +67,6 @@ class Stage:
     bucket_bytes: int = 0
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
         tasks = [{"own": t.own, "plain": t.plain, "keyed": t.keyed} for t in self.tasks]
         return {
             "id": self.id, "name": self.name, "reads": self.reads, "tasks": tasks, "partitions": self.partitions,
@@ -141,7 +140,6 @@ class StageProgress(NamedTuple):
         return self.complete >= self.tasks
 
     def to_plain(self) -> list[Any]:
-        """As JSON-able data."""
         return [*self[:-1], [list(task) for task in self.subtasks]]
 
     @classmethod

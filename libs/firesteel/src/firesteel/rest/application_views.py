@@ -32,8 +32,7 @@ class Application(Protocol):
     """What is shown of a program that a cluster runs, or ran."""
 
     @property
-    def name(self) -> str:
-        """For people."""
+    def name(self) -> str: ...
 
     @property
     def state(self) -> StrEnum:

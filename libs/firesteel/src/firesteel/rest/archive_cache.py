@@ -40,7 +40,6 @@ class ArchiveCache:
         return found[0]
 
     def forget(self, job_id: str) -> None:
-        """Drop one."""
         found = self._kept.pop(job_id, None)
         if found is not None:
             self._size -= found[1]

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from firesteel.checkpoint.object_stores import open_store
 from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
 from firesteel.config.settings import Settings
@@ -124,14 +126,14 @@ class DirectoryPlace(ArchivePlace):
     def _path(self, job_id: str) -> Path:
         return self._directory / f"{job_id}.archive"
 
+    @override
     def write(self, job_id: str, content: bytes) -> None:
-        """See ``ArchivePlace``."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._tidy()
         replace_file(self._path(job_id), content)
 
+    @override
     def listed(self) -> dict[str, str]:
-        """See ``ArchivePlace``."""
         self._tidy()
         found = {}
         try:
@@ -155,15 +157,15 @@ class DirectoryPlace(ArchivePlace):
             self._is_tidy = True
             remove_abandoned_drafts(self._directory, _NAME)
 
+    @override
     def read(self, job_id: str) -> bytes | None:
-        """See ``ArchivePlace``."""
         try:
             return self._path(job_id).read_bytes()
         except FileNotFoundError:
             return None
 
+    @override
     def remove(self, job_id: str) -> None:
-        """See ``ArchivePlace``."""
         self._path(job_id).unlink(missing_ok=True)
 
 
@@ -187,8 +189,8 @@ class S3ArchivePlace(ArchivePlace):
     def _object(self, job_id: str) -> ObjectPlace:
         return self._place / f"{job_id}.archive"
 
+    @override
     def write(self, job_id: str, content: bytes) -> None:
-        """See ``ArchivePlace``."""
         try:
             self._client.put(self._object(job_id), content)
         except CheckpointStorageError as error:
@@ -203,8 +205,8 @@ class S3ArchivePlace(ArchivePlace):
             raise OSError(str(error)) from error
         return {match[1]: str(one.size) for one in found if (match := _NAME.fullmatch(one.key.removeprefix(prefix)))}
 
+    @override
     def read(self, job_id: str) -> bytes | None:
-        """See ``ArchivePlace``."""
         from firesteel.checkpoint.object_store import NoSuchObjectError
 
         try:
@@ -214,8 +216,8 @@ class S3ArchivePlace(ArchivePlace):
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
 
+    @override
     def remove(self, job_id: str) -> None:
-        """See ``ArchivePlace``."""
         try:
             self._client.delete(self._place.bucket, [self._object(job_id).key])
         except CheckpointStorageError as error:

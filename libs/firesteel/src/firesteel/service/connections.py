@@ -48,7 +48,6 @@ class Connection(web.RequestHandler):
         self._connections.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """It has ended."""
         if self not in self._connections.known:  # it never began
             return
         self._connections.known.discard(self)
@@ -123,7 +122,6 @@ class Connections:
         one.force_close()
 
     def remove(self, one: Connection) -> None:
-        """It has ended."""
         self.all.pop(one, None)
         self.strangers.pop(one, None)
 

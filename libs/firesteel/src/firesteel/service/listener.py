@@ -133,7 +133,6 @@ class _HttpLogger(logging.Logger):
         self.parent = logging.getLogger("firesteel.http")
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Sort a record."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, web.HTTPException) or type(error).__module__.startswith("aiohttp.http"):
             peer = str(record.args[0]) if isinstance(record.args, tuple) and record.args else "?"

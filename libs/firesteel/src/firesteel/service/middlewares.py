@@ -35,7 +35,6 @@ class AcceptedNames:
         self.any_address = False
 
     def add(self, name: str) -> None:
-        """Accept one more."""
         self._names.add(name.lower())
 
     def accepts_host(self, host: str) -> bool:

@@ -96,7 +96,6 @@ class OtlpHandler(logging.Handler):
         self.addFilter(lambda record: not record.name.startswith(_OWN))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand it over."""
         try:
             attributes: dict[str, Any] = {
                 _NAMES.get(name, name): value for name in FIELDS if (value := getattr(record, name, None)) is not None

@@ -99,7 +99,6 @@ class OtlpMetricReporter(MetricReporter):
             self._shipment.ship(data, len(part))
 
     def close(self) -> None:
-        """Nothing waits."""
         self._shipment.otlp.shutdown()
 
     def _metrics(self, measured: Iterable[Measured], at: int) -> list[Any]:

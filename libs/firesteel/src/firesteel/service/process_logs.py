@@ -97,7 +97,6 @@ class RecentLog(logging.Handler):
         self.addFilter(FieldsFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one."""
         try:
             self.ring.write(self.format(record) + "\n")
         except Exception:  # what can't be formatted is said by the handler that writes
@@ -147,7 +146,6 @@ class ProcessLogs:
         return path.with_suffix(".out").name if path is not None and path.with_suffix(".out").is_file() else ""
 
     def listed(self) -> list[LogFile]:
-        """All, by name."""
         found: list[LogFile] = []
         for name, path in self._files().items():
             try:

@@ -113,7 +113,6 @@ class PythonEnvironments:
                 shutil.rmtree(self._directory / name, ignore_errors=True)
 
     async def close(self) -> None:
-        """Remove all."""
         tasks = list(self._made.values())
         self._made.clear()
         self._users.clear()

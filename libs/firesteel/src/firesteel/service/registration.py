@@ -145,7 +145,6 @@ class Registration:
         return now + self._tick_seconds if self.state is BondState.REGISTERED else None
 
     def tick(self) -> list[Register]:
-        """Time has passed."""
         if self._monitor is not None and self._monitor.tick():
             self.lost("it gives no sign of life")
         if self.state is BondState.WAITING and self._clock.monotonic() >= self._due:

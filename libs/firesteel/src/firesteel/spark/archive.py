@@ -137,7 +137,6 @@ class Archive:
             pass  # nothing can be made there anyhow
 
     def note_success(self) -> None:
-        """It was made."""
         self._beside("failed").unlink(missing_ok=True)
 
     def has_failed(self) -> bool:

@@ -37,8 +37,7 @@ class Driver(Protocol):
     def log(self) -> Path:
         """What it and its workers write."""
 
-    def is_running(self) -> bool:
-        """Whether it runs."""
+    def is_running(self) -> bool: ...
 
     def exit_reason(self) -> str:
         """How it ended, in words."""

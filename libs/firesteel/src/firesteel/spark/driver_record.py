@@ -45,12 +45,10 @@ class DriverRecord:
 
     @property
     def pid(self) -> int:
-        """Of the JVM."""
         return self.process.pid
 
     @property
     def gateway(self) -> GatewayAddress:
-        """The way in."""
         return GatewayAddress(self.gateway_port, self.gateway_secret)
 
     def is_complete(self) -> bool:
@@ -81,5 +79,4 @@ class DriverRecord:
 
 
 def remove_record(cluster_directory: Path) -> None:
-    """Remove the file."""
     (cluster_directory / FILE).unlink(missing_ok=True)

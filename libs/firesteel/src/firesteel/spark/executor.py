@@ -167,7 +167,6 @@ class ExecutorProcess:
 
     @property
     def pid(self) -> int:
-        """Of the JVM."""
         assert self._jvm is not None
         return self._jvm.pid
 

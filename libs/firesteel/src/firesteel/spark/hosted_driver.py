@@ -79,7 +79,6 @@ class HostedDriver:
 
     @property
     def log(self) -> Path:
-        """What it writes."""
         return self.directory / "driver.log"
 
     def wait_ready(self) -> GatewayAddress:
@@ -91,7 +90,6 @@ class HostedDriver:
         return wait_for_gateway(self, self.directory / "gateway")
 
     def is_running(self) -> bool:
-        """Whether it runs."""
         self._wait_for_child()
         return self._status is None and process.is_running(self.identity)
 

@@ -43,11 +43,9 @@ class OwnedProcess:
 
     @property
     def pid(self) -> int:
-        """Its pid."""
         return self.popen.pid
 
     def is_running(self) -> bool:
-        """Whether it runs."""
         return self.popen.poll() is None
 
     def exit_reason(self) -> str:

@@ -201,7 +201,6 @@ class SlotJobs:
                     self._ended.append((name, outcome, message))
 
     def _forget(self, names: list[str]) -> None:
-        """Under the guard."""
         for name in names:
             self._running.pop(name, None)
             self._cancelled.discard(name)

@@ -155,7 +155,6 @@ def _until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def main() -> int:
-    """The command."""
     started = time.monotonic()
     try:
         archives = train()

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError, StateRestoreError
@@ -229,12 +230,12 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         else:
             work()
 
+    @override
     def defer_migrations(self) -> None:
-        """See ``KeyedStateBackend``."""
         self._defers = True
 
+    @override
     def take_migrations(self) -> Sequence[Callable[[], None]]:
-        """See ``KeyedStateBackend``."""
         self._defers = False
         later, self._later = self._later, []
         return later
@@ -296,7 +297,6 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return part.table
 
     def table_names(self) -> list[str]:
-        """Of all tables."""
         return list(dict.fromkeys(name for name, area in (*self._restored, *self._parts) if area == TABLE))
 
     def drop_table(self, name: str) -> None:
@@ -523,7 +523,6 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 yield key, value
 
     def close(self) -> None:
-        """Forget everything."""
         if self._snapshot is not None:
             self._snapshot.close()
             self._snapshot = None
@@ -594,7 +593,6 @@ class HashMapStateBackend(StateBackend):
     name = "hashmap"
 
     def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
-        """New, empty state."""
         return HeapKeyedState(parameters)
 
 

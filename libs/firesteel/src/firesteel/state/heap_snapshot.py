@@ -131,7 +131,6 @@ class OutgoingTable(Outgoing):
                 self._entries = table.raw_keys(), table.raw_values()
 
     def next_block(self, entries: int) -> Block | None:
-        """The next entries."""
         for count, block in self._numbers:
             return Block(count, block)
         if self._at >= len(self._keys):
@@ -166,7 +165,6 @@ class OutgoingTable(Outgoing):
         stop_reading(self._table)
 
     def settle(self, changes: int) -> bool:
-        """Put some back."""
         return drain(self._table, changes)
 
     def _encode_early(self, key: Any, value: Any) -> bytes:

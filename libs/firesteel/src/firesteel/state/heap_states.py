@@ -138,7 +138,6 @@ class HeapListState(HeapState, ListState[Any]):
         return [] if found is None else found.copy()
 
     def add(self, value: Any) -> None:
-        """Add an element."""
         value = element_of(self._kind, value)
         found = self._get(self._keyed.key)
         if found is None:
@@ -156,7 +155,6 @@ class HeapListState(HeapState, ListState[Any]):
             self._table[self._keyed.key] = fitted
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace the elements."""
         fitted = elements_of(self._kind, "update", values)
         if fitted:
             self._table[self._keyed.key] = fitted
@@ -219,11 +217,9 @@ class HeapMapState(HeapState, MapState[Any, Any]):
         return self._get(self._keyed.key, _EMPTY).items()  # type: ignore[no-any-return]
 
     def keys(self) -> Iterable[Any]:
-        """Keys."""
         return self._get(self._keyed.key, _EMPTY).keys()  # type: ignore[no-any-return]
 
     def values(self) -> Iterable[Any]:
-        """Values."""
         return self._get(self._keyed.key, _EMPTY).values()  # type: ignore[no-any-return]
 
     def is_empty(self) -> bool:

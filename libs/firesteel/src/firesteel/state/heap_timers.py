@@ -159,7 +159,6 @@ class HeapTimerQueue(TimerQueue):
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
         self.__class__ = HeapTimerQueue
         self.__init__()  # type: ignore[misc] # as it was made
 
@@ -324,7 +323,6 @@ class OutgoingTimers(Outgoing):
         self._queue, self._left = queue, queue.freeze()
 
     def next_block(self, entries: int) -> Block | None:
-        """The next timers."""
         timers = list(islice(self._left, entries))
         return Block(len(timers), dumps(lambda: "the keys of timers", timers)) if timers else None
 
@@ -334,7 +332,6 @@ class OutgoingTimers(Outgoing):
         self._queue.thaw()
 
     def settle(self, changes: int) -> bool:
-        """Put some back."""
         return self._queue.settle(changes)
 
 

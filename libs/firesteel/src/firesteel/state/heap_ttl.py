@@ -247,7 +247,6 @@ class TtlAggregatingState(_OneValue, AggregatingState[Any, Any]):
         return self._kind.descriptor.get_agg_function()  # type: ignore[attr-defined]
 
     def get(self) -> Any:
-        """The accumulator's result."""
         found = self._read()
         return None if found is MISSING else self._function.get_result(found)
 
@@ -287,11 +286,9 @@ class TtlListState(TtlState, ListState[Any]):
         return values
 
     def add(self, value: Any) -> None:
-        """Add an element."""
         self._append([element_of(self._kind, value)])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Add elements."""
         self._append(elements_of(self._kind, "add_all", values))
 
     def _append(self, values: list[Any]) -> None:
@@ -309,7 +306,6 @@ class TtlListState(TtlState, ListState[Any]):
         self._sweep()
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace the elements."""
         fitted, now = elements_of(self._kind, "update", values), self._life.now()
         if fitted:
             self._write([(value, now) for value in fitted])
@@ -356,7 +352,6 @@ class TtlMapState(TtlState, MapState[Any, Any]):
         self.put_all({key: value})
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        """Set several values."""
         fitted = entries_of(self._kind, dict_value)
         if fitted:
             entry = self._get(self._keyed.key)
@@ -418,11 +413,9 @@ class TtlMapState(TtlState, MapState[Any, Any]):
         return self._visible().items()
 
     def keys(self) -> Iterable[Any]:
-        """Keys."""
         return self._visible().keys()
 
     def values(self) -> Iterable[Any]:
-        """Values."""
         return self._visible().values()
 
     def is_empty(self) -> bool:

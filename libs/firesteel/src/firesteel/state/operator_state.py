@@ -63,7 +63,6 @@ class HeapOperatorListState(ListState[Any]):
         return [table[position] for position in range(self._length)]
 
     def add(self, value: Any) -> None:
-        """Add an element."""
         self._table[self._length] = element_of(self._kind, value)
         self._length += 1
 
@@ -74,13 +73,11 @@ class HeapOperatorListState(ListState[Any]):
             self._length += 1
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace the elements."""
         fitted = elements_of(self._kind, "update", values)
         self.clear()
         self.add_all(fitted)
 
     def clear(self) -> None:
-        """Forget the elements."""
         self._table.clear()
         self._length = 0
 
@@ -106,16 +103,13 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
         return with_one_nan(key) in self._table
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        """Keys and values."""
         table = self._table
         return table.items() if table.writing is None else [(key, table[key]) for key in list(table)]
 
     def keys(self) -> Iterable[Any]:
-        """Keys."""
         return self._table.keys() if self._table.writing is None else list(self._table)
 
     def values(self) -> Iterable[Any]:
-        """Values."""
         table = self._table
         return table.values() if table.writing is None else [table[key] for key in list(table)]
 
@@ -162,7 +156,6 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
         self._table.pop(with_one_nan(key), None)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._table.clear()
 
 
@@ -220,11 +213,9 @@ class HeapOperatorState(OperatorStateStore):
         )
 
     def get_registered_state_names(self) -> set[str]:
-        """Of lists."""
         return {name for name, part in self._parts.items() if part.kind is not None and part.info.kind != BROADCAST}
 
     def get_registered_broadcast_state_names(self) -> set[str]:
-        """Of broadcast states."""
         return {name for name, part in self._parts.items() if part.kind is not None and part.info.kind == BROADCAST}
 
     def _part(self, descriptor: Any, wanted: type[StateDescriptor], method: str, mode: str) -> _NamedState:
@@ -311,7 +302,6 @@ class HeapOperatorState(OperatorStateStore):
         return part.others[-1]
 
     def close(self) -> None:
-        """Forget everything."""
         if self._snapshot is not None:
             self._snapshot.close()
         self._parts.clear()

@@ -200,7 +200,6 @@ class _Field(NamedTuple):
 
 
 def _pick(values: Any, plan: list[_Field]) -> list[Any]:
-    """The new fields."""
     picked: list[Any] = []
     for position, convert, default in plan:
         value = default if position < 0 else values[position]

@@ -67,7 +67,6 @@ class StateInfo:
     migration: Migration | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         plain = {
             "name": self.name,
             "kind": self.kind,
@@ -79,7 +78,6 @@ class StateInfo:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> StateInfo:
-        """From plain data."""
         version = data.get("version", 0)
         return StateInfo(data["name"], data["kind"], data["schema"], data["namespaced"], data["ttl"], version)
 

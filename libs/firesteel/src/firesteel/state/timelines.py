@@ -146,7 +146,6 @@ class HeapTimeline(Timeline):
         return times
 
     def add(self, key: Any, time: int, record: Any) -> None:
-        """Keep a record."""
         table, place = self._table, (key, time)
         records = table.get(place)
         if records is None:
@@ -157,7 +156,6 @@ class HeapTimeline(Timeline):
             table[place] = records
 
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Times and records."""
         times, table = self._times.get(key), self._table
         if times is not None:
             for time in times.between(first, last):

@@ -136,7 +136,6 @@ class DataTypes:
 
     @staticmethod
     def NULL() -> DataType:
-        """Nothing but NULL."""
         return DataType("NULL")
 
     @staticmethod
@@ -156,7 +155,6 @@ class DataTypes:
 
     @staticmethod
     def BOOLEAN(nullable: bool = True) -> DataType:
-        """True or false."""
         return DataType("BOOLEAN", (), nullable)
 
     @staticmethod
@@ -212,7 +210,6 @@ class DataTypes:
 
     @staticmethod
     def DATE(nullable: bool = True) -> DataType:
-        """A day."""
         return DataType("DATE", (), nullable)
 
     @staticmethod
@@ -247,7 +244,6 @@ class DataTypes:
 
     @staticmethod
     def MAP(key_type: DataType, value_type: DataType, nullable: bool = True) -> MapType:
-        """Keys with values."""
         return MapType("MAP", (), nullable, _checked("key_type", key_type), _checked("value_type", value_type))
 
     @staticmethod

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from typing_extensions import override
+
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import (
@@ -167,8 +169,8 @@ class DrivenUser(SplitEnumeratorContext):
         """As the test says."""
         return self._parallelism
 
+    @override
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
-        """All."""
         return dict(self._readers)
 
     def assign_split(self, split: Split, subtask_id: int) -> None:
@@ -187,8 +189,8 @@ class DrivenUser(SplitEnumeratorContext):
         self.given.setdefault(subtask_id, []).append(arrived)
         self.told.append((split.id, subtask_id))
 
+    @override
     def signal_no_more_splits(self, subtask_id: int) -> None:
-        """Remember it."""
         require(subtask_id in self._readers, f"signal_no_more_splits() to subtask {subtask_id}, which has no reader")
         self._no_more.add(subtask_id)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from firesteel.functions.sink import WriterContext
 
 
@@ -23,13 +25,13 @@ class Context(WriterContext):
         self.temporary: set[str] = set()
 
     @property
+    @override
     def subtask_index(self) -> int:
-        """Of the writer."""
         return self._subtask
 
     @property
+    @override
     def parallelism(self) -> int:
-        """Number of writers."""
         return self._parallelism
 
     @property
@@ -56,12 +58,12 @@ class Context(WriterContext):
         """A checkpoint is prepared."""
         self._checkpoint_id = checkpoint_id
 
+    @override
     def register_temporary_file(self, path: str) -> None:
-        """See ``WriterContext``."""
         self.temporary.add(path)
 
+    @override
     def forget_temporary_file(self, path: str) -> None:
-        """See ``WriterContext``."""
         self.temporary.discard(path)
 
 

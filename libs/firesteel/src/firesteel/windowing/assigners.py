@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
+from typing_extensions import override
+
 from firesteel.common.serializer import TypeSerializer
 from firesteel.common.time import Span
 from firesteel.common.typeinfo import Types
@@ -145,12 +147,12 @@ class FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
         """Fires at the end of the window."""
         return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
 
+    @override
     def get_window_serializer(self) -> TimeWindowSerializer:
-        """For time windows."""
         return TimeWindowSerializer()
 
+    @override
     def is_event_time(self) -> bool:
-        """By the class."""
         return self.event_time
 
 
@@ -238,10 +240,10 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         """Makes one."""
         return GlobalWindows()
 
+    @override
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[GlobalWindow]:
-        """The one window."""
         return [GlobalWindow.get()]
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, GlobalWindow]:
@@ -297,8 +299,8 @@ class CountWindows(WindowAssigner[Any, CountWindow]):
         """Fires when the window is full, and throws its records away: no more can come."""
         return PurgingTrigger(CountTrigger(self.window_size))
 
+    @override
     def get_window_serializer(self) -> CountWindowSerializer:
-        """For count windows."""
         return CountWindowSerializer()
 
     def is_event_time(self) -> bool:
@@ -318,10 +320,10 @@ class CountTumblingWindowAssigner(CountWindows):
         """Makes one."""
         return CountTumblingWindowAssigner(window_size)
 
+    @override
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[CountWindow]:
-        """One window."""
         return [CountWindow(self.next_number(context) // self.window_size)]
 
     def __repr__(self) -> str:

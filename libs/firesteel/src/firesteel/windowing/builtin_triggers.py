@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from firesteel.common.time import Span
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.functions.state import ReducingStateDescriptor, ValueStateDescriptor
@@ -36,16 +38,16 @@ def _add(first: int, second: int) -> int:
 class _QuietTrigger(Trigger[T, W]):
     """Does nothing when a timer fires and keeps nothing; each trigger below adds its part."""
 
+    @override
     def on_processing_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """Does nothing."""
         return CONTINUE
 
+    @override
     def on_event_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """Does nothing."""
         return CONTINUE
 
-    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Does nothing."""
+    @override
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None: ...
 
     def clear(self, window: W, ctx: Context) -> None:
         """Has nothing to clear."""
@@ -73,8 +75,8 @@ class EventTimeTrigger(_QuietTrigger[T, W]):
         """Fires at the end of the window."""
         return FIRE if time == window.max_timestamp() else CONTINUE
 
+    @override
     def can_merge(self) -> bool:
-        """It can."""
         return True
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
@@ -82,8 +84,8 @@ class EventTimeTrigger(_QuietTrigger[T, W]):
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
+    @override
     def clear(self, window: W, ctx: Context) -> None:
-        """Deletes the timer."""
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
@@ -95,17 +97,17 @@ class ProcessingTimeTrigger(_QuietTrigger[T, W]):
         """Makes one."""
         return ProcessingTimeTrigger()
 
+    @override
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
-        """Sets the timer."""
         ctx.register_processing_time_timer(window.max_timestamp())
         return CONTINUE
 
+    @override
     def on_processing_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """Fires."""
         return FIRE
 
+    @override
     def can_merge(self) -> bool:
-        """It can."""
         return True
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
@@ -113,8 +115,8 @@ class ProcessingTimeTrigger(_QuietTrigger[T, W]):
         if window.max_timestamp() > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(window.max_timestamp())
 
+    @override
     def clear(self, window: W, ctx: Context) -> None:
-        """Deletes the timer."""
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
@@ -125,8 +127,8 @@ class _ContinuousTrigger(_QuietTrigger[T, W]):
         self.interval = check_whole(f"the interval of {type(self).__name__}", interval, 1)
         self.state_desc = ReducingStateDescriptor("fire-time", min, Types.LONG())
 
+    @override
     def can_merge(self) -> bool:
-        """It can."""
         return True
 
     def next_time(self, time: int, window: W, ctx: Context) -> int:
@@ -197,8 +199,8 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
         """Makes one."""
         return ContinuousProcessingTimeTrigger(check_span("the interval of ContinuousProcessingTimeTrigger", interval))
 
+    @override
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
-        """Sets the timer."""
         if self.fires_at(ctx) is None:
             now = ctx.get_current_processing_time()
             ctx.register_processing_time_timer(self.next_time(now - now % self.interval, window, ctx))
@@ -294,16 +296,16 @@ class CountTrigger(_QuietTrigger[T, W]):
         count.clear()
         return FIRE
 
+    @override
     def can_merge(self) -> bool:
-        """It can."""
         return True
 
+    @override
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Adds the counts."""
         ctx.merge_partitioned_state(self._count)
 
+    @override
     def clear(self, window: W, ctx: Context) -> None:
-        """Forgets the count."""
         ctx.get_partitioned_state(self._count).clear()
 
     def __repr__(self) -> str:
@@ -354,8 +356,8 @@ class DeltaTrigger(_QuietTrigger[T, W]):
 class NeverTrigger(_QuietTrigger[T, W]):
     """Never fires: the default of ``GlobalWindows``, which need a trigger of the program's choice."""
 
+    @override
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
-        """Does nothing."""
         return CONTINUE
 
 

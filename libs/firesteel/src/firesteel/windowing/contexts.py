@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Protocol
 
+from typing_extensions import override
+
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import KeyedStateStore, RuntimeContext
 from firesteel.functions.state import (
@@ -104,12 +106,12 @@ class TriggerContext(Trigger.OnMergeContext):
         """By the clock."""
         return self._timers.current_processing_time()
 
+    @override
     def get_current_watermark(self) -> int:
-        """Of the operator."""
         return self._timers.current_watermark()
 
+    @override
     def get_metric_group(self) -> Any:
-        """Of the operator."""
         return self._runtime.get_metrics_group()
 
     def register_processing_time_timer(self, time: int) -> None:
@@ -147,8 +149,8 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
         """By the clock."""
         return self._timers.current_processing_time()
 
+    @override
     def get_runtime_context(self) -> RuntimeContext:
-        """Of the subtask."""
         return self._runtime
 
 
@@ -162,12 +164,12 @@ class EvictorContext(Evictor.EvictorContext):
         """By the clock."""
         return self._timers.current_processing_time()
 
+    @override
     def get_metric_group(self) -> Any:
-        """Of the operator."""
         return self._runtime.get_metrics_group()
 
+    @override
     def get_current_watermark(self) -> int:
-        """Of the operator."""
         return self._timers.current_watermark()
 
 
@@ -193,8 +195,8 @@ class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFuncti
         """By the clock."""
         return self._timers.current_processing_time()
 
+    @override
     def current_watermark(self) -> int:
-        """Of the operator."""
         return self._timers.current_watermark()
 
     def window_state(self) -> KeyedStateStore:
@@ -202,6 +204,6 @@ class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFuncti
         self.has_window_state = True
         return self._merging or self._stores(self.at)
 
+    @override
     def global_state(self) -> KeyedStateStore:
-        """Of the key."""
         return self._stores(None)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from firesteel.common.own_copies import own_copy as own
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import RuntimeContext
@@ -77,8 +79,8 @@ class _Merges(MergingWindowAssigner.MergeCallback[Any]):
     def __init__(self) -> None:
         self.found: list[tuple[Any, list[Any]]] = []
 
+    @override
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        """Keeps it."""
         self.found.append((merge_result, list(dict.fromkeys(to_be_merged))))
 
 

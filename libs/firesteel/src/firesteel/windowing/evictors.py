@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from typing_extensions import override
+
 from firesteel.common.time import Span
 from firesteel.windowing.checks import check_span, check_whole
 
@@ -126,8 +128,8 @@ class TimeEvictor(_OneSided[T, W]):
         """Makes one."""
         return TimeEvictor(check_span("the time of TimeEvictor", window_size, 0), do_evict_after)
 
+    @override
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """The old ones."""
         times = [time for _, time in elements if time is not None]
         if times and elements[0].timestamp is not None:
             cutoff = max(times) - self.window_size

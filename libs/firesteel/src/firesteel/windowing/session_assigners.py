@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from firesteel.common.time import Span
 from firesteel.core.errors import ProgramError
 from firesteel.windowing.assigners import MergingWindowAssigner, WindowAssigner, no_timestamp
@@ -64,12 +66,12 @@ class TimeSessions(MergingWindowAssigner[Any, TimeWindow]):
         """Fires at the end of the session."""
         return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
 
+    @override
     def get_window_serializer(self) -> TimeWindowSerializer:
-        """For time windows."""
         return TimeWindowSerializer()
 
+    @override
     def is_event_time(self) -> bool:
-        """By the class."""
         return self.event_time
 
 

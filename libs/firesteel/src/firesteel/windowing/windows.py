@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import IO, Final, Generic, Self, TypeVar
 
+from typing_extensions import override
+
 from firesteel.common.serializer import TypeSerializer
 
 __all__ = [
@@ -186,11 +188,11 @@ class CountWindowSerializer(TypeSerializer[CountWindow]):
 class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
     """One byte: there is only one such window."""
 
+    @override
     def serialize(self, element: GlobalWindow, stream: IO[bytes]) -> None:
-        """Writes a zero."""
         stream.write(b"\0")
 
+    @override
     def deserialize(self, stream: IO[bytes]) -> GlobalWindow:
-        """Reads it."""
         stream.read(1)
         return _GLOBAL

@@ -89,7 +89,6 @@ class Report:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has."""
         return self.state in ENDED
 
 

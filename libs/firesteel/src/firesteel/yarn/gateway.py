@@ -87,7 +87,6 @@ class HadoopJvm(OwnedProcess):
         super().__init__("Java", command, child_environment(os.environ, {}), scratch / "hadoop.log")
 
     def is_ready(self) -> bool:
-        """Whether it listens."""
         return self._info.exists()
 
     def wait_ready(self) -> GatewayAddress:

@@ -71,7 +71,6 @@ class Launch:
     staging: str = ""
 
     def to_json(self) -> str:
-        """As it travels."""
         return json.dumps(asdict(self))
 
     @classmethod

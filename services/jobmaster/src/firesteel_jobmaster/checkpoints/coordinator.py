@@ -104,7 +104,6 @@ class CheckpointCoordinator:
 
     @property
     def requests(self) -> Requests:
-        """By hand."""
         return self._schedule.requests
 
     @property
@@ -145,7 +144,6 @@ class CheckpointCoordinator:
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """Those under way."""
         return tuple(self._pending.values())
 
     @property

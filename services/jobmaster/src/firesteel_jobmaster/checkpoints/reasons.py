@@ -29,7 +29,6 @@ class Reason(Enum):
 
     @property
     def text(self) -> str:
-        """For people."""
         return self.value[0]
 
     @property

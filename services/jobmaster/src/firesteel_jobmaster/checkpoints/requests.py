@@ -54,7 +54,6 @@ class Requests:
         self._waiting.append(request)
 
     def take(self) -> Request:
-        """The next one."""
         return self._waiting.popleft()
 
     def completed(self, trigger_id: str, checkpoint_id: int, location: str = "") -> None:

@@ -33,7 +33,6 @@ class Schedule:
         self._final_done = False
 
     def begin(self, now: float) -> None:
-        """All tasks run."""
         self._due = now + self._interval
 
     def interrupt(self) -> None:
@@ -46,7 +45,6 @@ class Schedule:
             self._final_due = now
 
     def begun(self, request: Request, now: float) -> None:
-        """A checkpoint begins."""
         if request.cause is Cause.PERIODIC:
             self._due = now + self._interval
         elif request.cause is Cause.FINAL:

@@ -132,7 +132,6 @@ class CheckpointRecord:
         return packed
 
     def total(self, metric: str) -> int:
-        """Of all subtasks."""
         index = METRICS.index(metric)
         return sum(sums.totals[index] for sums in self.sums.values())
 
@@ -192,7 +191,6 @@ class CheckpointStatistics:
             record.acknowledge(execution, now_ms, metrics)
 
     def complete(self, checkpoint_id: int, now_ms: int, location: str) -> None:
-        """It is complete."""
         record = self._end(checkpoint_id, COMPLETED, now_ms)
         if record is not None:
             record.location = location

@@ -45,7 +45,6 @@ class Finding:
         return {**asdict(self), "level": self.level.value}
 
     def line(self) -> str:
-        """For people."""
         mark = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}[self.level]
         return f"{mark}  {self.area}: {self.text}" + (f"\n         -> {self.remedy}" if self.remedy else "")
 

@@ -169,7 +169,7 @@ class FileSystem(ABC):
     remote: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:  # noqa: B027 - most look at them
-        """See above."""
+        ...
 
     @classmethod
     @abstractmethod

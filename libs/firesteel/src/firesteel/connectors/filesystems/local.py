@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
+from typing_extensions import override
+
 from firesteel.connectors.file_patterns import is_pattern, matches, root_of
 from firesteel.connectors.filesystems.file_system import (
     FileSystem,
@@ -40,8 +42,8 @@ class LocalFileSystem(FileSystem):
     remote = False
 
     @classmethod
+    @override
     def path_of(cls, text: str, what: str) -> str:
-        """The absolute path."""
         return str(Path(text).absolute())
 
     # -- reading
@@ -73,8 +75,8 @@ class LocalFileSystem(FileSystem):
         """Bytes of a file."""
         return os.path.getsize(path)
 
+    @override
     def open(self, path: str) -> IO[bytes]:
-        """The file."""
         return open(path, "rb")
 
     # -- writing
@@ -83,12 +85,12 @@ class LocalFileSystem(FileSystem):
         """Hidden files beside the visible ones."""
         return _LocalWriter(Path(base_path), context)
 
+    @override
     def committer(self, context: WriterContext) -> PartCommitter:
-        """Renames files."""
         return LocalCommitter(context)
 
+    @override
     def remove_temporary(self, path: str) -> None:
-        """Remove the file."""
         Path(path).unlink(missing_ok=True)
 
 
@@ -302,8 +304,8 @@ class LocalCommitter(PartCommitter):
     def __init__(self, context: WriterContext) -> None:
         self._context = context
 
+    @override
     def commit(self, committables: Sequence[Mapping[str, Any]], *, again: bool) -> list[CommitResult]:
-        """Rename them."""
         renamed: set[Path] = set()
         results = [self._commit(plain, renamed, again=again) for plain in committables]
         if renamed:

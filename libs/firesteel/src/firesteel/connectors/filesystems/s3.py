@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, ClassVar, Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.object_states import ObjectStates, ObjectStream
 from firesteel.checkpoint.object_store import StoreUnknownError
 from firesteel.checkpoint.places import HDFS, ObjectPlace, object_place
@@ -118,12 +120,12 @@ class S3FileSystem(FileSystem):
 
     # -- writing
 
+    @override
     def writer(self, base_path: str, context: WriterContext) -> RecoverableWriter:
-        """Uploads in parts."""
         return S3Writer(self._states, _place(base_path), context)
 
+    @override
     def committer(self, context: WriterContext) -> PartCommitter:
-        """Completes uploads."""
         return S3Committer(self._states, context)
 
     def remove_temporary(self, path: str) -> None:

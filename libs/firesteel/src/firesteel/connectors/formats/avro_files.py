@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any
 
+from typing_extensions import override
+
 from firesteel.common.io import InputFormat
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
@@ -34,8 +36,8 @@ class AvroFormat(BulkFormat):
         self._schema = schema
 
     @property
+    @override
     def splittable(self) -> bool:
-        """Yes."""
         return True
 
     @property
@@ -167,8 +169,8 @@ class _AvroCursor(SplitCursor[Any]):
             return Chunk(values, [self._next, 0], finished=True)
         return Chunk(values, [self._next, 0]) if values else Wait(0.0)
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
 

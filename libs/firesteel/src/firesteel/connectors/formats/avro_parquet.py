@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
@@ -98,8 +99,8 @@ class AvroParquetReaders(StreamFormat):
         return AvroParquetReaders(schema)
 
     @property
+    @override
     def splittable(self) -> bool:
-        """Between row groups."""
         return True
 
     @property

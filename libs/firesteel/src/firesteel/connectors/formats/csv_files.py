@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import IO, Any, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
@@ -328,8 +329,8 @@ class _CsvCursor(SplitCursor[Any]):
             raise ValueError(f"{len(fields)} fields, but the header names {self._width} columns")
         return [fields[place] for place in self._order]
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         self._blocks.close()
 
 

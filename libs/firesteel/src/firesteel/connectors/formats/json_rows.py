@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
 from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
@@ -197,8 +198,8 @@ class JsonLinesFormat(StreamFormat):
             json_reader(self._type_info)  # refuses types at once
 
     @property
+    @override
     def splittable(self) -> bool:
-        """Yes."""
         return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
@@ -207,8 +208,8 @@ class JsonLinesFormat(StreamFormat):
         blocks = LineBlocks(split, malformed, files=self.files)
         return ParsedLineCursor(blocks, lambda line: parse(line) if line.strip() else NOTHING)
 
+    @override
     def produced_type(self) -> TypeInformation | None:
-        """The declared type."""
         return self._type_info
 
 

@@ -7,6 +7,7 @@ from typing import IO, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import override
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.serialization import BulkWriter, RowDataBulkWriterFactory
@@ -71,8 +72,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         self._batch_size, self._case_sensitive = batch_size, is_case_sensitive
 
     @property
+    @override
     def splittable(self) -> bool:
-        """Yes."""
         return True
 
     @property
@@ -91,8 +92,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         columns = _RowColumns(self._row_type, self._digits, self._case_sensitive, as_rows=mixed)
         return ParquetCursor(split, malformed, columns, self._batch_size, self.files)
 
+    @override
     def produced_type(self) -> TypeInformation:
-        """The row type."""
         return self._row_type
 
     def with_columns(self, names: Sequence[str]) -> ParquetColumnarRowInputFormat:
@@ -285,8 +286,8 @@ class ParquetCursor(SplitCursor[Any]):
         position = [self._groups[0] if self._groups else -1, 0]
         return Chunk(instead, position, finished=not self._groups) if instead or not self._groups else Wait(0.0)
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close(force=True)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.connectors.jdbc.databases import Connection, Database, statement
@@ -134,8 +135,8 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
         """
         self._connection.database().check()
 
+    @override
     def describe(self) -> dict[str, Any]:
-        """Database and statement."""
         return {"database": self._connection.database().name, "sql": self._sql}
 
 
@@ -337,6 +338,6 @@ class _Committing(Committer):
         self._run.execute(rows)
         return True
 
+    @override
     def close(self) -> None:
-        """Close the connection."""
         self._run.close()

@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
@@ -104,8 +105,8 @@ class JdbcSource(Source[Any]):
         return JdbcSourceBuilder()
 
     @property
+    @override
     def boundedness(self) -> Boundedness:
-        """Bounded."""
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
@@ -119,8 +120,8 @@ class JdbcSource(Source[Any]):
         """Has a connection for each split that it reads."""
         return _Reader(self)
 
+    @override
     def produced_type(self) -> TypeInformation:
-        """The rows."""
         return self._type
 
     def open(self, split: Split) -> SplitCursor[Any]:

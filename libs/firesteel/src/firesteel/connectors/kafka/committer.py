@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.connectors.kafka.loop_thread import LoopThread
 from firesteel.connectors.kafka.properties import client_arguments
 from firesteel.connectors.kafka.sink_settings import KafkaSinkSettings
@@ -47,8 +49,8 @@ class KafkaCommitter(Committer):
         """The same with those of the checkpoint."""
         return self._commit(committables, again=True)
 
+    @override
     def close(self) -> None:
-        """Close connections."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:

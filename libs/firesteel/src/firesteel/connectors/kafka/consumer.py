@@ -18,6 +18,7 @@ from aiokafka import errors
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.structs import TopicPartition
+from typing_extensions import override
 
 from firesteel.connectors.kafka.fetched import Fetched
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition
@@ -153,37 +154,37 @@ class AioConsumer(PartitionConsumer):
         self._clock = SystemClock()
         self._assigned_at = self._clock.epoch_ms()
 
+    @override
     async def start(self) -> None:
-        """Connect."""
         await _connect(self._consumer, self._arguments)
 
+    @override
     async def stop(self) -> None:
-        """Disconnect."""
         await self._consumer.stop()
 
+    @override
     def assign(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Read these partitions."""
         self._assigned_at = self._clock.epoch_ms()
         self._consumer.assign([_tp(partition) for partition in offsets])
         for partition, offset in offsets.items():
             self._consumer.seek(_tp(partition), offset)
 
+    @override
     def seek(self, partition: KafkaTopicPartition, offset: int) -> None:
-        """Go on there."""
         self._consumer.seek(_tp(partition), offset)
 
     def pause(self, partition: KafkaTopicPartition) -> None:
         """Do not fetch it."""
         self._consumer.pause(_tp(partition))
 
+    @override
     def resume(self, partition: KafkaTopicPartition) -> None:
-        """Fetch it again."""
         self._consumer.resume(_tp(partition))
 
+    @override
     async def fetch(
         self, wanted: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
     ) -> list[tuple[KafkaTopicPartition, Fetched]]:
-        """What has arrived."""
         found = self._arrived(wanted)
         if found or seconds <= 0:
             return found

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from firesteel.connectors.kafka.offsets import KafkaOffsetsInitializer, OffsetLookup
 from firesteel.connectors.kafka.partitions import (
     KafkaTopicPartition,
@@ -103,8 +105,8 @@ class KafkaEnumerator(SplitEnumerator):
         if state is not None:
             self._restore(state)
 
+    @override
     def start(self) -> None:
-        """Look for partitions."""
         runtime = self._context.runtime_context()
         if runtime is not None:
             self._failed = runtime.get_metrics_group().counter("partitionDiscoveryFailures")

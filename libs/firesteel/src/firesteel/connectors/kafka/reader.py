@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.serialization import DeserializationSchema
 from firesteel.connectors.kafka.consumer import OffsetGoneError, PartitionConsumer
@@ -158,8 +159,8 @@ class KafkaReader(AsyncSourceReader[Any]):
                 self._consumer.pause(part.partition)
         self._changed.set()
 
+    @override
     def resume_splits(self, split_ids: Sequence[str]) -> None:
-        """Fetch them again."""
         for part in (self._parts[split_id] for split_id in split_ids if split_id in self._parts):
             part.paused, part.waited_since = False, self._context.monotonic()
             if self._consumer is not None and not self._assignment_changed:
@@ -440,8 +441,8 @@ class KafkaReader(AsyncSourceReader[Any]):
                 waiting += max(0, end - part.next)
         return waiting
 
+    @override
     async def close(self) -> None:  # type: ignore[override] # it runs on the loop
-        """Disconnect."""
         if self._committing is not None:
             self._committing.cancel()
         consumer, self._consumer = self._consumer, None

@@ -250,7 +250,6 @@ class Sending:
             )
 
     def _close_batch(self, lane: _Lane) -> None:
-        """With the lock."""
         batch, lane.open = lane.open, None
         batch.close()
         self._number += 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.connectors.kafka.properties import canonical, effective_producer_properties, number, shown
 from firesteel.connectors.kafka.serialization import KafkaRecordSerializationSchema
@@ -54,8 +56,8 @@ class KafkaSink(TwoPhaseCommitSink[Any]):
             return TransactionalKafkaWriter(self._settings, context)
         return KafkaWriter(self._settings, context)
 
+    @override
     def create_committer(self, context: WriterContext) -> Committer:
-        """Commits transactions."""
         from firesteel.connectors.kafka.committer import KafkaCommitter
 
         return KafkaCommitter(self._settings, context)

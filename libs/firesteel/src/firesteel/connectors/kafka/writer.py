@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
+from typing_extensions import override
 
 from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.connectors.kafka.committer import pool_of
@@ -74,8 +75,8 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         """Take a batch; waits while ``buffer.memory`` is full."""
         self._sending.write(self._settings.schema.serialize_all(values, timestamps))
 
+    @override
     def flush(self) -> None:
-        """Have all acknowledged."""
         self._sending.flush()
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:

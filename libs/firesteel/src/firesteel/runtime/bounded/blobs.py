@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.protocol.stages import COLLECTED, REPORT
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
@@ -101,7 +102,6 @@ class Shuffled:
             self.flush()
 
     def emit(self, partition: int, blob: bytes) -> None:
-        """Give a blob."""
         self._out.append(partition.to_bytes(_PARTITION_BYTES, "big"))
         self._out.append(blob)
 
@@ -130,8 +130,8 @@ class ShuffleChannel(OutputChannel):
         """Messages. Of both lists one is empty."""
         self._bytes = 0
 
+    @override
     def write(self, batch: Batch) -> None:
-        """See ``OutputChannel``."""
         self.records_out += len(batch)
         if isinstance(batch.values, pa.RecordBatch):
             if self._rows or (self._columns and not alike(self._columns[-1], batch)):
@@ -152,8 +152,8 @@ class ShuffleChannel(OutputChannel):
     def send(self, element: InBand) -> None:
         """Event time ends where input ends; nobody has to be told."""
 
+    @override
     def flush(self) -> None:
-        """See ``OutputChannel``."""
         rows, self._rows = self._rows, []
         columns, self._columns = self._columns, []
         if not rows and not columns:
@@ -165,12 +165,12 @@ class ShuffleChannel(OutputChannel):
         self._shuffled.bytes_out += len(blob)
         self._shuffled.emit(self._partition, blob)
 
+    @override
     def end(self) -> None:
-        """See ``OutputChannel``."""
         self.flush()
 
+    @override
     def close(self) -> None:
-        """See ``OutputChannel``."""
         self._columns, self._rows = [], []
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from firesteel.config import Settings
 from firesteel.config.options import BATCH_MAX_COLUMNAR_RECORDS, BATCH_MAX_RECORDS, METRICS_MAX_PER_TASK
 from firesteel.core.clock import Clock
@@ -63,8 +65,8 @@ class _HeapBackend(StateBackend):
 
     name = "batch"
 
+    @override
     def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
-        """See ``StateBackend``."""
         return HeapKeyedState(parameters)
 
 

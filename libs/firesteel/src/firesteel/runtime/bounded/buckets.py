@@ -121,7 +121,6 @@ class Bucket:
                     self._spilled(len(blob))
 
     def ordered(self) -> Iterator[InputBatch]:
-        """All of them."""
         batches, self._batches = self._batches, []
         indexes = {one.input_index for one in batches}
         if self._selectors is None and len(indexes) == 1:

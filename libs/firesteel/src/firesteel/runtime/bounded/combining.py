@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.bounded.gathering import GatheringOutput
 from firesteel.runtime.bounded.operators import LastAggregates, PartedWindows, create_bounded_operator
@@ -55,16 +57,14 @@ class Combiner(ABC):
         """Whether what a batch has may be combined."""
 
     @abstractmethod
-    def add(self, batch: Batch) -> None:
-        """Take records in."""
+    def add(self, batch: Batch) -> None: ...
 
     @abstractmethod
     def give(self, output: Output) -> Routed:
         """Give away all that is held."""
 
     @abstractmethod
-    def close(self) -> None:
-        """The task ends."""
+    def close(self) -> None: ...
 
 
 class _Captured(Output):
@@ -75,7 +75,6 @@ class _Captured(Output):
         self.batches: list[Batch] = []
 
     def route(self, batch: Batch) -> Routed:
-        """To nobody."""
         self.batches.append(batch)
         return ()
 
@@ -103,8 +102,8 @@ class _Running(Combiner):
         """Where all records are additions."""
         return batch.kinds is None
 
+    @override
     def add(self, batch: Batch) -> None:
-        """See ``Combiner``."""
         self._executor.feed(batch)
         self._work_off()
         self.held = self._count()
@@ -132,8 +131,8 @@ class _Running(Combiner):
         while self._executor.pending:
             self._executor.step()
 
+    @override
     def close(self) -> None:
-        """See ``Combiner``."""
         self._executor.drop()
         self._operator.close()
 
@@ -167,8 +166,8 @@ class _Windowing(_Running):
             return MOST_KEYS + 1
         return sum(len(self._state.table(name)) for name in names)
 
+    @override
     def give(self, output: Output) -> Routed:
-        """See ``Combiner``."""
         yield from super().give(output)
         for name in self._state.table_names():
             self._state.drop_table(name)
@@ -185,12 +184,12 @@ class _Accumulating(Combiner):
         operator.open(context)
         self._fields = operator.key.fields(operator.input.schema)
 
+    @override
     def takes(self, batch: Batch) -> bool:
-        """See ``Combiner``."""
         return batch.kinds is None
 
+    @override
     def add(self, batch: Batch) -> None:
-        """See ``Combiner``."""
         for _ in self._operator.apply_columns(iter((self._operator.input.from_rows(batch),))):
             raise AssertionError("nothing is late, and no time has ended")
         panes, rows = self._operator.size()
@@ -209,8 +208,8 @@ class _Accumulating(Combiner):
                 yield from output.route(batch)
         self.held = 0
 
+    @override
     def close(self) -> None:
-        """See ``Combiner``."""
         self._operator.close()
 
 
@@ -230,7 +229,6 @@ class CombiningOutput(Output):
 
     @property
     def takes_columns(self) -> bool:
-        """As the output."""
         return self._output.takes_columns
 
     def route(self, batch: Batch) -> Routed:
@@ -254,7 +252,6 @@ class CombiningOutput(Output):
         return list(self._combiner.give(self._output))
 
     def close(self) -> None:
-        """The task ends."""
         self._combiner.close()
 
 

@@ -22,7 +22,6 @@ CHECKPOINT = 1
 
 
 def plain_committable(one: Committable) -> list[Any]:
-    """As JSON-able data."""
     return [one.version, base64.b64encode(one.data).decode()]
 
 

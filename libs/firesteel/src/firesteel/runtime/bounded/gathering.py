@@ -36,7 +36,6 @@ class GatheringOutput(Output):
 
     @property
     def takes_columns(self) -> bool:
-        """As the output."""
         return self.output.takes_columns
 
     def route(self, batch: Batch) -> Routed:
@@ -58,5 +57,4 @@ class GatheringOutput(Output):
         return list(self.output.route(merge(held))) if held else ()
 
     def close(self) -> None:
-        """The task ends."""
         self._held = []

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.expressions.keys import ManyKeys
 from firesteel.expressions.schema import schema_of
@@ -217,8 +218,8 @@ class GatheredWindows(AlignedWindowOperator):
         self._for_parts = self.key_selectors, self._function, self._create
         self._for_records = keys, function.add, function.create_accumulator
 
+    @override
     def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
-        """See ``AlignedWindowOperator``."""
         chosen = self._for_parts if WindowPart in set(map(type, values)) else self._for_records
         self.key_selectors, self._function, self._create = chosen
         return super().apply_slice(values, stamps, input_index)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import override
+
 from firesteel.core.call_each import call_each
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import Function, KeySelector
@@ -86,8 +88,8 @@ class _KeyOfParts(KeySelector[Any, Any]):
         if isinstance(self._selector, Function):
             self._selector.close()
 
+    @override
     def get_key(self, value: Any) -> Any:
-        """See ``KeySelector``."""
         return value.key if value.__class__ is WindowPart else self._key_of(value)
 
 
@@ -100,8 +102,8 @@ class _KeysOfParts(ManyKeys):
     def __call__(self, value: Any) -> Any:
         return value.key if value.__class__ is WindowPart else self._selector(value)
 
+    @override
     def keys_of(self, records: Sequence[Any]) -> Sequence[Any]:
-        """See ``ManyKeys``."""
         if any(record.__class__ is WindowPart for record in records):
             return call_each(self, records)
         found: Sequence[Any] = self._selector.keys_of(records)
@@ -117,19 +119,15 @@ class _Gathered(Function):
 
     @property
     def blocking(self) -> bool:  # type: ignore[override]
-        """As it says."""
         return bool(getattr(self._function, "blocking", False))
 
     def open(self, runtime_context: Any) -> None:
-        """As it does."""
         self._function.open(runtime_context)
 
     def close(self) -> None:
-        """As it does."""
         self._function.close()
 
     def get_result(self, accumulator: Any) -> Any:
-        """The accumulator."""
         return accumulator
 
 
@@ -152,6 +150,6 @@ class _Merged(_Gathered):
 class _Parts(ProcessWindowFunction[Any, Any, Any, Any]):
     """A window function whose result is the accumulator itself, as a ``WindowPart`` to be combined further."""
 
+    @override
     def process(self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]) -> Iterable[Any]:
-        """See ``ProcessWindowFunction``."""
         return [WindowPart(key, accumulator) for accumulator in elements]

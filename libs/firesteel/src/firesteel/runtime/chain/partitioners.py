@@ -180,11 +180,9 @@ class ShuffleOutput(_Bucketed):
         self._choices, self._range = rng.choices, range(len(self.channels))
 
     def targets(self, values: list[Any]) -> list[int]:
-        """Uniformly random."""
         return self._choices(self._range, k=len(values))
 
     def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
-        """Uniformly random."""
         return np.array(self._choices(self._range, k=batch.num_rows))
 
 
@@ -255,7 +253,6 @@ class HashOutput(_KeyedOutput):
         return found
 
     def targets(self, values: list[Any]) -> list[int]:
-        """By key group."""
         keys = self.keys(values)
         try:
             return self._assigner.assign(keys)
@@ -306,7 +303,6 @@ class CustomOutput(_KeyedOutput):
 
     @property
     def takes_columns(self) -> bool:
-        """It does not."""
         return False
 
     def targets(self, values: list[Any]) -> list[int]:

@@ -649,7 +649,6 @@ class AsyncStage(Stage):
         return ((self.outlet, found),) if len(found) else _NOTHING
 
     def drop(self) -> None:
-        """Forget what waits."""
         self._waiting.clear()
 
     def _process(self, batch: Batch, input_index: int) -> Slices:

@@ -317,7 +317,6 @@ class TaskCheckpoints:
                 return
 
     def slice(self) -> None:
-        """A slice."""
         running = self._running
         if running is None:
             return

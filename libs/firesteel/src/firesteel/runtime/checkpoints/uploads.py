@@ -39,7 +39,6 @@ class InlineStream(StateWriter):
         self._parts: list[bytes] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append."""
         self._parts.append(bytes(data))
 
     def close(self) -> StateHandle:
@@ -47,7 +46,6 @@ class InlineStream(StateWriter):
         return InlineState(b"".join(self._parts))
 
     def abort(self) -> None:
-        """Forget."""
         self._parts.clear()
 
 

@@ -50,7 +50,6 @@ class Pane:
         self._rows: WindowRows | None = None
 
     def add(self, keys: Keys, given: Sequence[Values], order: Ints) -> None:
-        """Add rows."""
         slots = self.index.slots(keys)
         if self._rows is not None:
             if self._rows.closed:

@@ -18,8 +18,7 @@ class Index(Protocol):
     """What windows need of ``firesteel.state.columnar.key_index.KeyIndex``."""
 
     @property
-    def size(self) -> int:
-        """Keys in it."""
+    def size(self) -> int: ...
 
     @property
     def capacity(self) -> int:
@@ -34,8 +33,7 @@ class Index(Protocol):
     def keys(self, slots: Ints) -> list[pa.Array]:
         """The keys of slots."""
 
-    def release(self, slots: Ints) -> None:
-        """Forget keys."""
+    def release(self, slots: Ints) -> None: ...
 
 
 class OneKeyIndex:
@@ -58,7 +56,6 @@ class OneKeyIndex:
         return [pa.repeat(pa.scalar(0, pa.int8()), len(slots))]
 
     def release(self, slots: Ints) -> None:
-        """Forget it."""
         if len(slots):
             self.size = 0
 

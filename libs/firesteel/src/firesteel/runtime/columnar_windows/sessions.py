@@ -52,7 +52,6 @@ class Opened(NamedTuple):
     numbers: Ints
 
     def take(self, chosen: Ints) -> Opened:
-        """Some of them."""
         return Opened(*[column[chosen] for column in self])
 
 

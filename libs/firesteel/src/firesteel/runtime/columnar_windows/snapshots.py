@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.core.errors import StateMigrationError
 from firesteel.state.columnar.snapshots import AttachedColumns, Columns, GroupsOf, Ints, OutgoingRows, Rows, stream_of
@@ -90,12 +91,12 @@ class WindowState(AttachedColumns):
     def rows(self) -> Sequence[Rows]:
         """All of it, to be written."""
 
+    @override
     def outgoing(self) -> OutgoingRows:
-        """See ``AttachedState``."""
         return OutgoingRows([self.info], self.rows())
 
+    @override
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
-        """See ``AttachedColumns``."""
         watermark = int(batch.schema.metadata[WATERMARK])
         numbers = {name: number for number, (name, _, _) in enumerate(self.info.schema["aggregates"])}
         names: list[str] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from firesteel.core.errors import ProtocolError
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
@@ -74,15 +75,15 @@ class RemoteInputChannel(InputChannel):
 
     # -- the task's side
 
+    @override
     def release(self, size: int) -> None:
-        """See ``InputChannel.release``."""
         # behind an element, too: if nothing else is queued now, the rest of a large message may come
         if not self._closed and (size or (self._rest and not self.inbox.queue)):
             self.queued_bytes -= size
             self._give_credit()
 
+    @override
     def close(self) -> None:
-        """See ``InputChannel.close``."""
         if not self._closed:
             self._closed = True
             self.on_readable = self.on_barrier = None

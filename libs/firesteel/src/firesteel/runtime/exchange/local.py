@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.elements import may_overtake
 from firesteel.runtime.exchange.flow_control import TimedLimit
@@ -45,13 +47,13 @@ class LocalOutputChannel(OutputChannel):
         self._done = False
 
     @property
+    @override
     def limit(self) -> int:
-        """See ``OutputChannel.limit``."""
         timed = self._pipe.timed
         return self.window if timed is None else int(min(self.window, timed.bytes))
 
+    @override
     def write(self, batch: Batch) -> None:
-        """See ``OutputChannel.write``."""
         count = len(batch)
         if self._ending:
             raise RuntimeError(f"{self.id}: write after end()")  # our own bug
@@ -67,18 +69,18 @@ class LocalOutputChannel(OutputChannel):
             self.writable = False
         self._pipe.input.arrived(batch, size)
 
+    @override
     def send(self, element: InBand) -> None:
-        """See ``OutputChannel.send``."""
         if self._ending:
             raise RuntimeError(f"{self.id}: send after end()")  # our own bug
         if not self._done:
             self._pipe.input.arrived(element)
 
-    def flush(self) -> None:
-        """See ``OutputChannel.flush``."""
+    @override
+    def flush(self) -> None: ...
 
+    @override
     def end(self) -> None:
-        """See ``OutputChannel.end``."""
         if not self._ending:
             self._ending = True
             if not self._done:
@@ -126,14 +128,14 @@ class LocalInputChannel(InputChannel):
         if self.on_barrier is not None and may_overtake(item):
             self.on_barrier()
 
+    @override
     def release(self, size: int) -> None:
-        """See ``InputChannel.release``."""
         if size and not self._closed:
             self.queued_bytes -= size
             self._pipe.output.consumed(size)
 
+    @override
     def close(self) -> None:
-        """See ``InputChannel.close``."""
         if not self._closed:
             self._closed = True
             self.on_readable = self.on_barrier = None

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.core.errors import FiresteelError
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
@@ -116,8 +117,8 @@ class RemoteOutputChannel(OutputChannel):
 
     # -- the task's side
 
+    @override
     def write(self, batch: Batch) -> None:
-        """See ``OutputChannel.write``."""
         count = len(batch)
         if self._ending:
             raise RuntimeError(f"{self.id}: write after end()")  # our own bug
@@ -144,8 +145,8 @@ class RemoteOutputChannel(OutputChannel):
             self._timer = self._loop.call_later(self._timeout, self._on_timer)
         self._ship()
 
+    @override
     def send(self, element: InBand) -> None:
-        """See ``OutputChannel.send``."""
         if self._ending:
             raise RuntimeError(f"{self.id}: send after end()")  # our own bug
         if self._done:
@@ -160,14 +161,14 @@ class RemoteOutputChannel(OutputChannel):
             if self.sendable:
                 self._link.activate(self)
 
+    @override
     def flush(self) -> None:
-        """See ``OutputChannel.flush``."""
         if self._pending and not self._done:
             self._flushing = True
             self._ship()
 
+    @override
     def rest(self) -> None:
-        """See ``OutputChannel.rest``."""
         if self._flushing or not self._pending or self._done:
             return
         now = self._loop.clock.monotonic()
@@ -181,8 +182,8 @@ class RemoteOutputChannel(OutputChannel):
                 self._timer.cancel()
             self._timer = self._loop.call_later(due - now, self._on_timer)
 
+    @override
     def hurry(self) -> None:
-        """See ``OutputChannel.hurry``."""
         now = self._loop.clock.epoch_ms()
         queued = (*self._pending, *self._outbox)
         if not self._done and (
@@ -191,22 +192,22 @@ class RemoteOutputChannel(OutputChannel):
             self._hurried = True
             self._ship()
 
+    @override
     def end(self) -> None:
-        """See ``OutputChannel.end``."""
         if not self._ending:
             self._ending = True
             self._flushing = bool(self._pending)
             self._ship()
 
+    @override
     def close(self) -> None:
-        """See ``OutputChannel.close``."""
         self._finish()
         self.on_writable = self.on_error = None
         self._link.release_output(self)
 
     @property
+    @override
     def limit(self) -> int:
-        """See ``OutputChannel.limit``."""
         return self._limit
 
     # -- the link's side

@@ -81,5 +81,4 @@ class Rates:
         self._rates = {total: (name, Rate(clock)) for total, name in METRIC_RATES.items()}
 
     def of(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """By their names."""
         return {name: rate.of(totals[total]) for total, (name, rate) in self._rates.items()}

@@ -45,19 +45,15 @@ class _Counter(_Metric, Counter):
         self._count = 0
 
     def inc(self, n: int = 1) -> None:
-        """Add."""
         self._count += n
 
     def dec(self, n: int = 1) -> None:
-        """Subtract."""
         self._count -= n
 
     def get_count(self) -> int:
-        """The number."""
         return self._count
 
     def values(self) -> dict[str, Value]:
-        """The number."""
         return {"": self._count}
 
 
@@ -66,11 +62,9 @@ class _Meter(_Metric, Meter):
         self._rate, self._count = Rate(clock, seconds), 0
 
     def mark_event(self, value: int = 1) -> None:
-        """It happened."""
         self._count += value
 
     def get_count(self) -> int:
-        """How often."""
         return self._count
 
     def values(self) -> dict[str, Value]:
@@ -85,7 +79,6 @@ class _Distribution(_Metric, Distribution):
         self._last: deque[float] = deque(maxlen=_REMEMBERED)
 
     def update(self, value: float) -> None:
-        """Add a value."""
         self._count += 1
         self._sum += value
         self._least, self._most = min(self._least, value), max(self._most, value)
@@ -193,7 +186,6 @@ class MetricRegistry:
 
     @property
     def clock(self) -> Clock:
-        """For meters."""
         return self._clock
 
 
@@ -202,12 +194,10 @@ class _Group(MetricGroup):
         self._registry, self._path = registry, path
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """A group inside."""
         parts = (_name(name),) if extra is None else (_name(name), _name(extra))
         return _Group(self._registry, (*self._path, *parts))
 
     def counter(self, name: str) -> Counter:
-        """A counter."""
         return self._registry.register((*self._path, _name(name)), _Counter, _Counter)
 
     def gauge(self, name: str, obj: Callable[[], float]) -> None:
@@ -217,7 +207,6 @@ class _Group(MetricGroup):
         self._registry.register((*self._path, _name(name)), lambda: _Gauge(name, obj), _Gauge, again=True)
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
-        """A meter."""
         if not isinstance(time_span_in_seconds, int) or time_span_in_seconds < 1:
             raise ValueError(f"the time span of a meter is at least 1 second, not {time_span_in_seconds!r}")
         clock = self._registry.clock
@@ -225,7 +214,6 @@ class _Group(MetricGroup):
         return self._registry.register(path, lambda: _Meter(clock, time_span_in_seconds), _Meter)
 
     def distribution(self, name: str) -> Distribution:
-        """A distribution."""
         return self._registry.register((*self._path, _name(name)), _Distribution, _Distribution)
 
 

@@ -126,7 +126,6 @@ class TaskRuntimeContext(RuntimeContext):
         self._info, self._operator, self._keyed, self._metrics = info, operator, keyed, metrics
 
     def get_metrics_group(self) -> MetricGroup:
-        """Of the operator."""
         return self._metrics.group(self._operator)
 
     def get_task_name(self) -> str:
@@ -295,7 +294,6 @@ class TaskWriterContext(WriterContext):
 
     @property
     def settings(self) -> Settings:
-        """Of the job."""
         return self._settings
 
     def opened(self, context: OperatorContext, operator: str = "") -> None:

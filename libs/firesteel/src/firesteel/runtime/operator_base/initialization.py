@@ -31,11 +31,9 @@ class InitializationContext(FunctionInitializationContext):
         return self._restored
 
     def get_operator_state_store(self) -> OperatorStateStore:
-        """The operator's."""
         return self._operator_state
 
     def get_keyed_state_store(self) -> KeyedStateStore:
-        """The operator's."""
         return need_keyed(self._operator, self._keyed)
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.call_each import call_each
@@ -121,8 +122,8 @@ class KeyedTransform(Transform):
         self.keyed = backend.create_keyed_state(parameters)
         self.looks_ahead = self.looks_ahead or self.keyed.fetches_ahead
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See ``Operator``."""
         self.keyed.show_metrics(context.metrics.group(self.name))
         super().open(context)
 

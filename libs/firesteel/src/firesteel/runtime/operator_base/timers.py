@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK
@@ -82,35 +84,35 @@ class KeyedTimerService(TimerService):
         self.quiesced = self._has_warned = False
         self._keyed, self._clock, self._on_register = keyed, clock, on_register
 
+    @override
     def current_watermark(self) -> int:
-        """See ``TimerService``."""
         return self.watermark
 
+    @override
     def current_processing_time(self) -> int:
-        """See ``TimerService``."""
         return self._clock.epoch_ms()
 
+    @override
     def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """See ``TimerService``."""
         if self.quiesced:
             self._ignore(timestamp)
             return
         self.event.add(_checked(timestamp), self._key(), namespace)
 
+    @override
     def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """See ``TimerService``."""
         self.event.discard(_checked(timestamp), self._key(), namespace)
 
+    @override
     def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """See ``TimerService``."""
         if self.quiesced:
             self._ignore(timestamp)
             return
         if self.processing.add(_checked(timestamp), self._key(), namespace):
             self._on_register(timestamp)
 
+    @override
     def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """See ``TimerService``."""
         self.processing.discard(_checked(timestamp), self._key(), namespace)
 
     def _ignore(self, timestamp: int) -> None:

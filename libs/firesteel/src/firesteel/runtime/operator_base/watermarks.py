@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkOutput, WatermarkStrategy
@@ -209,21 +210,21 @@ class EventTime(UserCode, WatermarkOutput):
 
     # -- what generators call
 
+    @override
     def emit_watermark(self, watermark: int) -> None:
-        """See ``WatermarkOutput``."""
         whole = watermark if watermark.__class__ is int else _whole(getattr(watermark, "timestamp", watermark))
         self.idle = False
         if whole > self.watermark:
             self.watermark = min(whole, MAX_WATERMARK)
             self._emitted = True
 
+    @override
     def mark_idle(self) -> None:
-        """See ``WatermarkOutput``."""
         self._emitted = self._emitted or not self.idle
         self.idle = True
 
+    @override
     def mark_active(self) -> None:
-        """See ``WatermarkOutput``."""
         self.idle = False
 
     # -- alignment
@@ -241,7 +242,6 @@ class EventTime(UserCode, WatermarkOutput):
 
     @property
     def paused(self) -> bool:
-        """See the class."""
         return self._paused_at is not None
 
 

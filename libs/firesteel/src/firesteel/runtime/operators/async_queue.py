@@ -79,7 +79,6 @@ class OrderedResults(ResultQueue):
         self._entries: deque[Entry] = deque()
 
     def add(self, entry: Entry) -> None:
-        """Behind all others."""
         self._entries.append(entry)
 
     def complete(self, entry: Entry, results: list[Any]) -> None:
@@ -93,7 +92,6 @@ class OrderedResults(ResultQueue):
         return self._entries[0]
 
     def pop(self) -> None:
-        """The first entry."""
         self._entries.popleft()
 
     def entries(self) -> Iterator[Entry]:

@@ -100,7 +100,6 @@ class _Time:
 
 class _ReadOnly(_Time):
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-        """To read."""
         return self._states.readable(state_descriptor)
 
 

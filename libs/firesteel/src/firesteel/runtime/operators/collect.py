@@ -123,7 +123,6 @@ class CollectOperator(Consumer):
         return offset or self._first
 
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
-        """Keep a chunk."""
         if not values:
             return
         if self.coerce is not None:
@@ -260,7 +259,6 @@ class CollectOperator(Consumer):
             self.on_results()
 
     def close(self) -> None:
-        """Forget the results."""
         with self._lock:
             self._results.clear()
             self._bytes = 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorSpec
@@ -68,8 +69,8 @@ class KeyedColumns(ColumnTransform):
         self.key_groups = parameters.key_groups
         self._keep_in(backend.create_keyed_state(parameters), parameters)
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See ``Operator``."""
         self.backend.show_metrics(context.metrics.group(self.name))
         super().open(context)
 
@@ -78,7 +79,6 @@ class KeyedColumns(ColumnTransform):
         return self.key.arrays(batch)
 
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
-        """Its state."""
         return {COLUMNS: self.backend}
 
     def close(self) -> None:

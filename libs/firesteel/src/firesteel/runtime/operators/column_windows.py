@@ -42,7 +42,6 @@ class TimedColumns(KeyedColumns):
     sets_stamps: ClassVar[bool] = False
 
     def open(self, context: OperatorContext) -> None:
-        """Make the timers."""
         self.clock, self._on_timer = context.clock, context.on_processing_timer
         self.heap_timers = KeyedTimerService(HeapKeyedState(), context.clock, context.on_processing_timer)
         super().open(context)
@@ -92,7 +91,6 @@ class ColumnWindowOperator(TimedColumns):
         self._order = 0
 
     def make_state(self, parameters: KeyedStateParameters) -> Any:
-        """The windows."""
         from firesteel.runtime.columnar_windows.make import make_windows
 
         groups_of, key_groups = parameters.key_groups_of, parameters.key_groups

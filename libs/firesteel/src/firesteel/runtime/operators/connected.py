@@ -24,7 +24,6 @@ class CoMapOperator(Transform):
     """``CoMapFunction``: a result of None is no result, as in PyFlink."""
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced."""
         function, coerce = (self.function.map2 if input_index else self.function.map1), self.coerce
         for value in records:
             result = function(value)

@@ -113,7 +113,6 @@ class EnumeratorOperator(Operator):
             self._enumerator.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
-        """Close it."""
         enumerator, self._enumerator = self._enumerator, None
         try:
             if enumerator is not None:

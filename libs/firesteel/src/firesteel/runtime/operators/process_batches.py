@@ -27,7 +27,6 @@ class BatchContext(KeyedBatchFunction.Context):
         self._timestamps: Stamps = None
 
     def set(self, keys: list[pa.Array], timestamps: Stamps) -> None:
-        """The next batch."""
         self._keys = keys[0] if len(keys) == 1 else tuple(keys)
         self._timestamps = timestamps
         self._states.forget()

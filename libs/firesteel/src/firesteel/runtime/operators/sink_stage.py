@@ -57,17 +57,14 @@ class SinkStageOperator(LaterResults):
 
     @property
     def writable(self) -> bool:
-        """Whether nothing waits."""
         return not self._queue
 
     @property
     def ready(self) -> bool:
-        """Whether something waits."""
         return bool(self._queue)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits."""
         return not self._queue
 
     def put(self, batch: Batch) -> None:
@@ -109,13 +106,11 @@ class SinkStageOperator(LaterResults):
         super().snapshot_state(context)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Tell the stage."""
         super().checkpoint_complete(checkpoint_id)
         if self._stage is not None:
             self._stage.checkpoint_complete()
 
     def close(self) -> None:
-        """Close the stage."""
         stage, self._stage = self._stage, None
         try:
             super().close()

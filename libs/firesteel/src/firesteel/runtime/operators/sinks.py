@@ -87,11 +87,9 @@ class Consumer(Operator, ABC):
             assert isinstance(rows.values, list)
             self.write(rows.values, to_list(rows.timestamps))
 
-    def finish(self) -> None:
-        """End of input."""
+    def finish(self) -> None: ...
 
-    def commit(self) -> None:
-        """Make results visible."""
+    def commit(self) -> None: ...
 
     def abort(self) -> None:
         """Remove what is not visible yet. Never raises for what is gone."""
@@ -125,7 +123,6 @@ class SinkOperator(Consumer):
         refuse_coroutines(f"sink {self.name!r}", self._writer)
 
     def open(self, context: OperatorContext) -> None:
-        """Open the writer."""
         super().open(context)
         if self._writer is None:
             self.create(context)
@@ -239,7 +236,6 @@ class SinkOperator(Consumer):
             self._writer.abort()
 
     def close(self) -> None:
-        """Close the writer."""
         writer, self._writer = self._writer, None
         try:
             if writer is not None:

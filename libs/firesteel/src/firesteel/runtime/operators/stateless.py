@@ -27,7 +27,6 @@ class MapOperator(Transform):
         self._map = method_of(spec.function, MapFunction, "map")
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced."""
         function, coerce = self._map, self.coerce
         if coerce is None:
             for value in records:
@@ -149,7 +148,6 @@ class CoerceOperator(Transform):
         return self._columns is not None and self._columns.matches(batch)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The records, coerced."""
         coerce = self.coerce
         assert coerce is not None
         for value in records:

@@ -70,7 +70,6 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     @property
     def sink(self) -> TwoPhaseCommitSink[Any]:
-        """The sink."""
         sink = self.spec.function
         assert isinstance(sink, TwoPhaseCommitSink)
         return sink

@@ -38,7 +38,6 @@ class WatermarksOperator(Operator):
         self._ended = False
 
     def open(self, context: OperatorContext) -> None:
-        """Make the generator."""
         super().open(context)
         self.clock = ActiveClock(context.clock)
         self._time = EventTime(self.name, self._strategy, self.clock, self.spec.extra.get("input_type"))

@@ -10,6 +10,8 @@ from operator import le
 from types import GeneratorType
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from firesteel.common.own_copies import own_copies, own_copy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import Function, ReduceFunction
@@ -70,8 +72,7 @@ class WindowTransform(TimedTransform):
         self.make(runtime_context)
 
     @abstractmethod
-    def make(self, runtime_context: TaskRuntimeContext) -> None:
-        """Make the core."""
+    def make(self, runtime_context: TaskRuntimeContext) -> None: ...
 
     def results(self, method: str, returned: Any) -> Iterable[Any]:
         """What a window function returned, fitted to the declared type."""
@@ -106,7 +107,6 @@ class WindowOperator(WindowTransform):
     """Windows of any kind."""
 
     def make(self, runtime_context: TaskRuntimeContext) -> None:
-        """The general core."""
         host = WindowHost(
             timers=self.timers,
             table=self.keyed.table(CONTENTS),
@@ -165,8 +165,8 @@ class AlignedWindowOperator(WindowTransform):
         self._evaluate = evaluator_of(spec.window_function, context, self.results)
         self._clear = clearer_of(spec.window_function, context)
 
+    @override
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """See ``apply_slice``."""
         stamp, values, stamps = self.stamp, [], []
         for value in records:
             values.append(value)

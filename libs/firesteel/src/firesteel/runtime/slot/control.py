@@ -125,7 +125,6 @@ class ControlChannel(ForkAware):
             raise FleetError(f"the slot can't register with the TaskManager at {self._path}: {error}") from error
 
     def start(self) -> None:
-        """Begin to receive."""
         self._thread = threading.Thread(target=self._run, name="firesteel-control", daemon=True)
         self._thread.start()
 

@@ -49,7 +49,6 @@ class Inspector:
         thread.start()
 
     def close(self, seconds: float) -> None:
-        """Samplings end."""
         self._closing.set()
         for thread in self._threads:
             thread.join(seconds)

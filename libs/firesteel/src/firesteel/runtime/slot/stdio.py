@@ -95,7 +95,6 @@ class OutputForwarder(io.TextIOBase, ForkAware):
         return f"<{self._name}>"
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def write(self, text: str, /) -> int:

@@ -82,7 +82,6 @@ class EnumeratorInput(TaskInput):
         self._loop, self._guard = loop, guard
 
     def open(self) -> None:
-        """Start the enumerator."""
         if not self._finished:
             self._operator.begin(self._context)
             self._flush()
@@ -252,7 +251,6 @@ class _Elsewhere:
             del run
 
     def close(self) -> None:
-        """No more."""
         if self._thread is not None:
             self._waiting.put(None)
 

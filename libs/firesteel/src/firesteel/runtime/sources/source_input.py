@@ -129,7 +129,6 @@ class TaskReaderContext(ReaderContext):
 
     @property
     def settings(self) -> Settings:
-        """Of the job."""
         return self._settings
 
     @property
@@ -171,7 +170,6 @@ class _ReaderCheckpoints(CheckpointedFunction, CheckpointListener):
         self._input.tell_reader(lambda: reader.positions_in_checkpoint(number, positions))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Hand it on."""
         reader = self._input.reader
         self._input.tell_reader(lambda: reader.notify_checkpoint_complete(checkpoint_id))
 

@@ -10,6 +10,8 @@ from collections import deque
 from functools import partial
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import Batch, InBand
@@ -69,8 +71,8 @@ class BridgedOutput(OutputChannel):
             self._main.call_soon_threadsafe(self._pump)
 
     @property
+    @override
     def limit(self) -> int:
-        """See ``OutputChannel.limit``."""
         return self._channel.limit
 
     @property
@@ -159,12 +161,12 @@ class BridgedInput(InputChannel):
         channel.on_barrier = partial(task.call_soon_threadsafe, self._tell_of_barrier)
         task.call_soon_threadsafe(self._tell_readable)  # of what has come before
 
+    @override
     def release(self, size: int) -> None:
-        """See ``InputChannel.release``."""
         self._main.call_soon_threadsafe(partial(self._released, size))
 
+    @override
     def close(self) -> None:
-        """See ``InputChannel.close``."""
         self.on_readable = self.on_barrier = None
         self._main.call_soon_threadsafe(self._channel.close)
 

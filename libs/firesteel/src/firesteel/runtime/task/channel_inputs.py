@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.graph.specs import PartitionerKind
 from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
@@ -87,8 +89,7 @@ class ChannelInputs(TaskInput):
         """Bytes received, running total."""
         return sum(channel.bytes_in for channel in self.channels)
 
-    def open(self) -> None:
-        """Nothing to do."""
+    def open(self) -> None: ...
 
     def input_watermarks(self, current: int) -> dict[str, int]:
         """Also of each input, if there are several."""
@@ -167,20 +168,20 @@ class ChannelInputs(TaskInput):
 
     # -- barriers that overtake
 
+    @override
     def triggered(self, barrier: Barrier) -> None:
-        """See ``TaskInput``."""
         self._expect(barrier)
 
+    @override
     def overtake(self) -> Arrived | None:
-        """See ``TaskInput``."""
         barrier, self.overtaking = self.overtaking, None
         if barrier is None:
             return None
         self._found.extend(self._aligner.give_up_below(barrier.checkpoint_id))
         return self._aligner.begin(barrier)
 
+    @override
     def log_in_flight(self, log: InFlightLog, rest: Iterable[InputBatch]) -> None:
-        """See ``TaskInput``."""
         for batch, _ in rest:
             log.write(self._last, batch)
         for replayed in self._replay:
@@ -189,15 +190,15 @@ class ChannelInputs(TaskInput):
         self._look_again()
         self.look_ahead()
 
+    @override
     def look_ahead(self) -> None:
-        """See ``TaskInput``."""
         numbers, self.barriers_came = self.barriers_came, set()
         for number in sorted(numbers):
             self._look_at(number)
         self._end_log()
 
+    @override
     def replay(self, batches: Iterable[Replayed]) -> None:
-        """See ``TaskInput``."""
         self._replay.extend(batches)
 
     def _barrier_came(self, number: int) -> None:
@@ -272,6 +273,5 @@ class ChannelInputs(TaskInput):
             self._look_again()
 
     def close(self) -> None:
-        """Close the channels."""
         for channel, _ in self._channels:
             channel.close()

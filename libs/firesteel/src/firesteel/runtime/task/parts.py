@@ -39,17 +39,14 @@ class TaskInput(ABC):
 
     @property
     @abstractmethod
-    def bytes_in(self) -> int:
-        """See the class."""
+    def bytes_in(self) -> int: ...
 
     @property
     @abstractmethod
-    def at_position(self) -> bool:
-        """See the class."""
+    def at_position(self) -> bool: ...
 
     @abstractmethod
-    def open(self) -> None:
-        """Get ready."""
+    def open(self) -> None: ...
 
     @abstractmethod
     def poll(self) -> InputBatch | InBand | None:

@@ -143,7 +143,6 @@ class StreamTask:
 
     @property
     def state(self) -> ExecutionState:
-        """The current state."""
         return self._machine.state
 
     @property

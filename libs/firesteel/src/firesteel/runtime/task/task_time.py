@@ -35,7 +35,6 @@ class TaskTime:
         return self._timers_due or self._watermarks_due or self._fired
 
     def start(self) -> None:
-        """The task runs."""
         self._arm_interval()
 
     def stop(self) -> None:

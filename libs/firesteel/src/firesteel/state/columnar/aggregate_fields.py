@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.expressions.aggregates import BoundAggregate
 from firesteel.state.columnar.store import ColumnarState
@@ -63,13 +64,13 @@ class KeyedFields(Fields):
     def __init__(self, bound: BoundAggregate, state: ColumnarState) -> None:
         self._bound, self._state = bound, state
 
+    @override
     def column(self, name: str, data_type: pa.DataType, nothing: Any = 0) -> StateColumn:
-        """See ``Fields``."""
         name = self._bound.aggregate.function if name == VALUE else name
         return self._state.column(f"{self._bound.name}.{name}", data_type)
 
+    @override
     def seen(self) -> Seen:
-        """See ``Fields``."""
         return _Flags(self.column(SEEN, pa.bool_()))
 
 
@@ -126,15 +127,15 @@ class SlotFields(Fields):
         self._columns: list[SlotColumn] = []
         self._seen: _LazyFlags | None = None
 
+    @override
     def column(self, name: str, data_type: pa.DataType, nothing: Any = 0) -> SlotColumn:
-        """See ``Fields``."""
         made = SlotColumn(name, data_type, nothing)
         made.ensure(self.count)
         self._columns.append(made)
         return made
 
+    @override
     def seen(self) -> Seen:
-        """See ``Fields``."""
         self._seen = _LazyFlags(self, at_once=self._sparse)
         return self._seen
 

@@ -293,7 +293,6 @@ class _Total:
         return sums
 
     def add(self, slots: Ints, given: Values) -> None:
-        """Add rows."""
         chosen, numbers = given.counted(slots)
         numbers = numbers.astype(self._dtype, copy=False)
         if self._checked and numbers.size:

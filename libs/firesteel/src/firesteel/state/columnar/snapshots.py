@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.core.errors import StateMigrationError
 from firesteel.state.columnar.growing import GrowingArray
@@ -89,7 +90,6 @@ class Rows(ABC):
         return None
 
     def _copies(self, most: int) -> tuple[Ints, Columns]:
-        """So many copies."""
         parts: list[tuple[Ints, Columns]] = []
         while self._saved and most > 0:
             positions, columns = self._saved.pop()
@@ -139,7 +139,6 @@ class OutgoingRows(Outgoing):
         self._ended = False
 
     def next_block(self, entries: int) -> Block | None:
-        """The next rows."""
         for block in self._first:
             return block
         while self._rows:
@@ -191,8 +190,8 @@ class AttachedColumns(AttachedState):
             )
             raise StateMigrationError(info.name, "", shown or "it was written by another version")
 
+    @override
     def divide(self, block: Block) -> Iterator[Block]:
-        """See ``AttachedState``."""
         with pa.ipc.open_stream(block.data) as reader:
             for batch in reader:
                 groups = self._groups_of(batch.columns[: self.key_width])
@@ -203,8 +202,8 @@ class AttachedColumns(AttachedState):
                     part = ordered.slice(int(start), int(stop - start))
                     yield Block(part.num_rows, stream_of(part), block.state, int(group))
 
+    @override
     def take_back(self, info: StateInfo, chunk: StateChunk) -> None:
-        """See ``AttachedState``."""
         with pa.ipc.open_stream(chunk.data) as reader:
             for batch in reader:
                 own = self._own(batch) if chunk.key_group == SEVERAL else batch
@@ -215,8 +214,8 @@ class AttachedColumns(AttachedState):
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
         """Take over rows of own keys."""
 
-    def taken_back(self) -> None:
-        """See ``AttachedState``."""
+    @override
+    def taken_back(self) -> None: ...
 
     def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of own keys."""

@@ -145,7 +145,6 @@ class ColumnarState(AttachedColumns):
 
     @property
     def size(self) -> int:
-        """Keys."""
         return self.index.size
 
     def column(self, name: str, data_type: pa.DataType) -> StateColumn:

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.config import Settings
 from firesteel.core.call_each import call_each
@@ -211,8 +212,8 @@ class RocksDBKeyedState(HeapKeyedState):
 
     # -- tables
 
+    @override
     def fetch_ahead(self, keys: Callable[[], Sequence[Any]]) -> None:
-        """See ``KeyedStateBackend``."""
         if self._store is not None:
             self._store.fetch(keys)
 
@@ -573,5 +574,4 @@ class RocksDBStateBackend(StateBackend):
         self._settings = RocksDBSettings.read(settings)
 
     def create_keyed_state(self, parameters: KeyedStateParameters) -> RocksDBKeyedState:
-        """New, empty state."""
         return RocksDBKeyedState(parameters, self._settings)

@@ -61,7 +61,6 @@ class _Words(_KeyColumn):
         target[:, 1:] = words.astype(">i8").view(np.uint8).reshape(len(words), 8)
 
     def column(self, rows: npt.NDArray[np.uint8]) -> pa.Array:
-        """The inverse."""
         words = np.ascontiguousarray(rows[:, 1:]).view(">i8")[:, 0].astype(np.int64)
         nulls = rows[:, 0] == 0
         return self._handler.column([words], nulls if nulls.any() else None)
@@ -202,7 +201,6 @@ class RowLayout:
         return rows
 
     def read(self, rows: Sequence[bytes]) -> list[npt.NDArray[Any]]:
-        """The inverse."""
         size = self._dtype.itemsize
         heads = rows if not self._objects else [row[:size] for row in rows]
         fixed = np.frombuffer(b"".join(heads), self._dtype)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.state.columnar.growing import GrowingArray
 from firesteel.state.columnar.snapshots import COLUMNS, Columns, GroupsOf, Rows, stream_of
@@ -210,8 +211,8 @@ class ColumnsOnDisk(ColumnarState):
 
     # -- values
 
+    @override
     def column(self, name: str, data_type: pa.DataType) -> StateColumn:
-        """See ``ColumnarState``."""
         self._limit = 0
         return super().column(name, data_type)
 
@@ -221,8 +222,8 @@ class ColumnsOnDisk(ColumnarState):
         if not self._whole:
             self._fills[column.name] = value
 
+    @override
     def pieces(self) -> Iterator[Ints]:
-        """See ``ColumnarState``."""
         if self._whole:
             yield self.in_use()
             return
@@ -235,8 +236,8 @@ class ColumnsOnDisk(ColumnarState):
             yield slots[slots >= 0]
             start = found[-1][0] + b"\0"
 
+    @override
     def cursor(self) -> SlotCursor:
-        """See ``ColumnarState``."""
         return _DiskCursor(self)
 
     def read_behind(self, place: bytes) -> tuple[bytes, Ints]:

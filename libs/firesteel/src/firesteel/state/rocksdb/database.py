@@ -281,7 +281,6 @@ class _LinkThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have it done."""
         self._queue.put(work)
         with self._starting:
             if self._thread is None:

@@ -82,7 +82,6 @@ def encode_exactly(key: Any) -> bytes:
 
 
 def decode_exactly(data: bytes) -> Any:
-    """The inverse."""
     return with_one_nan(pickle.loads(data))
 
 

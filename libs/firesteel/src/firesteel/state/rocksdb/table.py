@@ -120,7 +120,6 @@ class TableStore:
         self._dropped: list[int] = []
 
     def add_table(self, made: AnyTable) -> AnyTable:
-        """One more."""
         self._memory.join()
         self.tables[made.number] = made
         return made
@@ -388,11 +387,9 @@ class RocksTable(MutableMapping[Any, Any]):
                 yield key
 
     def items(self) -> ItemsView[Any, Any]:
-        """Keys and values."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """Values."""
         return _Values(self)
 
     def __len__(self) -> int:
@@ -402,7 +399,6 @@ class RocksTable(MutableMapping[Any, Any]):
         return any(True for _ in self)
 
     def clear(self) -> None:
-        """Forget all entries."""
         for key in self:
             self[key] = MISSING
 
@@ -639,7 +635,6 @@ class TableSweeper:
         self._owed = 0
 
     def sweep(self) -> None:
-        """One access more."""
         self._owed += self._life.cleanup_size
         if self._owed >= _SWEPT:
             self._owed = 0

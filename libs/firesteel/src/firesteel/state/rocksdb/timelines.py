@@ -43,7 +43,6 @@ class TimelineTable(RocksTable, Timeline):
         self._known: dict[Any, int] = {}  # of some keys: what the database has from this time on, memory has as well
 
     def add(self, key: Any, time: int, record: Any) -> None:
-        """Keep a record."""
         place = key, time
         records = self.young.get(place, ABSENT)
         if records is ABSENT:
@@ -66,7 +65,6 @@ class TimelineTable(RocksTable, Timeline):
             self[place] = MISSING
 
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Times and records."""
         times = self._times.get(key)
         in_memory = [] if times is None else times.between(first, last)
         known = self._known.get(key, _HIGHEST)

@@ -172,7 +172,6 @@ class RocksTimerQueue(TimerQueue):
                 return
 
     def clear(self) -> None:
-        """Forget everything."""
         self.head.clear()
         self.table, self._bound, self._far = None, math.inf, 0
 
