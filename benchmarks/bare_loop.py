@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks import events
 
-from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.database import RocksDatabase
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 
 AT_ONCE = 1_024
@@ -68,7 +68,7 @@ class StoredCount(Count):
     def __init__(self, directory: str, memory: int) -> None:
         super().__init__()
         settings = RocksDBSettings()
-        self._database = Database(directory, "count", settings, memory_of(settings, memory))
+        self._database = RocksDatabase(directory, "count", settings, memory_of(settings, memory))
 
     def read(self, keys: Iterable[Any]) -> None:
         """Their counts."""

@@ -20,7 +20,7 @@ from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
 from firesteel.runtime.records.batch import Batch
-from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap import HeapStateBackend
 
 BATCH = 32_768
 Make = Callable[[npt.NDArray[np.int64]], pa.Array]
@@ -52,7 +52,7 @@ def _operator(*, text: bool) -> RunningAggregates:
     )
     made = RunningAggregates(spec)
     info = TaskInfo("0" * 32, "bench", "v", "Aggregate", 0, 1, 128, 0, {})
-    made.use_backend(HashMapStateBackend(), state_parameters(made.spec, info, SystemClock()))
+    made.use_backend(HeapStateBackend(), state_parameters(made.spec, info, SystemClock()))
     return made
 
 

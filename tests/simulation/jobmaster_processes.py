@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from firesteel.core.process import ProcessId
 from firesteel.ha.services import JOBMASTER_HOST
 from firesteel_jobmaster.job_process import _JobProcess
-from firesteel_jobmaster.order import Order
+from firesteel_jobmaster.order import JobOrder
 from firesteel_jobmaster.template_process import TemplateError, describe_exit
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class JobMasterProcesses:
                 code = 0
                 if line.endswith(b"\n"):
                     code = _EXIT_CRASHED
-                    code = await _JobProcess(Order(**json.loads(line)), end).run()  # type: ignore[arg-type]
+                    code = await _JobProcess(JobOrder(**json.loads(line)), end).run()  # type: ignore[arg-type]
             except OSError as error:  # its disk
                 world.tell(f"{process} crashes: {error}")
             except Exception as error:

@@ -16,7 +16,7 @@ from aiohttp import web
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.remote import RemoteExecutor
-from firesteel.client.rest_client import Patience, RestClient
+from firesteel.client.rest_client import ClientPatience, RestClient
 from firesteel.common.configuration import Configuration
 from firesteel.config.settings import Settings
 from firesteel.core.errors import GraphError, JobError, PeerUnreachableError, ProtocolError, RpcError, UnauthorizedError
@@ -82,7 +82,7 @@ def test_a_submission_that_broke_is_sent_again_with_the_same_id() -> None:
 
     async def scenario() -> None:
         async with serving(web.post("/jobs", submit)) as url:
-            rest = RestClient(url, "token", patience=Patience(100.0, 0.01))
+            rest = RestClient(url, "token", patience=ClientPatience(100.0, 0.01))
             await rest.submit(graph(), {SHA: BLOB})
             await rest.close()
         assert seen == ["a" * 32] * 3
@@ -97,7 +97,7 @@ def test_a_cluster_that_comes_back_is_found_again() -> None:
     async def scenario() -> None:
         async with serving(web.get("/config", overview), port=free_ports(1)[0]) as url:
             pass
-        rest = RestClient(url, None, patience=Patience(100.0, 0.01))
+        rest = RestClient(url, None, patience=ClientPatience(100.0, 0.01))
         async with asyncio.TaskGroup() as group:
             asked = group.create_task(rest.get("/jobs/overview"))
             done, _ = await asyncio.wait([asked], timeout=0.2)

@@ -28,7 +28,7 @@ from firesteel.common import WatermarkStrategy
 from firesteel.datastream import MapFunction, RuntimeContext
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import Access, Endpoint
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint
 from tests.examples import examples
 from tests.integration.embedded.programs import ended, new_environment, running, until
 
@@ -224,7 +224,7 @@ def row(method: str, flink_path: str) -> Endpoint:
 def done(world: World, faults: Faults, method: str, flink_path: str, path: str, body: Any = None) -> Any:
     """Call something that changes the cluster: without the token it is refused."""
     one = row(method, flink_path)
-    if one.access is Access.CHANGE:
+    if one.access is CallerRights.CHANGE:
         refused = world.call(method, path, body, token=False)[0]
         faults.expect(f"{method} {flink_path} without a token", refused == 401, refused)
     status, answer, _ = world.call(method, path, body)

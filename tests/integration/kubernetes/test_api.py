@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from firesteel.kubernetes.access import Access, Credentials, Program
+from firesteel.kubernetes.access import ApiServerAccess, CredentialProgram, Credentials
 from firesteel.kubernetes.api import (
     ApiError,
     ConflictError,
@@ -115,7 +115,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def api(server: Server) -> Iterator[KubernetesApi]:
-    made = KubernetesApi(Access(f"http://127.0.0.1:{server.port}", None, Changing()))
+    made = KubernetesApi(ApiServerAccess(f"http://127.0.0.1:{server.port}", None, Changing()))
     yield made
     made.close()
 
@@ -143,7 +143,7 @@ def test_a_token_that_was_refused_is_replaced_at_once(api: KubernetesApi, server
 
 def test_nobody_is_there() -> None:
     (port,) = free_ports(1)
-    api = KubernetesApi(Access(f"http://127.0.0.1:{port}", None, Changing()))
+    api = KubernetesApi(ApiServerAccess(f"http://127.0.0.1:{port}", None, Changing()))
     with pytest.raises(UnreachableError, match=f"not to be reached at http://127.0.0.1:{port}"):
         api.ask("GET", "/thing")
     api.close()
@@ -180,7 +180,9 @@ def test_a_program_is_asked_again_when_its_token_has_ended(tmp_path: Path) -> No
     def tell(token: str, ends: str) -> None:
         told.write_text(json.dumps({"status": {"token": token, "expirationTimestamp": ends}}))
 
-    credentials = Program([str(program), "get-token"], {"EXTRA": "x"}, "client.authentication.k8s.io/v1", "install it")
+    credentials = CredentialProgram(
+        [str(program), "get-token"], {"EXTRA": "x"}, "client.authentication.k8s.io/v1", "install it"
+    )
     tell("old", "2001-01-01T00:00:00Z")
     assert credentials.token() == "old"
     tell("new", "2999-01-01T00:00:00Z")
@@ -190,9 +192,9 @@ def test_a_program_is_asked_again_when_its_token_has_ended(tmp_path: Path) -> No
     credentials.refused()
     assert credentials.token() == "newer"
     with pytest.raises(OSError, match="ended with 4"):
-        Program([str(program)], {}, "v1", "").token()
+        CredentialProgram([str(program)], {}, "v1", "").token()
     with pytest.raises(OSError, match=r"can't be run: .*install it"):
-        Program([str(tmp_path / "none")], {}, "v1", "install it").token()
+        CredentialProgram([str(tmp_path / "none")], {}, "v1", "install it").token()
     told.write_text("?")
     with pytest.raises(OSError, match="told none"):
-        Program([str(program), "get-token"], {"EXTRA": "x"}, "v1", "").token()
+        CredentialProgram([str(program), "get-token"], {"EXTRA": "x"}, "v1", "").token()

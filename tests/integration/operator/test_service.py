@@ -13,7 +13,7 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.run_directory import RunDirectory
-from firesteel.service.process import ProcessContext
+from firesteel.service.process import ServiceContext
 from firesteel_operator import __main__, shell
 from firesteel_operator.app import create_service
 from firesteel_operator.shell import OperatorService
@@ -78,7 +78,7 @@ def test_it_listens_on_all_addresses_of_its_pod(monkeypatch: pytest.MonkeyPatch)
     settings = Settings({**SETTINGS, "firesteel.operator.address": "0.0.0.0", "firesteel.operator.port": "0"})
 
     async def run() -> None:
-        plan = __main__.build(ProcessContext(settings, "s" * 32, SystemClock(), directory, None))
+        plan = __main__.build(ServiceContext(settings, "s" * 32, SystemClock(), directory, None))
         await plan.service.start(plan.bind_host, plan.port, plan.advertised_host)
         try:
             url = f"http://127.0.0.1:{urlsplit(plan.service.address).port}/health"

@@ -15,7 +15,7 @@ from firesteel.core.run_directory import private_directory
 from firesteel.protocol import messages as m
 from firesteel.service.remains import end_remains
 from firesteel.spark.driver_record import DriverRecord
-from firesteel_jobmaster.registry import Entry, Registry
+from firesteel_jobmaster.registry import ProcessRegistry, RegisteredProcess
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def left_alone() -> Iterator[ProcessId]:
 def record_of_a_jobmaster(directory: Path, process: ProcessId) -> None:
     job_id = str(new_job_id())
     start = m.StartJob({}, "http://d:1", "token", "http://r:1", "http://d:1")
-    Registry(directory).write(Entry(job_id, process, f"http://j:1/jobs/{job_id}", "token", start))
+    ProcessRegistry(directory).write(RegisteredProcess(job_id, process, f"http://j:1/jobs/{job_id}", "token", start))
 
 
 def record_of_a_driver(directory: Path, process: ProcessId) -> None:

@@ -9,7 +9,7 @@ import sys
 from aiohttp import web
 
 from firesteel.service.base import Service
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 
 
 class Tiny(Service):
@@ -40,7 +40,7 @@ class Tiny(Service):
         return web.json_response({"environment": subprocess.check_output(["env"], text=True)})  # noqa: ASYNC221
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     host, port, advertised, *rest = context.arguments
     (context.cluster_directory / "was-here").touch()
     return ServicePlan(Tiny("stubborn" in rest), host, int(port), advertised)

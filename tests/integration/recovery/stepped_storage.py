@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
+from firesteel.checkpoint.filesystem import DirectoryCheckpointStorage
 from firesteel.checkpoint.handles import FileState, StateHandle
 from firesteel.checkpoint.storage import StateWriter, StorageParameters
 from tests.integration.recovery import steps
@@ -22,7 +22,7 @@ STATE_READS = "state-reads"
 """A file beside it: each read of a file with state is a line in it."""
 
 
-class SteppedStorage(FileSystemCheckpointStorage):
+class SteppedStorage(DirectoryCheckpointStorage):
     """See the module."""
 
     name = NAME

@@ -26,7 +26,7 @@ from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, InBand, Watermark
@@ -61,7 +61,7 @@ class Bench:
         self.plan.stage_of[1].outlet.outputs.append(SingleOutput("op", [self.output]))
         inputs = ChannelInputs([(self.input, 0)], on_readable=lambda: self.task.wake())
         context = OperatorContext(INFO, clock)
-        guard = Guard()
+        guard = InterruptGuard()
         self.task = StreamTask(
             INFO, self.plan, inputs, [(self.output, 100)], context, self.loop, guard, self.token, self.reports
         )

@@ -23,7 +23,7 @@ from firesteel.protocol.gateways import TaskManagerGateway
 from firesteel.protocol.method import Answer as Reply
 from firesteel.protocol.method import Caller as Who
 from firesteel.protocol.method import Method, Request
-from firesteel.rpc import Guard
+from firesteel.rpc import RequestGuard
 from firesteel_taskmanager.app import create_service
 from firesteel_taskmanager.shell import TaskManagerService
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, eventually, serving
@@ -165,7 +165,7 @@ async def world(
     resourcemanagers, jobmasters = resourcemanager_peer(**resourcemanager or {}), jobmaster_peer(**jobmaster or {})
 
     async def blob(request: web.Request) -> web.Response:
-        Guard(SECRET, SystemClock()).check(request)
+        RequestGuard(SECRET, SystemClock()).check(request)
         jobmasters.calls.append(("blob", {"sha": request.match_info["sha"]}))
         return web.Response(body=b"other" if wrong_blob else BLOB)
 

@@ -31,7 +31,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.signing import Signer
-from firesteel_dispatcher.job import Phase
+from firesteel_dispatcher.job import JobPhase
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, nothing_answers, serving
 from tests.integration.services.dispatcher_world import (
     BLOB,
@@ -545,7 +545,7 @@ def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None
             await asked
             while any(job == JOB for job, _ in w.service.details._asking):
                 await asyncio.sleep(0.01)
-            assert (led.phase, led.takeovers) == (Phase.LED, 1)
+            assert (led.phase, led.takeovers) == (JobPhase.LED, 1)
             assert len(w.jobmaster.of("start_job")) == 2
 
     run(scenario())

@@ -12,7 +12,7 @@ import pytest
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.ids import AllocationId
-from firesteel.graph.execution_graph import ExecutionGraph, Slot
+from firesteel.graph.execution_graph import ExecutionGraph, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import archive_of
 from tests.integration.services.dispatcher_world import JOB, run, world
@@ -31,7 +31,7 @@ def wide() -> dict[str, Any]:
     graph = ExecutionGraph(replace(job(*(vertex(number, WIDE) for number in (1, 2, 3))), job_id=JOB), SystemClock())
     graph.place(
         [
-            Slot(AllocationId(f"a{i}"), f"tm-{i // SLOTS_OF_EACH}", f"http://tm-{i // SLOTS_OF_EACH}:80",
+            LogicalSlot(AllocationId(f"a{i}"), f"tm-{i // SLOTS_OF_EACH}", f"http://tm-{i // SLOTS_OF_EACH}:80",
                  i % SLOTS_OF_EACH, {"unix": f"/run/{i}"}, i)
             for i in range(WIDE)
         ]

@@ -21,7 +21,7 @@ from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import MemoryCells
 from firesteel.ha.payloads import payloads_in
 from firesteel.testing import check_checkpoint_storage, check_high_availability
-from firesteel_dispatcher.programs import Programs
+from firesteel_dispatcher.programs import UploadedPrograms
 from tests.servers.hadoop.server import DATANODE, NAMENODE, Hadoop
 
 pytestmark = pytest.mark.timeout(600)
@@ -134,11 +134,11 @@ def test_what_is_wrong_is_said(hdfs: Hadoop) -> None:
 def test_a_program_is_brought_from_there(place: ObjectPlace, tmp_path: Path) -> None:
     client, program = HdfsClient(Settings()), place / "program.py"
     client.put(program, b"print(1)")
-    found = asyncio.run(Programs(tmp_path, "token").fetched(str(program), Settings()))
+    found = asyncio.run(UploadedPrograms(tmp_path, "token").fetched(str(program), Settings()))
     assert (found.name, found.read_bytes()) == ("program.py", b"print(1)")
     client.delete(program.bucket, [program.key])
     with pytest.raises(ConfigurationError, match="is not there"):
-        asyncio.run(Programs(tmp_path, "token").fetched(str(program), Settings()))
+        asyncio.run(UploadedPrograms(tmp_path, "token").fetched(str(program), Settings()))
 
 
 @pytest.mark.long

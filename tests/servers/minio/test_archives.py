@@ -11,8 +11,8 @@ from firesteel.client import embedded
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.rest.job_archives import open_place
-from firesteel_historyserver.core import Retention
-from firesteel_historyserver.shell import HistoryService, HistorySettings, UnknownJobError
+from firesteel_historyserver.core import ArchiveRetention
+from firesteel_historyserver.shell import HistoryService, HistorySettings, UnknownArchiveError
 from tests.integration.embedded.programs import ended, new_environment
 from tests.servers.minio.server import BUCKET, MinioServer
 from tests.waiting import wait_until
@@ -40,8 +40,8 @@ def test_a_job_that_ended_is_shown_from_the_bucket_until_it_has_expired(minio: M
     (vertex,) = found["vertices"]
     assert [row["status"] for row in vertex["subtasks"]] == ["FINISHED"]
     assert minio.settings()["s3.secret-key"] not in str(found), "secrets are stars"
-    short = HistoryService([place], HistorySettings(retention=Retention(age_ms=1)), SystemClock())
-    with pytest.raises(UnknownJobError):
+    short = HistoryService([place], HistorySettings(retention=ArchiveRetention(age_ms=1)), SystemClock())
+    with pytest.raises(UnknownArchiveError):
         asyncio.run(looked(short, job_id))
     assert place.listed() == {}
 

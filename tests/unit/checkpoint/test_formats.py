@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.checkpoint.chunks import HEADER_BYTES, Chunk, read_chunks, write_chunks
+from firesteel.checkpoint.chunks import HEADER_BYTES, StoredChunk, read_chunks, write_chunks
 from firesteel.checkpoint.handles import InlineState, RunningChecksum, checksum, handle_from_plain
 from firesteel.checkpoint.metadata import VERSION, CheckpointMetadata
 from firesteel.checkpoint.reading import CheckpointFormatError
@@ -128,7 +128,7 @@ def test_malformed_task_states_are_refused(data: bytes) -> None:
 @given(chunks, st.none() | st.builds(range, st.integers(0, 127), st.integers(0, 128)))
 def test_chunks_come_back(written: list[tuple[int, int, int, bytes]], wanted: range | None) -> None:
     read = list(read_chunks(io.BytesIO(write_chunks(written)), "file", wanted))
-    assert read == [Chunk(*chunk) for chunk in written if wanted is None or chunk[1] in wanted]
+    assert read == [StoredChunk(*chunk) for chunk in written if wanted is None or chunk[1] in wanted]
 
 
 @given(chunks.filter(bool), st.data())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
+from firesteel.checkpoint.filesystem import DirectoryCheckpointStorage
 from firesteel.checkpoint.handles import FileState, InlineState, StateHandle
 from firesteel.checkpoint.local_copies import LocalCopies, link_copy
 from firesteel.checkpoint.storage import StateWriter, StorageParameters
@@ -16,17 +16,17 @@ from firesteel.core.errors import CheckpointStorageError
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> FileSystemCheckpointStorage:
+def storage(tmp_path: Path) -> DirectoryCheckpointStorage:
     settings = {
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
         "execution.checkpointing.data-inline-threshold": "0",
     }
-    made = FileSystemCheckpointStorage(StorageParameters("0" * 32, Settings(settings, "job")))
+    made = DirectoryCheckpointStorage(StorageParameters("0" * 32, Settings(settings, "job")))
     made.prepare(1)
     return made
 
 
-def write(copies: LocalCopies, storage: FileSystemCheckpointStorage, data: bytes) -> StateHandle:
+def write(copies: LocalCopies, storage: DirectoryCheckpointStorage, data: bytes) -> StateHandle:
     with copies.beside(storage.open_state_stream(1)) as writer:
         writer.write(data[:3])
         writer.write(data[3:])
@@ -46,7 +46,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def test_a_copy_is_read_by_the_task_and_by_others_of_the_job(
-    storage: FileSystemCheckpointStorage, tmp_path: Path
+    storage: DirectoryCheckpointStorage, tmp_path: Path
 ) -> None:
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
     handle = write(copies, storage, b"some state")
@@ -60,7 +60,7 @@ def test_a_copy_is_read_by_the_task_and_by_others_of_the_job(
 
 @pytest.mark.parametrize("damage", [b"some stat", b"some statf", b"some state and more", b""])
 def test_a_copy_that_is_damaged_is_not_used(
-    storage: FileSystemCheckpointStorage, tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+    storage: DirectoryCheckpointStorage, tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
     handle = write(copies, storage, b"some state")
@@ -73,7 +73,7 @@ def test_a_copy_that_is_damaged_is_not_used(
     assert storage.read_state(handle) == b"some state"
 
 
-def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: DirectoryCheckpointStorage, tmp_path: Path) -> None:
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
     one, two, three, four = (write(copies, storage, data) for data in (b"one", b"two", b"three", b"four"))
     copies.acknowledged(1, [one, two])
@@ -93,7 +93,7 @@ def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: FileSystemCheck
     assert len(files(tmp_path)) == 1
 
 
-def test_what_attempts_before_have_left_is_removed(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+def test_what_attempts_before_have_left_is_removed(storage: DirectoryCheckpointStorage, tmp_path: Path) -> None:
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
     writer = copies.beside(storage.open_state_stream(1))
     writer.write(b"x" * 10)
@@ -124,7 +124,7 @@ def test_what_is_not_stored_has_no_copy(tmp_path: Path) -> None:
 
 
 def test_a_local_disk_that_takes_nothing_costs_the_copy_only(
-    storage: FileSystemCheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    storage: DirectoryCheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "local").touch()
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
@@ -135,7 +135,7 @@ def test_a_local_disk_that_takes_nothing_costs_the_copy_only(
     assert storage.read_state(handle) == b"some state"
 
 
-def test_a_file_that_never_changes_is_linked(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+def test_a_file_that_never_changes_is_linked(storage: DirectoryCheckpointStorage, tmp_path: Path) -> None:
     copies, path = LocalCopies([str(tmp_path / "local")], "v-0"), tmp_path / "table.sst"
     path.write_bytes(b"entries")
     with copies.beside(storage.open_state_stream(1)) as writer:
@@ -146,7 +146,7 @@ def test_a_file_that_never_changes_is_linked(storage: FileSystemCheckpointStorag
     assert found(copies, handle) == b"entries"
 
 
-def test_copies_are_spread_over_disks(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+def test_copies_are_spread_over_disks(storage: DirectoryCheckpointStorage, tmp_path: Path) -> None:
     disks = [str(tmp_path / "local" / name) for name in ("a", "b")]
     copies = LocalCopies(disks, "v-0")
     handles = [write(copies, storage, b"piece %d" % number) for number in range(4)]

@@ -13,7 +13,7 @@ import urllib3
 
 from firesteel.checkpoint import object_states, s3_client
 from firesteel.checkpoint.handles import FileState, InlineState, checksum
-from firesteel.checkpoint.memory import JobManagerCheckpointStorage
+from firesteel.checkpoint.memory import MemoryCheckpointStorage
 from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.checkpoint.s3 import S3CheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage, storage_name
@@ -120,7 +120,7 @@ def test_a_listing_of_many_pages_keeps_the_contract(store: FakeStore, monkeypatc
 def test_metadata_of_state_in_memory_go_to_a_bucket_as_well(store: FakeStore) -> None:
     settings = Settings({**SETTINGS, "execution.checkpointing.storage": "jobmanager"})
     make: Callable[[], Any] = lambda: load_checkpoint_storage(StorageParameters(JOB, settings))  # noqa: E731
-    assert isinstance(make(), JobManagerCheckpointStorage)
+    assert isinstance(make(), MemoryCheckpointStorage)
     check_checkpoint_storage(make)
     assert store.keys == []
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from firesteel.checkpoint import filesystem
-from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
+from firesteel.checkpoint.filesystem import DirectoryCheckpointStorage
 from firesteel.checkpoint.handles import FileState, InlineState
-from firesteel.checkpoint.memory import JobManagerCheckpointStorage
+from firesteel.checkpoint.memory import MemoryCheckpointStorage
 from firesteel.checkpoint.savepoint_places import make_directory, savepoint_directory
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
@@ -61,7 +61,7 @@ def test_a_directory_that_is_the_jobs_alone_keeps_the_contract(tmp_path: Path) -
 
 def test_memory_keeps_the_contract() -> None:
     storage = load_checkpoint_storage(StorageParameters(JOB))
-    assert isinstance(storage, JobManagerCheckpointStorage)
+    assert isinstance(storage, MemoryCheckpointStorage)
     assert not storage.persistent
     check_checkpoint_storage(lambda: storage)
 
@@ -70,7 +70,7 @@ def test_memory_with_a_directory_for_metadata_keeps_the_contract(tmp_path: Path)
     def make() -> CheckpointStorage:
         return storage_of(tmp_path, **{"execution.checkpointing.storage": "jobmanager"})
 
-    assert isinstance(make(), JobManagerCheckpointStorage)
+    assert isinstance(make(), MemoryCheckpointStorage)
     assert make().persistent
     check_checkpoint_storage(make)
     assert tree(tmp_path) == []
@@ -109,7 +109,7 @@ def test_metadata_that_are_not_safe_are_no_checkpoint(tmp_path: Path, monkeypatc
     assert not (tmp_path / JOB / "chk-1").exists()
 
 
-class _Careless(FileSystemCheckpointStorage):
+class _Careless(DirectoryCheckpointStorage):
     """Breaks one rule after the other."""
 
     rule = ""
@@ -239,7 +239,7 @@ def test_old_names_of_keys_hold() -> None:
         }
     )
     storage = load_checkpoint_storage(StorageParameters(JOB, settings))
-    assert isinstance(storage, FileSystemCheckpointStorage)
+    assert isinstance(storage, DirectoryCheckpointStorage)
     assert storage.root == Path("/c")
 
 

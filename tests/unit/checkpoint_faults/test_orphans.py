@@ -14,7 +14,7 @@ from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import DirectoryCheckpointStore
 from firesteel.core.errors import CheckpointStorageError
-from firesteel_jobmaster.checkpoint_work import Close, Collect, Complete, Discard, Dispose
+from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, RemoveOrphans
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from tests.archives import seen
 from tests.unit.checkpoint_faults.doubles import Faults, FaultyStorage
@@ -167,7 +167,7 @@ def test_discarding_a_subsumed_checkpoint_removes_no_file_that_a_retained_one_ne
     worker.storage.verify(later.handles())
     assert worker.do(Discard(first.checkpoint_id, frozenset(first.files()), frozenset(later.files()))).error is None
     worker.storage.verify(later.handles())
-    assert worker.do(Collect(100, later.since_ms)).error is None
+    assert worker.do(RemoveOrphans(100, later.since_ms)).error is None
     worker.storage.verify(later.handles())
     assert worker.do(Close((), CleanUp.KEEP)).error is None
     worker.storage.verify(later.handles())
@@ -220,7 +220,7 @@ def test_nothing_is_collected_while_it_is_not_known_what_is_needed(tmp_path: Pat
     entry = tmp_path / "store" / "chk-77.json"
     entry.write_bytes(entry.read_bytes()[:-3])
     worker.store.remove(first.checkpoint_id)
-    done = worker.do(Collect(100, later.since_ms))
+    done = worker.do(RemoveOrphans(100, later.since_ms))
     assert "damaged entries of the store" in str(done.error)
     worker.storage.verify(first.handles())
 

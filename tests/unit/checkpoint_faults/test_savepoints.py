@@ -20,7 +20,7 @@ from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.graph.job_archive import at_once
 from firesteel.runtime.task import task as task_module
-from firesteel_jobmaster.checkpoints.pending import Savepoint
+from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from tests.unit.checkpoint_faults.whole_job import KEYS, OPEN, WholeJob
 
 TRIGGER = "a" * 32
@@ -37,7 +37,7 @@ def _loops_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def ask(job: WholeJob, stop: str = "", trigger_id: str = TRIGGER, target: str = "", format: str = "CANONICAL") -> None:
-    wanted = Savepoint(target or str(job.directory / "savepoints"), format, stop)
+    wanted = SavepointTarget(target or str(job.directory / "savepoints"), format, stop)
     job.do(job.core.trigger_savepoint(trigger_id, wanted))
 
 

@@ -244,7 +244,7 @@ class WholeJob:
                         self.later.append(lambda restores=restores: self._begin(restores))  # type: ignore[misc]
                 case do.CancelSlotTasks(_, _, ids):
                     self.later.append(lambda ids=ids: self._cancel(ids))  # type: ignore[misc]
-                case do.TriggerCheckpoint(_, _, ids, number, timestamp, options):
+                case do.SendTriggerCheckpoint(_, _, ids, number, timestamp, options):
                     for key in self._present(ids):
                         assert self.attempt is not None
                         self.attempt.tasks[key].trigger_checkpoint(Barrier(number, timestamp, options))

@@ -10,7 +10,17 @@ from typing import Any, cast
 import pytest
 
 from firesteel.client.cli.doctor import _local, _nodes, _skew, _slow_checkpoints
-from firesteel.client.cli.doctor_findings import GIB, Facts, Finding, Level, Node, Place, Port, findings, is_failed
+from firesteel.client.cli.doctor_findings import (
+    GIB,
+    Facts,
+    Finding,
+    Level,
+    Place,
+    Port,
+    TaskManagerFacts,
+    findings,
+    is_failed,
+)
 from firesteel.core.errors import FiresteelError
 
 GOOD = Facts(
@@ -31,7 +41,7 @@ GOOD = Facts(
     slots_total=4,
     slots_free=2,
     environment="e1",
-    nodes=(Node("tm1", "h1", "e1", "3.11.4"), Node("tm2", "h2", "e1", "3.11.4")),
+    nodes=(TaskManagerFacts("tm1", "h1", "e1", "3.11.4"), TaskManagerFacts("tm2", "h2", "e1", "3.11.4")),
 )
 
 
@@ -80,11 +90,29 @@ def test_nothing_is_found_where_all_is_well() -> None:
         ({"skew_s": 400.0}, "clock", "error", "400 s ahead of", "time server"),
         ({"nodes": ()}, "taskmanagers", "error", "no TaskManager", "taskmanager.sh"),
         ({"slots_free": 0}, "slots", "warning", "none of 4 slots", "cancel one"),
-        ({"nodes": (*GOOD.nodes, Node("tm3", "h3", "e9", "3.11.9"))}, "packages", "warning", "tm3 on h3", "pip freeze"),
-        ({"nodes": (Node("tm", "h", silent_s=40),)}, "taskmanagers", "warning", "silent for 40 s", "host is up"),
-        ({"nodes": (Node("tm", "h", free_memory=9, physical_memory=99),)}, "taskmanagers", "warning", "began", "fewer"),
+        (
+            {"nodes": (*GOOD.nodes, TaskManagerFacts("tm3", "h3", "e9", "3.11.9"))},
+            "packages",
+            "warning",
+            "tm3 on h3",
+            "pip freeze",
+        ),
+        (
+            {"nodes": (TaskManagerFacts("tm", "h", silent_s=40),)},
+            "taskmanagers",
+            "warning",
+            "silent for 40 s",
+            "host is up",
+        ),
+        (
+            {"nodes": (TaskManagerFacts("tm", "h", free_memory=9, physical_memory=99),)},
+            "taskmanagers",
+            "warning",
+            "began",
+            "fewer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named_with_what_to_do(
     change: dict[str, Any], area: str, level: str, text: str, remedy: str
 ) -> None:
@@ -139,5 +167,5 @@ def test_nodes_are_read_from_the_answer_of_the_rest_api() -> None:
         "timeSinceLastHeartbeat": 60_000,
         "hardware": {"freeMemory": 5, "firesteel-environment": "e", "firesteel-python": "3.11.4"},
     }
-    assert list(_nodes([row], 100_000)) == [Node("tm", "worker1", "e", "3.11.4", 5, 0, 40.0)]
+    assert list(_nodes([row], 100_000)) == [TaskManagerFacts("tm", "worker1", "e", "3.11.4", 5, 0, 40.0)]
     assert next(_nodes([{"id": "old"}], 0)).environment == ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.client.cli.logs import LogFile, files_of, last_lines
+from firesteel.client.cli.logs import ReadableLog, files_of, last_lines
 from firesteel.core.errors import JobNotFoundError
 from firesteel.service.process_logs import ProcessLogs, UnknownLogError
 
@@ -31,13 +31,13 @@ async def get(path: str) -> Any:
     return ANSWERS[path]
 
 
-def files(owner: str, name: str | None = None) -> list[LogFile]:
+def files(owner: str, name: str | None = None) -> list[ReadableLog]:
     return asyncio.run(files_of(get, owner, name))
 
 
 def test_those_of_a_job_are_its_jobmasters_and_its_lines_at_taskmanagers() -> None:
-    assert files(JOB.upper()) == [LogFile("jobmanager", f"{JOB}.log", 7), LogFile("tm:1", "tm.log", 5, JOB)]
-    assert files(JOB, "tm.log") == [LogFile("tm:1", "tm.log", 5, JOB)]
+    assert files(JOB.upper()) == [ReadableLog("jobmanager", f"{JOB}.log", 7), ReadableLog("tm:1", "tm.log", 5, JOB)]
+    assert files(JOB, "tm.log") == [ReadableLog("tm:1", "tm.log", 5, JOB)]
 
 
 def test_those_of_a_process_are_all_that_it_has() -> None:

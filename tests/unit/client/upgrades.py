@@ -22,7 +22,7 @@ from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.specs import ChainSpec, OperatorKind
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.checkpoints.restore import open_inline, restore_operators
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.operator_base.initialization import SnapshotContext
@@ -194,7 +194,7 @@ class Program:
         for index, operator in reversed(list(enumerate(plan.operators))):
             stamp = plan.stage_of[index].stamp
             operator.open(OperatorContext(info, clock, stamp, checkpointing=True, write_stdout=PRINTED.append))
-        executor = ChainExecutor(plan, Guard(), CancelToken())
+        executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
         groups = plan.operators[0].key_groups
         group_of = getattr(plan.operators[0], "key_group_of", lambda key: groups[0])
         own = [record for record in self.records if group_of(record[0]) in groups]

@@ -14,7 +14,7 @@ from firesteel.connectors.source_function import AHEAD, FunctionReader, SourceFu
 from firesteel.core.errors import CheckpointVersionError
 from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
 from firesteel.functions.source_function import SourceFunction
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import Watermark
 from firesteel.runtime.sources.source_input import SourceInput
@@ -295,7 +295,7 @@ def test_splits_of_subtasks_that_are_no_more_hold_back_no_watermark(at_once: boo
     made = SourceInput(
         "src", SourceFunctionSource(Running(run)), INFO, clock, CancelToken(), lambda: None, woken.release, 10, time
     )
-    made.run_on(loop, Guard())
+    made.run_on(loop, InterruptGuard())
     made.open()
     splits = [Split(f"subtask-{i}", {"subtask": i}) for i in (0, 2)]
     for given in [splits] if at_once else [[split] for split in splits]:

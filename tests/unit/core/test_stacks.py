@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from firesteel.core.stacks import Samples, Seen, dump_threads, frames_of, other_threads, sample
+from firesteel.core.stacks import Samples, ThreadSample, dump_threads, frames_of, other_threads, sample
 
 
 @contextmanager
@@ -58,7 +58,10 @@ def test_who_uses_the_processor_is_on_it() -> None:
             return dict(clock)
 
         found = sample(
-            lambda: {one: [Seen("a")], other: [Seen("b"), Seen("c", "elsewhere"), Seen(None)]},
+            lambda: {
+                one: [ThreadSample("a")],
+                other: [ThreadSample("b"), ThreadSample("c", "elsewhere"), ThreadSample(None)],
+            },
             5,
             0.0,
             sleep=lambda _: None,
@@ -75,7 +78,7 @@ def test_who_uses_the_processor_is_on_it() -> None:
 def test_what_changed_while_it_was_looked_at_does_not_count() -> None:
     with waiting("one") as thread:
         number = iter(range(100))
-        found = sample(lambda: {thread.ident or 0: [Seen(str(next(number)))]}, 5, 0.0, sleep=lambda _: None)
+        found = sample(lambda: {thread.ident or 0: [ThreadSample(str(next(number)))]}, 5, 0.0, sleep=lambda _: None)
     assert found == {}
 
 
@@ -118,7 +121,7 @@ def test_the_interpreter_is_left_as_it_was() -> None:
     before = sys.getswitchinterval()
     seen = []
 
-    def look() -> dict[int, list[Seen]]:
+    def look() -> dict[int, list[ThreadSample]]:
         seen.append(sys.getswitchinterval())
         if len(seen) == 1:
             sample(dict, 1, 0.0, sleep=lambda _: None)

@@ -39,7 +39,7 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.graph.specs import OperatorKind, PartitionerKind
-from firesteel.windowing.spec import Gathering
+from firesteel.windowing.spec import WindowGathering
 from tests.unit.datastream.fakes import environment
 
 SECOND = TumblingEventTimeWindows.of(Time.seconds(1))
@@ -121,7 +121,7 @@ def test_reduce(keyed: Any) -> None:
     assert (operator.name, operator.kind) == ("WINDOW", OperatorKind.ALIGNED_WINDOW)
     assert stream.get_type() == keyed._record_type == operator.coerce_to
     spec = operator.function
-    assert (spec.allowed_lateness, spec.late_tag, spec.gathering) == (5, TAG, Gathering.REDUCE)
+    assert (spec.allowed_lateness, spec.late_tag, spec.gathering) == (5, TAG, WindowGathering.REDUCE)
     assert isinstance(spec.trigger, EventTimeTrigger)
     assert operator.key_selectors == (keyed._key_selector,)
     assert [i.partitioner for i in operator.inputs[0]] == [PartitionerKind.HASH]
@@ -170,8 +170,8 @@ def test_windows_over_the_whole_stream_run_in_one_subtask(timed: DataStream) -> 
     with pytest.raises(GraphError, match=r"parallelism|parallel"):
         stream.set_parallelism(2)
     for windowed in (timed.window_all(SECOND), timed.key_by(lambda p: p[0]).window_all(SECOND)):
-        assert made(windowed.reduce(lambda a, b: a, ApplyAll())).function.gathering is Gathering.REDUCE
-        assert made(windowed.aggregate(Sum(), ProcessAll())).function.gathering is Gathering.AGGREGATE
+        assert made(windowed.reduce(lambda a, b: a, ApplyAll())).function.gathering is WindowGathering.REDUCE
+        assert made(windowed.aggregate(Sum(), ProcessAll())).function.gathering is WindowGathering.AGGREGATE
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from firesteel.rest.application_views import application_details, application_ex
 from firesteel_dispatcher.application import (
     NO_JOB_TEXT,
     Application,
+    ApplicationState,
+    ApplicationStep,
     MainEnd,
-    Order,
-    State,
 )
 from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
-from firesteel_dispatcher.programs import Programs, check_program
+from firesteel_dispatcher.programs import UploadedPrograms, check_program
 from firesteel_dispatcher.standalone_job import definitions_of, parser
 
 ID = "ab" * 16
@@ -36,7 +36,7 @@ RAISED = MainEnd(1, "Traceback: boom", "ValueError")
 def running(**fields: Any) -> Application:
     made = Application(ID, "p.py", **fields)
     made.timestamps["CREATED"] = 1
-    made.move(State.RUNNING, 2)
+    made.move(ApplicationState.RUNNING, 2)
     return made
 
 
@@ -44,31 +44,31 @@ def test_it_is_finished_when_main_and_all_jobs_have_ended() -> None:
     one = running()
     assert one.look(None, {}, 3) == []
     assert one.look(WELL, {"a": "FINISHED", "b": "RUNNING"}, 4) == []
-    assert one.state is State.RUNNING  # a job of execute_async() runs on
+    assert one.state is ApplicationState.RUNNING  # a job of execute_async() runs on
     assert one.look(WELL, {"a": "FINISHED", "b": "FINISHED"}, 5) == []
-    assert (one.state, one.exit_code, one.timestamps["FINISHED"]) == (State.FINISHED, 0, 5)
+    assert (one.state, one.exit_code, one.timestamps["FINISHED"]) == (ApplicationState.FINISHED, 0, 5)
 
 
 def test_a_job_that_was_forgotten_has_been_there() -> None:
     one = running()
     one.look(None, {"a": "FINISHED"}, 3)
     one.look(WELL, {}, 4)
-    assert one.state is State.FINISHED
+    assert one.state is ApplicationState.FINISHED
 
 
 def test_a_program_without_a_job_fails() -> None:
     one = running()
     assert one.look(WELL, {}, 3) == []
-    assert (one.state, one.exit_code) == (State.FAILED, 1)
+    assert (one.state, one.exit_code) == (ApplicationState.FAILED, 1)
     assert one.exceptions[0]["stacktrace"] == NO_JOB_TEXT
 
 
 def test_an_exception_of_main_cancels_the_jobs_and_is_told() -> None:
     one = running()
-    assert one.look(RAISED, {"a": "RUNNING", "b": "FINISHED"}, 3) == [Order.CANCEL_JOBS]
-    assert one.state is State.FAILING
+    assert one.look(RAISED, {"a": "RUNNING", "b": "FINISHED"}, 3) == [ApplicationStep.CANCEL_JOBS]
+    assert one.state is ApplicationState.FAILING
     assert one.look(RAISED, {"a": "CANCELED", "b": "FINISHED"}, 4) == []
-    assert (one.state, one.exit_code) == (State.FAILED, 1)
+    assert (one.state, one.exit_code) == (ApplicationState.FAILED, 1)
     (entry,) = one.exceptions
     assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("ValueError", "Traceback: boom", 3)
 
@@ -77,44 +77,46 @@ def test_an_exception_of_main_cancels_the_jobs_and_is_told() -> None:
 def test_the_exit_code_is_the_programs_if_it_has_one(code: int, shown: int) -> None:
     one = running()
     one.look(MainEnd(code, "", "SystemExit"), {"a": "FINISHED"}, 3)
-    assert (one.state, one.exit_code) == (State.FAILED, shown)
+    assert (one.state, one.exit_code) == (ApplicationState.FAILED, shown)
 
 
-@pytest.mark.parametrize(("state", "end"), [("FAILED", State.FAILED), ("CANCELED", State.CANCELED)])
-def test_a_job_that_ends_badly_ends_all(state: str, end: State) -> None:
+@pytest.mark.parametrize(
+    ("state", "end"), [("FAILED", ApplicationState.FAILED), ("CANCELED", ApplicationState.CANCELED)]
+)
+def test_a_job_that_ends_badly_ends_all(state: str, end: ApplicationState) -> None:
     one = running()
-    assert one.look(None, {"a": state, "b": "RUNNING"}, 3) == [Order.END_MAIN, Order.CANCEL_JOBS]
+    assert one.look(None, {"a": state, "b": "RUNNING"}, 3) == [ApplicationStep.END_MAIN, ApplicationStep.CANCEL_JOBS]
     assert one.look(MainEnd(143, "", "SystemExit"), {"a": state, "b": "CANCELED"}, 4) == []
     assert one.state is end
-    assert one.exit_code == (143 if end is State.FAILED else 0)
+    assert one.exit_code == (143 if end is ApplicationState.FAILED else 0)
 
 
 def test_a_job_that_ends_badly_ends_nothing_where_that_was_said() -> None:
     one = running(terminate_on_any_job=False)
     assert one.look(None, {"a": "FAILED"}, 3) == []
     one.look(WELL, {"a": "FAILED"}, 4)
-    assert one.state is State.FINISHED
+    assert one.state is ApplicationState.FINISHED
 
 
 def test_main_that_dies_of_a_cancelled_job_is_cancelled() -> None:
     one = running(terminate_on_any_job=False)
     one.look(MainEnd(1, "cancelled", class_name(JobCancelledError("x"))), {"a": "CANCELED"}, 3)
-    assert one.state is State.CANCELED
+    assert one.state is ApplicationState.CANCELED
 
 
 def test_a_cancelled_application_ends_main_and_its_jobs_and_is_no_failure() -> None:
     one = running()
     one.cancel(3)
-    assert one.look(None, {"a": "RUNNING"}, 4) == [Order.END_MAIN, Order.CANCEL_JOBS]
+    assert one.look(None, {"a": "RUNNING"}, 4) == [ApplicationStep.END_MAIN, ApplicationStep.CANCEL_JOBS]
     one.look(MainEnd(143, "the program ended with 143", "SystemExit"), {"a": "CANCELED"}, 5)
-    assert (one.state, one.exit_code, one.exceptions) == (State.CANCELED, 0, [])
+    assert (one.state, one.exit_code, one.exceptions) == (ApplicationState.CANCELED, 0, [])
     one.cancel(6)
-    assert one.state is State.CANCELED
+    assert one.state is ApplicationState.CANCELED
 
 
 def test_no_other_moves() -> None:
     with pytest.raises(IllegalTransitionError):
-        running().move(State.CANCELED, 3)
+        running().move(ApplicationState.CANCELED, 3)
 
 
 def test_ids_of_jobs_follow_from_that_of_the_application() -> None:
@@ -125,7 +127,7 @@ def test_ids_of_jobs_follow_from_that_of_the_application() -> None:
     assert derived_job_id("cluster", 0) != derived_job_id("cluster", 1) != derived_job_id("other", 1)
 
 
-def ended(state: State = State.FINISHED) -> Application:
+def ended(state: ApplicationState = ApplicationState.FINISHED) -> Application:
     return Application(resume(SETTINGS, None, False).id, "p", state=state, exit_code=0)
 
 
@@ -135,7 +137,7 @@ SETTINGS = ApplicationSettings("p.py", cluster_id="c", start_id="s1")
 def test_what_was_not_ended_goes_on_under_its_ids() -> None:
     first = resume(SETTINGS, None, False)
     assert (first.run, first.ended, first.is_new) == (0, None, True)
-    going = Application(first.id, "p", state=State.RUNNING)
+    going = Application(first.id, "p", state=ApplicationState.RUNNING)
     again = resume(ApplicationSettings("p.py", cluster_id="c", start_id="s2"), record_of(SETTINGS, 0, going), False)
     assert (again.id, again.run, again.ended, again.is_new) == (first.id, 0, None, False)
 
@@ -149,7 +151,7 @@ def test_what_has_ended_is_not_run_again_by_a_restart_nor_by_who_stood_by() -> N
     ):
         found = resume(settings, record, stood_by)
         assert found.ended is not None
-        assert found.ended.state is State.FINISHED
+        assert found.ended.state is ApplicationState.FINISHED
 
 
 def test_another_start_is_another_run_with_other_ids() -> None:
@@ -285,7 +287,7 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
             return io.BytesIO(b"print(1)")
 
     monkeypatch.setattr("firesteel_dispatcher.programs.FileSystems", Files)
-    programs = Programs(tmp_path, "token")
+    programs = UploadedPrograms(tmp_path, "token")
     found = asyncio.run(programs.fetched("s3://bucket/dir/p.py", Settings()))
     assert (found.name, found.read_bytes()) == ("p.py", b"print(1)")
     assert asyncio.run(programs.listed()) == []  # nobody has uploaded it
@@ -315,4 +317,4 @@ def test_a_program_on_an_hdfs_that_nobody_knows_is_not_waited_for(
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     for where in ("hdfs://nameservice/p.py", "hdfs:///p.py"):
         with pytest.raises(ConfigurationError, match=r"does not say where it is .*HADOOP_CONF_DIR"):
-            asyncio.run(Programs(tmp_path, "token").fetched(where, Settings()))
+            asyncio.run(UploadedPrograms(tmp_path, "token").fetched(where, Settings()))

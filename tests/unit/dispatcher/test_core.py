@@ -15,19 +15,19 @@ from firesteel_dispatcher.clean_up import Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.instructions import (
-    AdoptJob,
     AskHost,
     CancelJob,
-    CleanUp,
-    ForgetJob,
+    CleanUpCheckpoints,
+    DeleteStoredJob,
     ForgetJobMaster,
     ProbeJobMaster,
     RememberJobMaster,
-    StartJob,
+    SendAdoptJob,
+    SendStartJob,
     StoreEnd,
     TakeOver,
 )
-from firesteel_dispatcher.job import JobConflictError, JobEndedError, Limits, Moment, Phase, UnknownJobError
+from firesteel_dispatcher.job import JobConflictError, JobEndedError, JobPhase, Limits, Moment, UnknownJobError
 from firesteel_dispatcher.submitted import submitted_archive
 from tests.unit.jobmaster.jobs import two_by_two
 
@@ -71,7 +71,7 @@ def message(core: DispatcherCore, job: str = "j") -> str:
 
 def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
     core = DispatcherCore()
-    assert submitted(core) == [StartJob("j")]
+    assert submitted(core) == [SendStartJob("j")]
     assert submitted(core) == []
     with pytest.raises(JobConflictError, match="another graph"):
         submitted(core, fingerprint="other")
@@ -82,15 +82,15 @@ def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
 def test_a_job_that_had_ended_while_no_dispatcher_was_up_ends_without_another_jobmaster() -> None:
     core = DispatcherCore()
     restored(core, jobmaster=JM, takes_over=True)
-    assert core.had_ended("j", archive(), NOW) == [StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM)]
+    assert core.had_ended("j", archive(), NOW) == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM)]
     assert core.job("j").state == "FINISHED"
     assert core.had_ended("j", archive(state="FAILED"), NOW) == []
     assert core.host_lists({}, NOW) == [], "the job runs again"
-    assert core.jobmaster_lost("j", "gone", NOW, JM[1]) == [CleanUp("j")]
+    assert core.jobmaster_lost("j", "gone", NOW, JM[1]) == [CleanUpCheckpoints("j")]
     led(core, "k", takes_over=True)
     assert core.had_ended("k", archive("k"), NOW) == [], "its JobMaster says so itself"
-    assert core.jobmaster_lost("k", "killed", NOW, JM[1]) == [ForgetJobMaster("k"), StartJob("k", 0.0)]
-    assert core.had_ended("k", archive("k", "FAILED"), NOW) == [StoreEnd("k"), CleanUp("k")]
+    assert core.jobmaster_lost("k", "killed", NOW, JM[1]) == [ForgetJobMaster("k"), SendStartJob("k", 0.0)]
+    assert core.had_ended("k", archive("k", "FAILED"), NOW) == [StoreEnd("k"), CleanUpCheckpoints("k")]
     assert not core.may_start("k")
 
 
@@ -118,7 +118,7 @@ def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:
     submitted(core)
     assert core.may_start("j")
     core.unreachable("j", "refused", NOW)
-    assert core.cancel("j", NOW) == [StoreEnd("j"), CleanUp("j")]
+    assert core.cancel("j", NOW) == [StoreEnd("j"), CleanUpCheckpoints("j")]
     assert core.job("j").state == "CANCELED"
     assert not core.may_start("j")
     # It was started after all: the answer was late.
@@ -165,7 +165,7 @@ def test_a_job_waits_for_a_host_for_ever_and_can_be_cancelled_meanwhile(
     ]  # fmt: skip
     assert core.may_start("j")
     assert core.cancel("j", at(1e6)) == [], "the host was asked just now, and may start it"
-    assert core.unreachable("j", "refused", at(1e6)) == [StoreEnd("j"), CleanUp("j")]
+    assert core.unreachable("j", "refused", at(1e6)) == [StoreEnd("j"), CleanUpCheckpoints("j")]
     assert core.job("j").state == "CANCELED"
 
 
@@ -180,7 +180,7 @@ def test_a_job_that_a_host_refuses_fails_with_its_reason_and_keeps_its_checkpoin
     assert core.may_start("j")
     assert core.refused("j", "GraphError", "slot.request.timeout: soon is no duration", at(6)) == [
         StoreEnd("j"),
-        CleanUp("j"),
+        CleanUpCheckpoints("j"),
     ]
     assert core.job("j").state == "FAILED"
     assert message(core).startswith("slot.request.timeout: soon is no duration. Its completed checkpoints stay")
@@ -193,16 +193,16 @@ def test_a_job_that_a_host_refuses_fails_with_its_reason_and_keeps_its_checkpoin
 def test_a_jobmaster_that_is_cut_off_is_neither_given_up_nor_cancelled_and_goes_on() -> None:
     core = DispatcherCore(Limits(silence=50))
     led(core, takes_over=True)
-    assert core.jobmaster_silent("j", "no sign of life", at(50)) == [AdoptJob("j", *JM)]
+    assert core.jobmaster_silent("j", "no sign of life", at(50)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
     for time in range(60, 1000, 10):  # the host is cut off as well
-        assert core.host_away("no route", at(time)) == [AdoptJob("j", *JM)]
+        assert core.host_away("no route", at(time)) == [SendAdoptJob("j", *JM)]
         assert core.unreachable("j", "no answer", at(time + 5)) == []
     job = core.job("j")
-    assert (job.phase, job.state, job.progress) == (Phase.RECOVERING, "RECONCILING", "waiting: no answer")
-    assert core.host_lists({"j": JM}, at(1000)) == [AdoptJob("j", *JM)], "the cut heals: it gets its time to answer"
+    assert (job.phase, job.state, job.progress) == (JobPhase.RECOVERING, "RECONCILING", "waiting: no answer")
+    assert core.host_lists({"j": JM}, at(1000)) == [SendAdoptJob("j", *JM)], "the cut heals: it gets its time to answer"
     assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM)]
-    assert (job.phase, job.progress, job.takeovers, list(job.former)) == (Phase.LED, "", 0, [])
+    assert (job.phase, job.progress, job.takeovers, list(job.former)) == (JobPhase.LED, "", 0, [])
 
 
 @pytest.mark.parametrize("follows", [True, False])
@@ -213,11 +213,11 @@ def test_a_jobmaster_that_is_silent_while_its_host_answers_is_lost(follows: bool
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
     did = core.host_lists({"j": JM}, at(60))
     if follows:
-        assert did == [ForgetJobMaster("j"), StartJob("j")]
+        assert did == [ForgetJobMaster("j"), SendStartJob("j")]
         assert list(core.job("j").former) == [JM[1]]
         assert core.job("j").takeover_cause == "the JobMaster of the job gives no sign of life (no answer)"
     else:
-        assert did == [StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM), CancelJob("j", *JM)]
+        assert did == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM)]
         assert "the cluster keeps nothing" in message(core)
         assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
 
@@ -226,9 +226,9 @@ def test_a_silent_jobmaster_is_followed_when_the_host_that_leads_by_now_knows_no
     """Its machine is gone: to ask it a second time would take as long as the first."""
     core = DispatcherCore(Limits(silence=50))
     led(core, takes_over=True)
-    assert core.jobmaster_silent("j", "no sign of life", at(50)) == [AdoptJob("j", *JM)]
+    assert core.jobmaster_silent("j", "no sign of life", at(50)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
-    assert core.host_lists({}, at(60)) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.host_lists({}, at(60)) == [ForgetJobMaster("j"), SendStartJob("j")]
     assert core.job("j").takeover_cause.endswith("no sign of life (no answer), and its host knows nothing of it")
 
 
@@ -240,8 +240,8 @@ def test_a_jobmaster_whose_host_leads_no_more_is_looked_for_and_followed_if_nobo
     did = core.host_lists({}, at(1))
     if follows:
         assert did == [ProbeJobMaster("j", *JM)]
-        assert core.job("j").phase is Phase.LED, "it may live: only its host was followed"
-        assert core.jobmaster_lost("j", "no connection", at(4), JM[1]) == [ForgetJobMaster("j"), StartJob("j")]
+        assert core.job("j").phase is JobPhase.LED, "it may live: only its host was followed"
+        assert core.jobmaster_lost("j", "no connection", at(4), JM[1]) == [ForgetJobMaster("j"), SendStartJob("j")]
         assert core.jobmaster_lost("j", "no connection", at(4), JM[1]) == [], "of another one by now"
     else:
         assert did == [], "it would fail for a connection that may be back in a moment"
@@ -250,10 +250,10 @@ def test_a_jobmaster_whose_host_leads_no_more_is_looked_for_and_followed_if_nobo
 def test_a_frozen_jobmaster_of_before_the_restart_is_followed_after_the_heartbeat_timeout() -> None:
     core = DispatcherCore(Limits(silence=50))
     restored(core, jobmaster=JM, takes_over=True)
-    assert core.host_lists({"j": JM}, at(1)) == [AdoptJob("j", *JM)]
+    assert core.host_lists({"j": JM}, at(1)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "no answer", at(49)) == []
     assert core.unreachable("j", "no answer", at(50)) == [AskHost()]
-    assert core.host_lists({"j": JM}, at(50)) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.host_lists({"j": JM}, at(50)) == [ForgetJobMaster("j"), SendStartJob("j")]
 
 
 def test_a_job_whose_jobmaster_is_cut_off_can_be_cancelled() -> None:
@@ -264,10 +264,10 @@ def test_a_job_whose_jobmaster_is_cut_off_can_be_cancelled() -> None:
     assert core.cancel("j", at(100)) == []
     assert core.unreachable("j", "no answer", at(149)) == [AskHost()], "it may run, and hear of it"
     assert core.unreachable("j", "no answer", at(150)) == [
-        StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM), CancelJob("j", *JM),
+        StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM),
     ]  # fmt: skip
     assert core.job("j").state == "CANCELED"
-    assert core.host_lists({"j": JM}, at(999)) == [AdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert core.host_lists({"j": JM}, at(999)) == [SendAdoptJob("j", *JM), CancelJob("j", *JM)]
 
 
 def test_what_is_heard_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:
@@ -278,7 +278,7 @@ def test_what_is_heard_of_a_jobmaster_that_was_followed_deposes_nobody() -> None
     core.started("j", "http://jm2", "t2")
     assert core.jobmaster_lost("j", "a probe of long ago says that it is gone", at(2), JM[1]) == []
     assert core.jobmaster_silent("unknown", "silent", at(2)) == []
-    assert (core.job("j").phase, core.job("j").jobmaster) == (Phase.LED, ("http://jm2", "t2"))
+    assert (core.job("j").phase, core.job("j").jobmaster) == (JobPhase.LED, ("http://jm2", "t2"))
 
 
 def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
@@ -286,8 +286,8 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     led(core)
     assert core.jobmaster_lost("j", "no sign of life", at(100)) == [
         StoreEnd("j"),
-        CleanUp("j"),
-        AdoptJob("j", *JM),
+        CleanUpCheckpoints("j"),
+        SendAdoptJob("j", *JM),
         CancelJob("j", *JM),
     ]
     assert core.jobmaster_lost("j", "again", at(200)) == []
@@ -306,7 +306,7 @@ def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
     core.cancel("j", NOW)
     core.unreachable("j", "no answer", at(2))
     assert core.state_changed("j", "RUNNING", {}) == [AskHost()]
-    assert core.host_lists({"j": JM}, at(3)) == [AdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert core.host_lists({"j": JM}, at(3)) == [SendAdoptJob("j", *JM), CancelJob("j", *JM)]
     assert core.adopted("j", *JM) == []
     assert core.job("j").state == "CANCELED"
 
@@ -315,7 +315,7 @@ def test_what_a_jobmaster_had_still_to_do_behind_the_end_of_its_job_is_done_by_o
     core = DispatcherCore()
     led(core)
     core.finished("j", archive(), NOW)
-    assert core.jobmaster_lost("j", "killed", at(7), JM[1]) == [CleanUp("j")]
+    assert core.jobmaster_lost("j", "killed", at(7), JM[1]) == [CleanUpCheckpoints("j")]
     assert core.job("j").state == "FINISHED"
     assert core.jobmaster_lost("j", "silent", at(8)) == [], "nobody waits for signs of its life"
     assert core.jobmaster_lost("unknown", "killed", at(8), "t") == []
@@ -328,19 +328,19 @@ def test_a_running_job_is_found_again() -> None:
     core = DispatcherCore()
     restored(core, jobmaster=("http://old", "o"), cancel_wanted=True)
     assert core.job("j").state == "RECONCILING"
-    assert core.host_lists({"j": JM}, NOW) == [AdoptJob("j", *JM)]
+    assert core.host_lists({"j": JM}, NOW) == [SendAdoptJob("j", *JM)]
     assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
     assert core.adopted("j", *JM) == []
     core.state_changed("j", "RUNNING", {})
-    assert (core.job("j").phase, core.job("j").state) == (Phase.LED, "RUNNING")
+    assert (core.job("j").phase, core.job("j").state) == (JobPhase.LED, "RUNNING")
 
 
 def test_another_jobmaster_follows_one_that_is_lost() -> None:
     core = DispatcherCore()
     led(core, takes_over=True)
-    assert core.jobmaster_lost("j", "killed", at(5)) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.jobmaster_lost("j", "killed", at(5)) == [ForgetJobMaster("j"), SendStartJob("j")]
     job = core.job("j")
-    assert (job.phase, job.state, job.takeovers, job.takeover_cause) == (Phase.WAITING, "INITIALIZING", 1, "killed")
+    assert (job.phase, job.state, job.takeovers, job.takeover_cause) == (JobPhase.WAITING, "INITIALIZING", 1, "killed")
     assert core.may_start("j")
     assert core.started("j", "http://jm2", "t2") == [RememberJobMaster("j", "http://jm2", "t2")]
     core.state_changed("j", "RUNNING", {}, "t2")
@@ -353,7 +353,7 @@ def test_a_jobmaster_that_dies_again_and_again_is_followed_for_ever() -> None:
     delays: list[float] = []
     for number in range(1, 1101):
         started = core.jobmaster_lost("j", "killed", at(number))[-1]
-        assert isinstance(started, StartJob)
+        assert isinstance(started, SendStartJob)
         delays.append(started.delay)
         assert core.may_start("j")
         core.started("j", f"http://jm{number}", f"t{number}")
@@ -368,7 +368,7 @@ def test_one_that_is_lost_before_its_answer_has_come_is_followed_as_well() -> No
     for _ in range(2):  # said again
         assert core.jobmaster_lost("j", "killed", at(1), "t") == []
     job = core.job("j")
-    assert (job.phase, job.takeovers, job.takeover_cause) == (Phase.WAITING, 1, "killed")
+    assert (job.phase, job.takeovers, job.takeover_cause) == (JobPhase.WAITING, 1, "killed")
     assert core.may_start("j"), "the host is asked until it has started the next one"
     assert core.started("j", *JM)[0] == RememberJobMaster("j", *JM)
 
@@ -382,8 +382,8 @@ def test_a_jobmaster_that_was_given_up_has_no_say() -> None:
     core.may_start("j")
     core.started("j", "http://jm2", "t2")
     assert core.jobmaster_lost("j", "killed, says its host", at(6), "t") == [], "that is old news"
-    assert core.job("j").phase is Phase.LED
-    assert core.jobmaster_lost("j", "killed", at(7), "t2")[-1] == StartJob("j", 1.0), "so soon after the other one"
+    assert core.job("j").phase is JobPhase.LED
+    assert core.jobmaster_lost("j", "killed", at(7), "t2")[-1] == SendStartJob("j", 1.0), "so soon after the other one"
     assert core.job("j").takeovers == 2
 
 
@@ -398,7 +398,7 @@ def test_a_jobmaster_that_lives_beside_the_one_that_leads_has_no_say() -> None:
     assert core.state_changed("j", "FAILED", {}, "stray") == []
     assert core.job("j").state == "RUNNING"
     assert core.jobmaster_lost("j", "killed", at(5), "stray") == [], "it is not the one that leads"
-    assert (core.job("j").phase, core.job("j").takeovers) == (Phase.LED, 0)
+    assert (core.job("j").phase, core.job("j").takeovers) == (JobPhase.LED, 0)
 
 
 def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
@@ -407,7 +407,7 @@ def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
     delays = []
     for time in (0, 10, 20, 30, 40, 50, 60, 70, 80, 1000):
         last = core.jobmaster_lost("j", "killed", at(time))[-1]
-        assert isinstance(last, StartJob)
+        assert isinstance(last, SendStartJob)
         delays.append(last.delay)
         core.may_start("j")
         core.started("j", "http://jm", str(time))
@@ -419,7 +419,7 @@ def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
     led(core, takes_over=True)
     core.cancel("j", NOW)
     lost = core.jobmaster_lost("j", "killed", at(5))
-    assert lost == [StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert lost == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM)]
     assert core.job("j").state == "CANCELED"
 
 
@@ -427,7 +427,7 @@ def test_the_loss_of_another_jobmaster_than_the_stored_one_is_old_news() -> None
     core = DispatcherCore()
     restored(core, jobmaster=JM, takes_over=True)
     assert core.jobmaster_lost("j", "another one leads the job", NOW, "former") == []
-    assert core.jobmaster_lost("j", "killed", NOW, JM[1]) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.jobmaster_lost("j", "killed", NOW, JM[1]) == [ForgetJobMaster("j"), SendStartJob("j")]
 
 
 @pytest.mark.parametrize(
@@ -449,15 +449,15 @@ def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str
 def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
     core = DispatcherCore()
     restored(core, jobmaster=JM, takes_over=True)
-    assert core.host_lists({}, NOW) == [AdoptJob("j", *JM)]  # the host may be another machine's by now
-    assert core.unreachable("j", "refused", NOW) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.host_lists({}, NOW) == [SendAdoptJob("j", *JM)]  # the host may be another machine's by now
+    assert core.unreachable("j", "refused", NOW) == [ForgetJobMaster("j"), SendStartJob("j")]
     assert core.job("j").takeovers == 1
 
 
 def test_a_jobmaster_that_the_host_does_not_know_is_adopted_where_it_is() -> None:
     core = DispatcherCore()
     restored(core, jobmaster=JM, takes_over=True)
-    assert core.host_lists({}, NOW) == [AdoptJob("j", *JM)]
+    assert core.host_lists({}, NOW) == [SendAdoptJob("j", *JM)]
     assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM)]
     core.jobmaster_silent("j", "silent", at(50))
     assert core.unreachable("j", "refused", at(51)) == [AskHost()]  # and not replaced at once
@@ -467,7 +467,7 @@ def test_the_silence_of_a_jobmaster_says_nothing_while_no_host_answers() -> None
     core = DispatcherCore()
     restored(core, jobmaster=JM, takes_over=True)
     core.host_lists({}, NOW)
-    assert core.host_away("refused", at(1)) == [AdoptJob("j", *JM)]
+    assert core.host_away("refused", at(1)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "refused", at(2)) == []
     assert core.job("j").takeovers == 0
 
@@ -478,12 +478,12 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
     restored(core, "lost", jobmaster=JM)
     restored(core, "unwanted", cancel_wanted=True)
     assert core.host_lists({}, NOW) == [
-        StartJob("new"),
-        AdoptJob("lost", *JM),  # another host may have led when it was started
-        *(StoreEnd("unwanted"), CleanUp("unwanted")),
+        SendStartJob("new"),
+        SendAdoptJob("lost", *JM),  # another host may have led when it was started
+        *(StoreEnd("unwanted"), CleanUpCheckpoints("unwanted")),
     ]
     ended = core.unreachable("lost", "refused", NOW)
-    assert ended == [StoreEnd("lost"), CleanUp("lost"), AdoptJob("lost", *JM), CancelJob("lost", *JM)]
+    assert ended == [StoreEnd("lost"), CleanUpCheckpoints("lost"), SendAdoptJob("lost", *JM), CancelJob("lost", *JM)]
     assert core.job("new").state == "INITIALIZING"
     assert "ended while no Dispatcher ran" in message(core, "lost")
     assert core.job("unwanted").state == "CANCELED"
@@ -493,12 +493,12 @@ def test_without_a_host_jobmasters_are_looked_for_where_they_were() -> None:
     core = DispatcherCore()
     restored(core, "new")
     restored(core, "old", jobmaster=JM)
-    assert core.host_away("refused", at(1)) == [AdoptJob("old", *JM)]
+    assert core.host_away("refused", at(1)) == [SendAdoptJob("old", *JM)]
     assert core.job("new").progress == "waiting: the JobMaster host can't be reached: refused"
     assert core.adopted("old", *JM) == [RememberJobMaster("old", *JM)]
     assert core.host_away("refused", at(1e6)) == []
     core.cancel("new", at(1e6))
-    assert core.host_away("refused", at(2e6)) == [StoreEnd("new"), CleanUp("new")]
+    assert core.host_away("refused", at(2e6)) == [StoreEnd("new"), CleanUpCheckpoints("new")]
 
 
 def test_an_end_may_be_reported_before_the_adoption_is_answered() -> None:
@@ -513,10 +513,10 @@ def test_an_end_may_be_reported_before_the_adoption_is_answered() -> None:
 def test_a_job_that_runs_without_a_record_is_taken_over() -> None:
     core = DispatcherCore()
     assert core.host_lists({"j": JM}, NOW) == [TakeOver("j", *JM)]
-    assert core.taken_over("j", "job", "f", EMPTY, JM, NOW) == [AdoptJob("j", *JM)]
+    assert core.taken_over("j", "job", "f", EMPTY, JM, NOW) == [SendAdoptJob("j", *JM)]
     assert core.taken_over("j", "job", "f", EMPTY, JM, NOW) == []
     core.adopted("j", *JM)
-    assert core.job("j").phase is Phase.LED
+    assert core.job("j").phase is JobPhase.LED
     core.jobmaster_lost("j", "killed", at(5))
     assert message(core).startswith("killed. The job is not started again, since there is no record of it")
 
@@ -527,7 +527,7 @@ def test_jobs_that_ended_before_the_restart_are_known_for_the_rest_of_their_time
     assert submitted(core) == []
     assert core.counts()["jobs-finished"] == 1
     assert core.tick(at(69)) == []
-    assert core.tick(at(70)) == [ForgetJob("j")]
+    assert core.tick(at(70)) == [DeleteStoredJob("j")]
     with pytest.raises(UnknownJobError):
         core.job("j")
 
@@ -592,7 +592,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                 core.restored(job, job, "f", {**EMPTY, "jid": job}, moment, None, JM if pause > 25 else None)
                 accepted.add(job)
             case "may_start":
-                assert core.may_start(job) == (known is not None and known.phase is Phase.WAITING)
+                assert core.may_start(job) == (known is not None and known.phase is JobPhase.WAITING)
             case "started" if known is not None and (known.being_started or known.ended):
                 did = core.started(job, *JM)
                 if known.ended:
@@ -607,10 +607,10 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                     assert CancelJob(job, *JM) in did
             case "lists_nothing":
                 did = core.host_lists({}, moment)
-                assert all(j.is_unlisted for j in core.jobs.values() if j.phase is Phase.RECOVERING)
+                assert all(j.is_unlisted for j in core.jobs.values() if j.phase is JobPhase.RECOVERING)
             case "away":
                 did = core.host_away("r", moment)
-            case "adopted" if known is not None and known.phase is Phase.RECOVERING and known.jobmaster:
+            case "adopted" if known is not None and known.phase is JobPhase.RECOVERING and known.jobmaster:
                 did = core.adopted(job, *JM)
             case "state" if known is not None:
                 did = core.state_changed(job, "RUNNING", {"RUNNING": 1})
@@ -633,8 +633,8 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
         assert set(core.jobs) >= accepted - done, "a job that has not ended was forgotten"
         for found in core.jobs.values():
             phase, state = before.get(found.id, (None, None))
-            assert phase is not Phase.ENDED or (found.phase, found.state) == (phase, state), "an end changed"
-            assert found.phase is not Phase.LED or found.jobmaster is not None
+            assert phase is not JobPhase.ENDED or (found.phase, found.state) == (phase, state), "an end changed"
+            assert found.phase is not JobPhase.LED or found.jobmaster is not None
             assert found.ended == (found.id in done)
             assert found.ended or found.archive is not None
         assert sum(j.ended for j in core.jobs.values()) <= kept
@@ -645,4 +645,4 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
         core.adopted(record.id, *JM)
         if core.may_start(record.id):
             core.started(record.id, *JM)
-    assert all(j.phase in (Phase.LED, Phase.ENDED) for j in core.jobs.values())
+    assert all(j.phase in (JobPhase.LED, JobPhase.ENDED) for j in core.jobs.values())

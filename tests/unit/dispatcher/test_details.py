@@ -8,7 +8,7 @@ from typing import Any
 
 from firesteel.core.clock import SystemClock
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.details import JobDetails
+from firesteel_dispatcher.details import JobDetailsCache
 from tests.unit.dispatcher.test_core import at, led
 
 
@@ -25,7 +25,7 @@ def test_a_jobmaster_that_is_lost_before_a_question_begins_is_not_asked() -> Non
             return questions[-1]
 
         nothing: Any = None
-        details = JobDetails(
+        details = JobDetailsCache(
             core, SystemClock(), 0.0, 5.0, nothing, nothing, spawn, nothing, lambda: at(1), nothing, nothing
         )
         await details.refresh()

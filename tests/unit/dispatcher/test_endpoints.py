@@ -17,7 +17,7 @@ from firesteel_dispatcher import rest_checkpoint_types as c
 from firesteel_dispatcher import rest_types as t
 from firesteel_dispatcher.endpoints import ENDPOINTS
 from firesteel_dispatcher.openapi import document
-from firesteel_dispatcher.rest_calls import Access, Call, Endpoint, Parameter
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Parameter, RestCall
 
 ROOT = Path(__file__).parents[3]
 FLINK = 97
@@ -34,7 +34,7 @@ class Request:
         return self._body
 
 
-def read(one: Endpoint, path: dict[str, str], query: Any = None, body: bytes = b"") -> Call:
+def read(one: Endpoint, path: dict[str, str], query: Any = None, body: bytes = b"") -> RestCall:
     return asyncio.run(one.read(Request(path, query, body)))  # type: ignore[arg-type]
 
 
@@ -61,7 +61,7 @@ def test_no_path_is_hidden_by_one_before_it() -> None:
 
 
 def test_what_changes_the_cluster_needs_a_token() -> None:
-    free = {(one.method, one.flink_path) for one in ENDPOINTS if one.access is Access.READ}
+    free = {(one.method, one.flink_path) for one in ENDPOINTS if one.access is CallerRights.READ}
     assert {method for method, _ in free} == {"GET"}
     assert not {path for _, path in free if "plan" in path and "jars" in path}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel.ha.jobs import Contents, JobsUnreadableError
+from firesteel.ha.jobs import JobsUnreadableError, StoreContents
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.services import DISPATCHER
 from firesteel.service.leaders import Candidate
@@ -24,11 +24,11 @@ class Store:
     def __init__(self, errors: list[Exception], seen: Callable[[], object]) -> None:
         self.errors, self.seen = errors, seen
 
-    def open(self, _: int) -> Contents:
+    def open(self, _: int) -> StoreContents:
         self.seen()
         if self.errors:
             raise self.errors.pop(0)
-        return Contents((), ())
+        return StoreContents((), ())
 
 
 def lead(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryServices, list[int]]:
@@ -50,8 +50,8 @@ def lead(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> tuple[Memo
         async def on_disk(self, function: Any, *arguments: Any) -> Any:
             return function(*arguments)
 
-        def _restore(self, found: Contents) -> None:
-            assert found == Contents((), ())
+        def _restore(self, found: StoreContents) -> None:
+            assert found == StoreContents((), ())
 
     monkeypatch.setattr(services, "job_store", lambda _: store)
     asyncio.run(DispatcherService.lead(Led()))  # type: ignore[arg-type]

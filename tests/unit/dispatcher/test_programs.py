@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel_dispatcher.programs import Programs, UnknownProgramError
+from firesteel_dispatcher.programs import UnknownProgramError, UploadedPrograms
 
 
 async def _pieces(*pieces: bytes) -> AsyncIterator[bytes]:
@@ -25,7 +25,7 @@ def test_a_program_on_its_way_is_neither_listed_nor_found(tmp_path: Path) -> Non
 
 
 async def _a_program_on_its_way_is_neither_listed_nor_found(tmp_path: Path) -> None:
-    programs, go_on, arrived = Programs(tmp_path, "token"), asyncio.Event(), asyncio.Event()
+    programs, go_on, arrived = UploadedPrograms(tmp_path, "token"), asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b"x = 1\n"
@@ -52,7 +52,7 @@ def test_what_a_crash_has_cut_off_is_removed_at_the_start(tmp_path: Path) -> Non
 
 
 async def _what_a_crash_has_cut_off_is_removed_at_the_start(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, "token")
+    programs = UploadedPrograms(tmp_path, "token")
     whole = await programs.add("job.py", _pieces(b"x = 1\n"))
     (tmp_path / ".upload-0f0e0d0c-0000-4000-8000-000000000000").write_bytes(b"x = ")
     (tmp_path / "0f0e0d0c-0000-4000-8000-000000000001").mkdir()  # the rename had not come
@@ -69,7 +69,7 @@ def test_nothing_is_left_of_a_program_that_is_refused_or_breaks_off(tmp_path: Pa
 
 
 async def _nothing_is_left_of_a_program_that_is_refused_or_breaks_off(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, "token")
+    programs = UploadedPrograms(tmp_path, "token")
     with pytest.raises(ConfigurationError, match=r"job\.py is no program of Python: .*line 1"):
         await programs.add("job.py", _pieces(b"x = = 1\n"))
     content = io.BytesIO()

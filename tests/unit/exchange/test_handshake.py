@@ -85,7 +85,7 @@ def test_the_accepting_side_notices_a_wrong_secret() -> None:
         def feed(self, data: bytes) -> bytes:
             answer = json.loads(data[handshake._PREFIX.size :])
             proof = handshake._proof(b"guess", b"connect", self._hello, answer["hello"].encode())
-            return handshake._message(handshake.Message.PROOF, proof.encode())
+            return handshake._message(handshake.HandshakeMessage.PROOF, proof.encode())
 
     attacker, accepting = Careless("slot b", A, "b", b"guess"), AcceptingHandshake("connection")
     accepting.feed(attacker.start())
@@ -99,7 +99,7 @@ def test_the_proof_of_the_other_role_is_no_proof() -> None:
     challenge = accepting.answer(B, SECRET, ["a"])
     proof = json.loads(challenge[handshake._PREFIX.size :])["proof"]
     with pytest.raises(RefusedError, match="wrong secret"):
-        accepting.feed(handshake._message(handshake.Message.PROOF, proof.encode()))
+        accepting.feed(handshake._message(handshake.HandshakeMessage.PROOF, proof.encode()))
     assert connecting.done is False
 
 
@@ -165,7 +165,7 @@ def test_going_on_before_the_answer_is_refused() -> None:
 )
 def test_malformed_hellos_are_refused(payload: bytes, reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
-        AcceptingHandshake("connection").feed(handshake._message(handshake.Message.HELLO, payload))
+        AcceptingHandshake("connection").feed(handshake._message(handshake.HandshakeMessage.HELLO, payload))
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"FSY"])

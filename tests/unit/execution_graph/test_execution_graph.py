@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.ids import AllocationId
-from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, Slot
+from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import TASKMANAGERS, WORST, archive_of
 from firesteel.graph.job_graph import JobGraph
@@ -21,8 +21,10 @@ from tests.unit.jobmaster.jobs import job, vertex, vertex_id
 E = ExecutionState
 
 
-def slots(count: int, tm: str = "tm") -> list[Slot]:
-    return [Slot(AllocationId(f"{tm}-{i}"), tm, f"http://{tm}:80", i, {"unix": f"/run/{i}"}, i) for i in range(count)]
+def slots(count: int, tm: str = "tm") -> list[LogicalSlot]:
+    return [
+        LogicalSlot(AllocationId(f"{tm}-{i}"), tm, f"http://{tm}:80", i, {"unix": f"/run/{i}"}, i) for i in range(count)
+    ]
 
 
 def placed(graph: JobGraph, clock: ManualClock | None = None) -> ExecutionGraph:

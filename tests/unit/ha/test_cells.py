@@ -12,7 +12,7 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import Change, ChangedError, MemoryCells, Put, Remove, UnsureError
+from firesteel.ha.cells import Change, ChangedError, MemoryCells, Put, RemoveRecord, UnsureError
 from firesteel.ha.documents import DamagedEntryError, decode, encode
 from firesteel.ha.jobs import JobStore, JobsUnreadableError, RecordedEnd, StoredEnd, StoredJob
 from firesteel.ha.payloads import DirectoryPayloads
@@ -232,7 +232,7 @@ def test_a_missing_mount_is_waited_for_and_no_job_is_lost(tmp_path: Path, former
         marked = cells.read(DISPATCHER, "marked")
         assert epoch is not None
         assert marked is not None
-        cells.change(DISPATCHER, epoch, [Remove("marked", marked.version)])
+        cells.change(DISPATCHER, epoch, [RemoveRecord("marked", marked.version)])
         cells.release(DISPATCHER, epoch)
     before = {name: cells.read(DISPATCHER, name) for name in cells.names(DISPATCHER)}
     leadership = lead(Shared(cells, mount_point), DISPATCHER)

@@ -22,7 +22,7 @@ from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
 from firesteel.ha.job_directory import DirectoryJobStore
-from firesteel.ha.jobs import Contents, JobsUnreadableError, StoredEnd, StoredJob
+from firesteel.ha.jobs import JobsUnreadableError, StoreContents, StoredEnd, StoredJob
 from tests.unit.ha.power_disk import PowerCut, PowerDisk
 
 BLOB = b"chain" * 100
@@ -51,12 +51,12 @@ def put(store: DirectoryJobStore, disk: Disk, what: StoredJob) -> None:
         raise
 
 
-def opened(folder: Path) -> tuple[DirectoryJobStore, Contents]:
+def opened(folder: Path) -> tuple[DirectoryJobStore, StoreContents]:
     store = DirectoryJobStore(folder, Disk(durable=False))
     return store, store.open()
 
 
-def content(folder: Path) -> Contents:
+def content(folder: Path) -> StoreContents:
     """What a Dispatcher would find now."""
     store = DirectoryJobStore(folder, Disk())
     try:
@@ -65,13 +65,13 @@ def content(folder: Path) -> Contents:
         store.close()
 
 
-def names(found: Contents) -> tuple[list[str], list[str]]:
+def names(found: StoreContents) -> tuple[list[str], list[str]]:
     return [j.graph.job_id for j in found.jobs], [e.job_id for e in found.ends]
 
 
 def test_what_was_stored_is_found_again(tmp_path: Path) -> None:
     store = DirectoryJobStore(tmp_path / "d", Disk())
-    assert store.open() == Contents((), (), (), 1)
+    assert store.open() == StoreContents((), (), (), 1)
     put(store, Disk(), job(B, 2))
     put(store, Disk(), job(A, 1))
     store.set_jobmaster(A, "http://jm", "token")
@@ -141,7 +141,7 @@ def test_a_disk_that_is_away_or_full_at_the_start_is_waited_for(tmp_path: Path, 
     with pytest.raises(JobsUnreadableError, match=f"for now: {os.strerror(number)}"):
         store.open()
     disk.is_away = False
-    assert store.open() == Contents((), (), term=1)
+    assert store.open() == StoreContents((), (), term=1)
 
 
 def _wrong_version(path: Path) -> None:
@@ -315,7 +315,7 @@ def history(store: DirectoryJobStore, disk: Disk) -> list[tuple[Callable[[], Non
     ]
 
 
-def summary(found: Contents) -> set[str]:
+def summary(found: StoreContents) -> set[str]:
     assert found.unreadable == (), "a half-written entry was seen"
     seen = {f"job {j.graph.job_id[0]}" for j in found.jobs} | {f"end of {e.job_id[0]}" for e in found.ends}
     seen |= {f"jobmaster of {j.graph.job_id[0]}" for j in found.jobs if j.jobmaster}

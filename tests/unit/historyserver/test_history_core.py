@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from firesteel_historyserver.core import Entry, HistoryCore, Retention, counts
+from firesteel_historyserver.core import ArchiveEntry, ArchiveRetention, HistoryCore, counts
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 
 
-def entry(job_id: str, ended_ms: int, stamp: str = "1", state: str = "FINISHED") -> Entry:
-    return Entry(stamp, ended_ms, {"jid": job_id, "state": state})
+def entry(job_id: str, ended_ms: int, stamp: str = "1", state: str = "FINISHED") -> ArchiveEntry:
+    return ArchiveEntry(stamp, ended_ms, {"jid": job_id, "state": state})
 
 
 def with_jobs(core: HistoryCore, place: int, **ended: int) -> None:
@@ -22,7 +22,7 @@ def test_only_what_is_new_or_was_replaced_is_read() -> None:
     core = HistoryCore()
     assert core.to_read(0, {A: "1", B: "1"}) == [A, B]
     core.read(0, A, entry(A, 5))
-    core.read(0, B, Entry("1"))  # damaged
+    core.read(0, B, ArchiveEntry("1"))  # damaged
     assert core.to_read(0, {A: "1", B: "1"}) == []
     assert core.to_read(0, {A: "1", B: "2", C: "1"}) == [B, C]
 
@@ -31,7 +31,7 @@ def test_what_is_deleted_vanishes_and_what_is_damaged_is_not_shown() -> None:
     core = HistoryCore()
     with_jobs(core, 0, a=5, b=3)
     core.to_read(0, {A: "1", B: "1", C: "1"})
-    core.read(0, C, Entry("1"))
+    core.read(0, C, ArchiveEntry("1"))
     assert [one["jid"] for one in core.overviews()] == [B, A]
     found = core.place_of(C)
     assert found is not None
@@ -44,7 +44,7 @@ def test_what_is_deleted_vanishes_and_what_is_damaged_is_not_shown() -> None:
 def test_a_good_archive_goes_before_a_damaged_one_of_another_place() -> None:
     core = HistoryCore()
     core.to_read(0, {A: "1"})
-    core.read(0, A, Entry("1"))
+    core.read(0, A, ArchiveEntry("1"))
     with_jobs(core, 1, a=7)
     assert core.place_of(A) == (1, entry(A, 7))
     assert [one["jid"] for one in core.overviews()] == [A]
@@ -54,24 +54,24 @@ def test_jobs_of_one_application_stand_together() -> None:
     core = HistoryCore()
     core.to_read(0, {A: "1", B: "1", C: "1"})
     for job_id, ended_ms, application in ((A, 3, A), (B, 2, C), (C, 4, C)):
-        core.read(0, job_id, Entry("1", ended_ms, {"jid": job_id}, application))
+        core.read(0, job_id, ArchiveEntry("1", ended_ms, {"jid": job_id}, application))
     assert [one["jid"] for one in core.overviews()] == [B, A, C]
     found = {application: [one["jid"] for one in jobs] for application, jobs in core.applications().items()}
     assert found == {C: [B, C], A: [A]}
 
 
 def test_the_newest_of_each_place_stay() -> None:
-    core = HistoryCore(Retention(most=1))
+    core = HistoryCore(ArchiveRetention(most=1))
     with_jobs(core, 0, a=5, b=9)
     with_jobs(core, 1, c=1)
     assert core.expired(100) == [(0, A)]
 
 
 def test_what_ended_long_ago_expires_and_what_is_damaged_does_not() -> None:
-    core = HistoryCore(Retention(age_ms=10))
+    core = HistoryCore(ArchiveRetention(age_ms=10))
     with_jobs(core, 0, a=5, b=9)
     core.to_read(0, {A: "1", B: "1", C: "1"})
-    core.read(0, C, Entry("1"))
+    core.read(0, C, ArchiveEntry("1"))
     assert core.expired(16) == [(0, A)]
     assert core.expired(15) == []
     assert HistoryCore().expired(1 << 50) == []

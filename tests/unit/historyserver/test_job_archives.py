@@ -13,7 +13,7 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.core.files import ABANDONED_AFTER
 from firesteel.ha.documents import DamagedEntryError, encode
 from firesteel.rest.job_archives import DirectoryPlace, JobArchive, open_place
-from firesteel_jobmaster.registry import Registry
+from firesteel_jobmaster.registry import ProcessRegistry
 
 A = "a" * 32
 ARCHIVE = {"jid": A, "name": "numbers", "vertices": [{"id": "v", "subtasks": ["x"]}]}
@@ -79,7 +79,7 @@ def test_drafts_of_writers_that_died_go_at_the_next_start_and_those_of_living_on
     elif starts == "reader":
         assert DirectoryPlace(folder).listed() == {}
     else:
-        Registry(tmp_path)
+        ProcessRegistry(tmp_path)
     assert not abandoned.exists()
     assert all(path.exists() for path in (live, *others))
 

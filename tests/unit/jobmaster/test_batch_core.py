@@ -34,7 +34,7 @@ from firesteel.protocol.stages import (
 from firesteel_jobmaster import batch_core
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
-from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare, Recover, Recovered, Work
+from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare, Recover, RecoveredCheckpoint, Work
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.stages import plan_stages
@@ -68,7 +68,9 @@ class Batch(Driver):
             return Done(work, error="away")
         match work:
             case Recover():
-                return Done(work, recovered=tuple(Recovered(StoredCheckpoint(1, "here"), one) for one in self.stored))
+                return Done(
+                    work, recovered=tuple(RecoveredCheckpoint(StoredCheckpoint(1, "here"), one) for one in self.stored)
+                )
             case Prepare():
                 return Done(work, checkpoint_id=1)
             case Complete(metadata):
@@ -77,10 +79,10 @@ class Batch(Driver):
             case _:
                 return Done(work)
 
-    def begun(self) -> do.RunStages:
+    def begun(self) -> do.StartStageRun:
         self.start()
         self.offer(0, 1)
-        return self.seen(do.RunStages)[-1]
+        return self.seen(do.StartStageRun)[-1]
 
     def told(self, commit: dict[str, list[Any]] | None = None, *more: bytes) -> list[bytes]:
         """What the tasks of all stages tell; those of the last vertex have this to commit."""
@@ -104,7 +106,7 @@ def user_failure(vertex_name: str = "V2", subtask: int = 1, printed: Sequence[tu
     return f"Job aborted: PythonException: RuntimeError: {FAILURE}{plain}\n\tat java.lang"
 
 
-def attempts(run: do.RunStages) -> list[int]:
+def attempts(run: do.StartStageRun) -> list[int]:
     """The attempt of each stage's tasks, where Spark does not repeat them."""
     return [stage.task["attempt"] for stage in run.stages]
 
@@ -122,9 +124,9 @@ def test_stages_begin_when_all_slots_are_there_and_take_as_many_cores() -> None:
     d = Batch(two_by_two())
     d.start()
     d.offer(0)
-    assert not d.seen(do.RunStages)
+    assert not d.seen(do.StartStageRun)
     d.offer(1)
-    (run,) = d.seen(do.RunStages)
+    (run,) = d.seen(do.StartStageRun)
     assert run.cores == 2
     assert [stage.id for stage in run.stages] == [vertex_id(1), vertex_id(2)]
     assert not d.seen(do.SubmitSlot), "nothing runs in slots"
@@ -156,7 +158,7 @@ def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:
     run = d.begun()
     d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
     assert not d.core.is_terminal
-    _, commit = d.seen(do.RunStages)
+    _, commit = d.seen(do.StartStageRun)
     (stage,) = commit.stages
     work = json.loads(stage.tasks[0].own or "")
     assert [(one["operator"], one["subtask"], one["committables"]) for one in work] == [
@@ -164,13 +166,13 @@ def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:
         (OP, 1, [[1, "eA=="]]),
     ]
     d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
-    assert len(d.seen(do.RunStages)) == 2, "an old answer begins nothing"
+    assert len(d.seen(do.StartStageRun)) == 2, "an old answer begins nothing"
     d.did(d.core.cancel("its user wants it"))
     assert d.core.state.name == "RUNNING", "the results are being shown"
     d.did(d.core.stages_failed(commit.run_id, "an executor was lost"))
     assert d.core.state.name == "RUNNING"
     d.did(d.core.timer_fired("commit-again"))
-    again = d.seen(do.RunStages)[-1]
+    again = d.seen(do.StartStageRun)[-1]
     assert again.stages == commit.stages
     assert again.run_id not in (run.run_id, commit.run_id)
     d.did(d.core.stages_ended(again.run_id, []))
@@ -187,12 +189,12 @@ def test_tasks_that_have_ended_have_nothing_to_commit_and_begin_again_with_the_o
     assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "FINISHED", "RUNNING", "RUNNING"]
     d.did(d.core.stages_failed(run.run_id, "Python worker exited unexpectedly"))
     d.did(d.core.timer_fired("restart"))
-    again = d.seen(do.RunStages)[-1]
+    again = d.seen(do.StartStageRun)[-1]
     assert (attempts(run), attempts(again)) == ([0, 0], [1, 1])
     for number in (1, 2):
         d.did(d.core.stages_seen(again.run_id, seen(*ended, vertex=number)))
     d.did(d.core.stages_ended(again.run_id, d.told({OP: [[1, "eA=="]]})))
-    commit = d.seen(do.RunStages)[-1]
+    commit = d.seen(do.StartStageRun)[-1]
     assert commit.stages[0].id == "commit"
     d.did(d.core.stages_ended(commit.run_id, []))
     assert d.core.state.name == "FINISHED"
@@ -203,7 +205,7 @@ def test_a_commit_that_user_code_refuses_ends_the_job_whatever_the_strategy_says
     d = Batch(two_by_two(commits=True), settings)
     run = d.begun()
     d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
-    d.did(d.core.stages_failed(d.seen(do.RunStages)[-1].run_id, user_failure("Commit", 0)))
+    d.did(d.core.stages_failed(d.seen(do.StartStageRun)[-1].run_id, user_failure("Commit", 0)))
     assert d.core.state.name == "FAILED"
 
 
@@ -213,7 +215,7 @@ def test_a_users_exception_fails_the_job_with_its_place() -> None:
     d.did(d.core.stages_failed(run.run_id, user_failure(printed=[(STDOUT, "here"), (STDERR, "there")])))
     assert d.core.state.name == "FAILED"
     assert d.seen(do.WriteOutput) == [do.WriteOutput("here"), do.WriteOutput("there", is_error=True)]
-    assert len(d.seen(do.RunStages)) == 1, "nothing is committed"
+    assert len(d.seen(do.StartStageRun)) == 1, "nothing is committed"
     root = d.core.graph.root_failure
     assert root is not None
     assert (root.failure["message"], root.task_name) == ("boom", "V2 (2/2)#0")
@@ -227,7 +229,7 @@ def test_the_restart_strategy_has_all_stages_run_again(message: str) -> None:
     d.did(d.core.stages_failed(run.run_id, message))
     d.did(d.core.timer_fired("restart"))
     assert d.core.state.name == "RUNNING"
-    again = d.seen(do.RunStages)[-1]
+    again = d.seen(do.StartStageRun)[-1]
     assert again.run_id != run.run_id
     d.did(d.core.stages_failed(run.run_id, message))
     assert d.core.state.name == "RUNNING", "that was the run before"
@@ -294,24 +296,24 @@ def test_a_jobmaster_that_follows_commits_what_was_stored_and_runs_nothing_again
     d = Batch(two_by_two(commits=True))
     run = d.begun()
     d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="], [2, "eQ=="]]})))
-    commit = d.seen(do.RunStages)[-1]
+    commit = d.seen(do.StartStageRun)[-1]
     assert len(d.stored) == 1
     after = followed(d)
-    (again,) = after.seen(do.RunStages)
+    (again,) = after.seen(do.StartStageRun)
     assert json.loads(again.stages[0].tasks[0].own or "") == json.loads(commit.stages[0].tasks[0].own or "")
     assert again.run_id not in (run.run_id, commit.run_id)
     after.did(after.core.cancel("its user wants it"))
     assert after.core.state.name == "RUNNING", "some of it may be visible"
     after.did(after.core.stages_failed(again.run_id, "an executor was lost"))
     after.did(after.core.timer_fired("commit-again"))
-    after.did(after.core.stages_ended(after.seen(do.RunStages)[-1].run_id, []))
+    after.did(after.core.stages_ended(after.seen(do.StartStageRun)[-1].run_id, []))
     assert after.core.state.name == "FINISHED"
 
 
 def test_a_jobmaster_that_follows_before_anything_was_stored_runs_all_stages() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
-    (again,) = followed(d).seen(do.RunStages)
+    (again,) = followed(d).seen(do.StartStageRun)
     assert [(stage.id, stage.tasks) for stage in again.stages] == [(stage.id, stage.tasks) for stage in run.stages]
     assert (attempts(run), attempts(again)) == ([0, 0], [1, 1])
     assert again.run_id != run.run_id
@@ -322,15 +324,15 @@ def test_nothing_is_committed_before_it_is_stored() -> None:
     run = d.begun()
     d.storage_is_away = True
     d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
-    assert len(d.seen(do.RunStages)) == 1
+    assert len(d.seen(do.StartStageRun)) == 1
     d.clock.advance(2)
     d.did(d.core.timer_fired("checkpoint"))
-    assert len(d.seen(do.RunStages)) == 1
+    assert len(d.seen(do.StartStageRun)) == 1
     d.storage_is_away = False
     d.clock.advance(2)
     d.did(d.core.timer_fired("checkpoint"))
-    assert d.seen(do.RunStages)[-1].stages[0].id == "commit"
-    assert not d.seen(do.TriggerCheckpoint), "slots take no part in it"
+    assert d.seen(do.StartStageRun)[-1].stages[0].id == "commit"
+    assert not d.seen(do.SendTriggerCheckpoint), "slots take no part in it"
 
 
 def test_a_job_that_is_cancelled_before_all_is_stored_commits_nothing() -> None:
@@ -340,7 +342,7 @@ def test_a_job_that_is_cancelled_before_all_is_stored_commits_nothing() -> None:
     d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
     d.did(d.core.cancel("its user wants it"))
     assert d.core.state.name == "CANCELED"
-    assert len(d.seen(do.RunStages)) == 1
+    assert len(d.seen(do.StartStageRun)) == 1
 
 
 def results(*pieces: tuple[int, bytes]) -> tuple[bytes, ...]:
@@ -353,7 +355,7 @@ def test_a_jobmaster_that_follows_gives_the_results_that_were_stored() -> None:
     run = d.begun()
     d.did(d.core.stages_ended(run.run_id, d.told({}, *results((2, b"ab"), (1, b"c")))))
     after = followed(d)
-    assert not after.seen(do.RunStages)
+    assert not after.seen(do.StartStageRun)
     last, instructions = after.core.give(OP, 2)
     after.did(instructions)
     assert last is not None
@@ -392,29 +394,29 @@ def test_a_lost_driver_is_no_failure_of_the_job(commits: bool) -> None:
     run = d.begun()
     if commits:
         d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
-        run = d.seen(do.RunStages)[-1]
+        run = d.seen(do.StartStageRun)[-1]
     d.did(d.core.stages_lost(run.run_id))
-    again = d.seen(do.RunStages)[-1]
+    again = d.seen(do.StartStageRun)[-1]
     assert [(stage.id, stage.tasks) for stage in again.stages] == [(stage.id, stage.tasks) for stage in run.stages]
     if not commits:
         assert (attempts(run), attempts(again)) == ([0, 0], [1, 1])
     assert again.run_id != run.run_id
     assert d.core.state.name == "RUNNING"
     d.did(d.core.stages_lost(run.run_id))
-    assert d.seen(do.RunStages)[-1] is again, "that was the run before"
+    assert d.seen(do.StartStageRun)[-1] is again, "that was the run before"
 
 
 def test_a_job_that_ends_one_driver_after_the_other_fails() -> None:
     d = Batch(two_by_two())
     d.begun()
     for _ in range(MOST_DRIVERS):
-        d.did(d.core.stages_lost(d.seen(do.RunStages)[-1].run_id))
+        d.did(d.core.stages_lost(d.seen(do.StartStageRun)[-1].run_id))
     assert d.core.state.name == "RUNNING"
     d.clock.advance(STEADY_SECONDS)
     for _ in range(MOST_DRIVERS):
-        d.did(d.core.stages_lost(d.seen(do.RunStages)[-1].run_id))
+        d.did(d.core.stages_lost(d.seen(do.StartStageRun)[-1].run_id))
     assert d.core.state.name == "RUNNING", "runs had lasted"
-    d.did(d.core.stages_lost(d.seen(do.RunStages)[-1].run_id))
+    d.did(d.core.stages_lost(d.seen(do.StartStageRun)[-1].run_id))
     assert d.core.state.name == "FAILED"
 
 
@@ -501,7 +503,7 @@ def test_there_is_no_commit_without_anything_prepared() -> None:
     run = d.begun()
     d.did(d.core.stages_ended(run.run_id, d.told({OP: []})))
     assert d.core.state.name == "FINISHED"
-    assert len(d.seen(do.RunStages)) == 1
+    assert len(d.seen(do.StartStageRun)) == 1
 
 
 def adapting(partitioner: str = "HASH", config: dict[str, str] | None = None, fixed: int = 0) -> JobGraph:
@@ -566,7 +568,7 @@ def test_subtasks_that_are_not_needed_end_with_the_others() -> None:
     d = Batch(adapting())
     d.start()
     d.offer(0, 1, 2, 3)
-    (run,) = d.seen(do.RunStages)
+    (run,) = d.seen(do.StartStageRun)
     ended = (TaskProgress(0, "SUCCESS", 6),)
     progress = {vertex_id(number): StageProgress(1, 0, 1, 0, 7 + number, ended) for number in (1, 2, 3)}
     d.did(d.core.stages_seen(run.run_id, RunLook("running", "", progress, "http://127.0.0.1:4040")))
@@ -579,7 +581,7 @@ def test_subtasks_that_are_not_needed_end_with_the_others() -> None:
     told = d.told({vertex_id(3): [[1, "eA=="]]})
     of_first = [one for one in told if one[:1] == b"\0" or json.loads(one[1:])["subtask"] == 0]
     d.did(d.core.stages_ended(run.run_id, of_first))
-    commit = d.seen(do.RunStages)[-1]
+    commit = d.seen(do.StartStageRun)[-1]
     assert commit.run_id != run.run_id
     d.did(d.core.stages_ended(commit.run_id, []))
     assert d.core.state.name == "FINISHED"

@@ -48,7 +48,7 @@ def test_finishes_and_gives_everything_back() -> None:
     assert d.core.state.name == "FINISHED"
     assert [r.allocation_id for r in d.seen(do.ReleaseSlot)] == ["tm-0", "tm-1"]
     assert len(d.seen(do.ReportEnd)) == len(d.seen(do.DisconnectResourceManager)) == 1
-    assert [s.state for s in d.seen(do.ReportState)] == ["CREATED", "RUNNING", "FINISHED"]
+    assert [s.state for s in d.seen(do.ReportJobState)] == ["CREATED", "RUNNING", "FINISHED"]
     assert d.offer(5) == ()
     archive = seen(d.core)
     assert archive["vertices"][0]["metrics"]["read-records"] == 10

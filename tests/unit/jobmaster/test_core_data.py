@@ -35,7 +35,7 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     d.report(source_1, "FINISHED")
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
     d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
-    assert {id_ for trigger in d.seen(do.TriggerCheckpoint) for id_ in trigger.execution_ids} == {sink_0, sink_1}
+    assert {id_ for trigger in d.seen(do.SendTriggerCheckpoint) for id_ in trigger.execution_ids} == {sink_0, sink_1}
     prepared = OperatorSubtaskState(committables=(Committables(1, 1, (InlineState(b"a part"),)),))
     for sink in (sink_0, sink_1):
         state = TaskState({vertex_id(2): prepared}, finished=True).to_bytes().decode()

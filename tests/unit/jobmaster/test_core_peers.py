@@ -139,7 +139,7 @@ def test_another_dispatcher_hears_the_state_or_the_end() -> None:
     d.running()
     d.all.clear()
     (report,) = d.did(d.core.adopted())
-    assert isinstance(report, do.ReportState)
+    assert isinstance(report, do.ReportJobState)
     assert report.state == "RUNNING"
     assert report.timestamps["RUNNING"] > 0
     for id_ in d.ids():
@@ -152,7 +152,7 @@ def test_a_suspended_job_has_no_end_to_tell() -> None:
     d.running()
     d.did(d.core.suspend("the JobMaster stops"))
     (report,) = d.core.adopted()
-    assert isinstance(report, do.ReportState)
+    assert isinstance(report, do.ReportJobState)
     assert report.state == "SUSPENDED"
 
 

@@ -172,7 +172,7 @@ class World(RuleBasedStateMachine):
 
     @property
     def waiting_for_state(self) -> list[tuple[str, int]]:
-        told = [(id_, t.checkpoint_id) for t in self.d.seen(do.TriggerCheckpoint) for id_ in t.execution_ids]
+        told = [(id_, t.checkpoint_id) for t in self.d.seen(do.SendTriggerCheckpoint) for id_ in t.execution_ids]
         return [one for one in told if one not in self.acknowledged]
 
     @rule()
@@ -254,7 +254,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def reports_follow_the_state(self) -> None:
-        reported: list[Any] = self.d.seen(do.ReportState)
+        reported: list[Any] = self.d.seen(do.ReportJobState)
         assert reported[-1].state == self.d.core.state.name
 
     def teardown(self) -> None:

@@ -16,7 +16,7 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster import job_process
 from firesteel_jobmaster.job_process import _JobProcess
-from firesteel_jobmaster.registry import Entry, Registry
+from firesteel_jobmaster.registry import ProcessRegistry, RegisteredProcess
 from firesteel_jobmaster.shell import JobMaster
 from tests.unit.jobmaster.jobs import two_by_two
 
@@ -29,16 +29,16 @@ def test_a_jobmaster_is_adopted_while_its_file_can_not_be_written(
     monkeypatch.setattr(job_process, "pauses", lambda *_: iter([0.0] * 100))
     graph = two_by_two()
     process = _JobProcess.__new__(_JobProcess)
-    process._registry, process._registering = Registry(tmp_path), None
-    is_full, write, noted = True, Registry.write, list[str]()
+    process._registry, process._registering = ProcessRegistry(tmp_path), None
+    is_full, write, noted = True, ProcessRegistry.write, list[str]()
 
-    def write_entry(registry: Registry, entry: Entry) -> None:
+    def write_entry(registry: ProcessRegistry, entry: RegisteredProcess) -> None:
         if is_full:
             raise FULL
         write(registry, entry)
         noted.append(entry.start.dispatcher_address)
 
-    monkeypatch.setattr(Registry, "write", write_entry)
+    monkeypatch.setattr(ProcessRegistry, "write", write_entry)
 
     def adopted_by(number: int) -> Any:
         address = f"http://dispatcher-{number}"
@@ -57,7 +57,7 @@ def test_a_jobmaster_is_adopted_while_its_file_can_not_be_written(
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
-    entry = Registry(tmp_path).read(graph.job_id)
+    entry = ProcessRegistry(tmp_path).read(graph.job_id)
     assert entry is not None
     assert entry.start.dispatcher_address == "http://dispatcher-3"
     assert noted == ["http://dispatcher-3"], "an earlier Dispatcher is not noted late"
@@ -83,7 +83,7 @@ def test_output_that_can_not_be_written_crashes_no_jobmaster(
 
 
 def test_a_file_that_can_not_be_read_for_now_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = Registry(tmp_path)
+    registry = ProcessRegistry(tmp_path)
     path = registry.folder / f"{'a' * 32}.json"
     path.write_text("{}")
     read = Path.read_bytes

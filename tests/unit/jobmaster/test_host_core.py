@@ -12,7 +12,7 @@ from firesteel.protocol.message import RpcFault
 from firesteel.service.leaving import Leaving
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import host_core as h
-from firesteel_jobmaster.registry import Entry
+from firesteel_jobmaster.registry import RegisteredProcess
 from tests.unit.jobmaster.jobs import two_by_two
 
 
@@ -98,7 +98,11 @@ def test_few_processes_of_ended_jobs_linger() -> None:
         job_id = host.run(number)
         host.clock.advance(1)
         ended += host.core.ended(job_id)
-    assert ended == [h.EndProcess(ProcessId(1, 7)), h.EndProcess(ProcessId(1, 7)), h.EndProcess(ProcessId(2, 7))]
+    assert ended == [
+        h.EndJobProcess(ProcessId(1, 7)),
+        h.EndJobProcess(ProcessId(1, 7)),
+        h.EndJobProcess(ProcessId(2, 7)),
+    ]
 
 
 def test_a_lost_jobmaster_is_told_and_refuses_a_start_until_then() -> None:
@@ -148,7 +152,7 @@ def test_a_jobmaster_that_was_given_up_is_killed_before_another_follows() -> Non
     host = Host()
     job_id = host.run()
     again = replace(start(graph()), takeover=1, given_up=("t1",))
-    assert host.core.start_job(graph(), again) == (None, [h.KillProcess(ProcessId(1, 7))])
+    assert host.core.start_job(graph(), again) == (None, [h.KillJobProcess(ProcessId(1, 7))])
     assert host.core.start_job(graph(), again) == (None, []), "it is being killed"
     host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
     assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
@@ -162,7 +166,7 @@ def test_who_was_given_up_is_said_by_tokens_since_no_dispatcher_knows_what_anoth
     host.core.start_job(graph(), second)
     host.core.started(job_id, ProcessId(2, 8), "http://jm2", "t2")
     restarted = replace(start(graph(), "d2"), takeover=1, given_up=("t2",))
-    assert host.core.start_job(graph(), restarted) == (None, [h.KillProcess(ProcessId(2, 8))])
+    assert host.core.start_job(graph(), restarted) == (None, [h.KillJobProcess(ProcessId(2, 8))])
     host.core.process_ended(job_id, ProcessId(2, 8), "was killed", in_order=False)
     other = replace(restarted, takeover=0, given_up=())
     with pytest.raises(RpcFault, match="was killed"):
@@ -174,7 +178,7 @@ def test_one_that_was_given_up_is_not_answered_when_its_process_lingers_or_has_e
     job_id = host.run()
     host.core.ended(job_id)
     again = replace(start(graph()), takeover=1, given_up=("t1",))
-    assert host.core.start_job(graph(), again) == (None, [h.KillProcess(ProcessId(1, 7))]), "its end was refused"
+    assert host.core.start_job(graph(), again) == (None, [h.KillJobProcess(ProcessId(1, 7))]), "its end was refused"
     assert host.core.start_job(graph(), again) == (None, []), "it is being killed"
     host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=True)
     assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
@@ -191,7 +195,9 @@ def test_another_dispatcher_that_knows_of_no_end_gets_another_jobmaster() -> Non
 def test_a_former_dispatcher_gives_no_jobmaster_up() -> None:
     host = Host()
     job_id = host.run()
-    entry = Entry(job_id, ProcessId(1, 7), "http://jm1", "t1", replace(start(graph(), "d2"), dispatcher_term=2))
+    entry = RegisteredProcess(
+        job_id, ProcessId(1, 7), "http://jm1", "t1", replace(start(graph(), "d2"), dispatcher_term=2)
+    )
     host.core.adopted(replace(entry, token="of another one"))
     assert host.core.start_job(graph(), start(graph()))[0] is not None, "not told of another Dispatcher yet"
     host.core.adopted(entry)
@@ -213,8 +219,8 @@ def test_the_death_of_another_process_is_not_its_own() -> None:
 
 def test_what_a_former_host_left_behind() -> None:
     host = Host()
-    alive = Entry(graph(1).job_id, ProcessId(1, 7), "http://jm1", "t1", start(graph(1)))
-    dead = Entry(graph(2).job_id, ProcessId(2, 7), "http://jm2", "t2", start(graph(2)))
+    alive = RegisteredProcess(graph(1).job_id, ProcessId(1, 7), "http://jm1", "t1", start(graph(1)))
+    dead = RegisteredProcess(graph(2).job_id, ProcessId(2, 7), "http://jm2", "t2", start(graph(2)))
     assert host.core.recovered(alive, graph(1), alive=True) == []
     (told,) = host.core.recovered(dead, graph(2), alive=False)
     assert isinstance(told, h.ReportLoss)
@@ -245,14 +251,14 @@ def test_jobmasters_end_with_the_cluster() -> None:
     job_id = host.run()
     host.core.start_job(second, start(second))
     assert host.core.leave(Leaving.HAND_OVER) == []
-    assert host.core.leave(Leaving.END_ALL) == [h.EndProcess(ProcessId(1, 7))]
+    assert host.core.leave(Leaving.END_ALL) == [h.EndJobProcess(ProcessId(1, 7))]
     assert host.core.leave(Leaving.END_ALL) == [], "they are told once"
     assert host.core.leave(Leaving.HAND_OVER) == []
     started = host.core.started(second.job_id, ProcessId(2, 7), "http://jm2", "t2")
-    assert started == [h.EndProcess(ProcessId(2, 7))]
+    assert started == [h.EndJobProcess(ProcessId(2, 7))]
     gone = host.core.process_ended(job_id, ProcessId(1, 7), "ended with exit code 0", in_order=False)
     assert gone == [h.ForgetEntry(job_id, "t1")], "the next host must not take it for a loss"
     assert host.core.is_waited_for()
-    assert host.core.overdue() == [h.KillProcess(ProcessId(2, 7))]
+    assert host.core.overdue() == [h.KillJobProcess(ProcessId(2, 7))]
     host.core.process_ended(second.job_id, ProcessId(2, 7), "was killed", in_order=False)
     assert not host.core.is_waited_for()

@@ -7,22 +7,22 @@ import pytest
 
 from firesteel.core.process import ProcessId
 from firesteel.protocol import messages as m
-from firesteel_jobmaster.registry import Entry, Registry
+from firesteel_jobmaster.registry import ProcessRegistry, RegisteredProcess
 
 JOB = "ab" * 16
 
 
-def entry(job_id: str = JOB, token: str = "tok") -> Entry:
+def entry(job_id: str = JOB, token: str = "tok") -> RegisteredProcess:
     start = m.StartJob({"job_id": job_id}, "http://d", "dt", "http://rm", "http://b")
-    return Entry(job_id, ProcessId(12, 345), "http://jm", token, start)
+    return RegisteredProcess(job_id, ProcessId(12, 345), "http://jm", token, start)
 
 
 def test_what_is_written_is_read_again_by_nobody_else(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "cluster")
+    registry = ProcessRegistry(tmp_path / "cluster")
     registry.write(entry())
     registry.write(entry(token="newer"))
     assert registry.read(JOB) == entry(token="newer")
-    assert Registry(tmp_path / "cluster").read_all() == [entry(token="newer")]
+    assert ProcessRegistry(tmp_path / "cluster").read_all() == [entry(token="newer")]
     (file,) = registry.folder.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert registry.folder.stat().st_mode & 0o777 == 0o700
@@ -51,7 +51,7 @@ def test_tokens_are_not_shown() -> None:
 )
 def test_a_damaged_file_is_set_aside_and_hurts_no_other(tmp_path: Path, damage: object) -> None:
     assert callable(damage)
-    registry = Registry(tmp_path)
+    registry = ProcessRegistry(tmp_path)
     registry.write(entry())
     registry.write(entry("ef" * 16))
     path = registry.folder / f"{JOB}.json"
@@ -63,7 +63,7 @@ def test_a_damaged_file_is_set_aside_and_hurts_no_other(tmp_path: Path, damage: 
 
 
 def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = Registry(tmp_path)
+    registry = ProcessRegistry(tmp_path)
     registry.write(entry())
 
     def full(_: int) -> None:

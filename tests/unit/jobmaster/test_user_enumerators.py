@@ -173,7 +173,7 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
         d.did(d.core.end_of_data(f"{vertex_id(2)}_{subtask}_0"))
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
     d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
-    triggered = {id_ for one in d.seen(do.TriggerCheckpoint) for id_ in one.execution_ids}
+    triggered = {id_ for one in d.seen(do.SendTriggerCheckpoint) for id_ in one.execution_ids}
     assert triggered == {f"{vertex_id(2)}_{subtask}_0" for subtask in (0, 1)}
     for id_ in triggered:
         state = TaskState(finished=True).to_bytes().decode()
@@ -186,7 +186,7 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
 
 
 def triggered(job: FakeJob) -> set[str]:
-    return {id_ for i in job.told(do.TriggerCheckpoint) for id_ in i.execution_ids}
+    return {id_ for i in job.told(do.SendTriggerCheckpoint) for id_ in i.execution_ids}
 
 
 def test_its_state_is_taken_when_all_readers_have_acknowledged() -> None:

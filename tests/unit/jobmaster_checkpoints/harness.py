@@ -10,7 +10,7 @@ from firesteel.checkpoint.handles import FileState, checksum
 from firesteel.checkpoint.metadata import EnumeratorState
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorListState, OperatorSubtaskState, TaskState
 from firesteel.core.ids import AllocationId, VertexId
-from firesteel.graph.execution_graph import Execution, ExecutionGraph, Slot
+from firesteel.graph.execution_graph import Execution, ExecutionGraph, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import at_once
 from firesteel.graph.job_graph import JobGraph
@@ -298,10 +298,10 @@ class FakeJob:
         return found
 
 
-def slots(count: int) -> list[Slot]:
+def slots(count: int) -> list[LogicalSlot]:
     """As many, each at a TaskManager of its own."""
     return [
-        Slot(AllocationId(f"alloc-{i}"), f"tm-{i}", f"http://tm-{i}", 0, {"unix": f"/{i}"}, 100 + i)
+        LogicalSlot(AllocationId(f"alloc-{i}"), f"tm-{i}", f"http://tm-{i}", 0, {"unix": f"/{i}"}, 100 + i)
         for i in range(count)
     ]
 

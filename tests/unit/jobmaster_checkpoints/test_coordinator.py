@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from firesteel.checkpoint.closing import Retention
+from firesteel.checkpoint.closing import CheckpointRetention
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import at_once
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Close, Collect, Complete, Discard, Dispose, Done, Recover, Undo
+from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, Done, Recover, RemoveOrphans, Undo
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, UNDO_SECONDS
-from firesteel_jobmaster.checkpoints.plan import Plan, plan_checkpoint
+from firesteel_jobmaster.checkpoints.plan import CheckpointPlan, plan_checkpoint
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
 
@@ -157,7 +157,9 @@ def test_what_is_left_of_a_newer_one_is_removed_although_an_older_one_completes_
     assert job.completed.ids() == [older]
     assert job.take() == 3
     job.take()
-    assert [work.below for work in job.done if isinstance(work, Collect)] == [older, 3], "files of 2 are left for ever"
+    assert [work.below for work in job.done if isinstance(work, RemoveOrphans)] == [older, 3], (
+        "files of 2 are left for ever"
+    )
 
 
 def test_partly_finished_operators_with_union_state_are_refused_with_the_reason() -> None:
@@ -187,7 +189,7 @@ def test_checkpoints_go_on_after_tasks_have_finished_and_begin_behind_them() -> 
     for subtask in (0, 1):
         job.move(job.execution(1, subtask), ExecutionState.FINISHED)
     checkpoint_id = job.begin()
-    triggered = [id_ for i in job.told(do.TriggerCheckpoint) for id_ in i.execution_ids]
+    triggered = [id_ for i in job.told(do.SendTriggerCheckpoint) for id_ in i.execution_ids]
     assert triggered == [job.execution(2, 0).id, job.execution(2, 1).id]
     job.acknowledge_all(checkpoint_id)
     job.do_all()
@@ -207,11 +209,11 @@ def test_or_not_if_that_is_switched_off() -> None:
 def test_tasks_behind_one_that_ends_its_outputs_are_triggered_once() -> None:
     job = FakeJob(jobs.job(jobs.vertex(1, 1, splits=["a"]), jobs.vertex(2, 1), jobs.vertex(3, 1))).run()
     job.begin()
-    assert [i.execution_ids for i in job.told(do.TriggerCheckpoint)] == [(job.execution(1, 0).id,)]
+    assert [i.execution_ids for i in job.told(do.SendTriggerCheckpoint)] == [(job.execution(1, 0).id,)]
     job.execution(1, 0).end_of_data = True
     for _ in range(2):
         job.coordinator.outputs_ended()
-    assert [i.execution_ids for i in job.told(do.TriggerCheckpoint)] == [(job.execution(2, 0).id,)]
+    assert [i.execution_ids for i in job.told(do.SendTriggerCheckpoint)] == [(job.execution(2, 0).id,)]
 
 
 @pytest.mark.parametrize(
@@ -307,7 +309,7 @@ def test_intervals_as_short_as_the_slack_of_timers_do_not_keep_the_coordinator_b
 ) -> None:
     tries: list[bool] = []
 
-    def plan(graph: Any, after_tasks_finish: bool) -> Plan:
+    def plan(graph: Any, after_tasks_finish: bool) -> CheckpointPlan:
         tries.append(after_tasks_finish)
         assert len(tries) < 50, "it tries again and again"
         return plan_checkpoint(graph, after_tasks_finish)
@@ -339,7 +341,7 @@ def test_a_last_checkpoint_that_completes_after_a_failure_does_not_stand_for_tha
         execution.end_of_data = True
     job.coordinator.all_data_ended()
     job.do_all()
-    assert {told.checkpoint_id for told in job.told(do.TriggerCheckpoint)} == {1, 2}
+    assert {told.checkpoint_id for told in job.told(do.SendTriggerCheckpoint)} == {1, 2}
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -407,7 +409,9 @@ def test_files_that_can_not_be_removed_hold_nobody_up_when_the_store_is_sure() -
     assert job.coordinator.is_settled
     assert job.take() > checkpoint_id
     assert not job.work
-    assert Collect in {type(work) for work in job.done}, "what is left is looked for when the next one is complete"
+    assert RemoveOrphans in {type(work) for work in job.done}, (
+        "what is left is looked for when the next one is complete"
+    )
 
 
 def test_a_place_that_is_not_made_in_time_costs_one_checkpoint() -> None:
@@ -416,7 +420,7 @@ def test_a_place_that_is_not_made_in_time_costs_one_checkpoint() -> None:
     job.do_work(error=HUNG, hung=True)
     assert job.counts()["failed"] == 1
     assert job.take() > 0
-    assert Collect in {type(work) for work in job.done}
+    assert RemoveOrphans in {type(work) for work in job.done}
 
 
 def test_a_failed_request_by_hand_does_not_count_against_the_job() -> None:
@@ -442,7 +446,7 @@ def test_what_could_not_be_removed_from_the_store_is_removed_with_the_next_check
 
 
 def test_what_could_not_be_removed_from_the_store_is_removed_at_the_end() -> None:
-    job = FakeJob(retention=Retention.RETAIN_ON_CANCELLATION).run()
+    job = FakeJob(retention=CheckpointRetention.RETAIN_ON_CANCELLATION).run()
     job.take()
     second = job.begin()
     job.acknowledge_all(second)

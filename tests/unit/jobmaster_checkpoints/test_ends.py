@@ -16,8 +16,8 @@ from firesteel.graph.job_archive import CLEAN_UP
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Done, Recover, Work
 from firesteel_jobmaster.checkpoints.coordinator import END_SECONDS, LATE_SECONDS
-from firesteel_jobmaster.checkpoints.pending import Savepoint
-from firesteel_jobmaster.checkpoints.worker import Call
+from firesteel_jobmaster.checkpoints.pending import SavepointTarget
+from firesteel_jobmaster.checkpoints.worker import AbandonableCall
 from tests.archives import seen
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.test_of_job import CORRUPTED, Cluster, cluster, retained
@@ -38,7 +38,7 @@ class Away:
         self._found, self._inner = found, found.worker.do
         found.worker.do = self.do  # type: ignore[method-assign]
 
-    def do(self, work: Work, call: Call | None = None) -> Done:
+    def do(self, work: Work, call: AbandonableCall | None = None) -> Done:
         if self.unreadable and isinstance(work, Recover):
             return Done(work, error=str(CheckpointStorageError("the storage is away")))
         done = self._inner(work)
@@ -296,7 +296,7 @@ def test_a_savepoint_that_is_being_completed_is_the_users_also_when_the_job_is_c
     found.advance(5)
     away = Away(found)
     away.holds = True
-    found.do(found.core.trigger_savepoint("mine", Savepoint(str(tmp_path / "s"))))
+    found.do(found.core.trigger_savepoint("mine", SavepointTarget(str(tmp_path / "s"))))
     found.do(found.core.cancel("by a test"))
     assert found.state == "CANCELLING"
     away.answer()

@@ -83,7 +83,7 @@ class Cluster:
                     self.report([t.execution_id for t in deployment.tasks], "RUNNING")
                 case do.CancelSlotTasks(_, _, ids):
                     self.report(ids, "CANCELED")
-                case do.TriggerCheckpoint(checkpoint_id=checkpoint_id) if not self.silent:
+                case do.SendTriggerCheckpoint(checkpoint_id=checkpoint_id) if not self.silent:
                     self.acknowledge_all(checkpoint_id)
                 case _:
                     self.out.append(instruction)

@@ -13,7 +13,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Undo, Work
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, LATE_TIMER
-from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase
+from firesteel_jobmaster.checkpoints.pending import CheckpointCause, CheckpointPhase, Pending
 from tests.examples import examples
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
@@ -73,7 +73,7 @@ class Checkpoints(RuleBasedStateMachine):
     @property
     def waiting(self) -> list[Pending]:
         """Checkpoints that tasks may answer, the oldest first."""
-        found = [p for p in self.job.coordinator.pending if p.phase is Phase.WAITING and p.given_up is None]
+        found = [p for p in self.job.coordinator.pending if p.phase is CheckpointPhase.WAITING and p.given_up is None]
         return sorted(found, key=lambda pending: pending.checkpoint_id)
 
     @property
@@ -93,7 +93,7 @@ class Checkpoints(RuleBasedStateMachine):
         for _ in range(count):
             if len(self.waiting) < count:
                 self.somebody_wants_a_checkpoint()
-            while self.job.work and any(p.phase is Phase.PREPARING for p in self.job.coordinator.pending):
+            while self.job.work and any(p.phase is CheckpointPhase.PREPARING for p in self.job.coordinator.pending):
                 self.job.do_work()
                 self.instructions_are_right()  # at once: what is complete now may be subsumed by what comes next
 
@@ -164,7 +164,7 @@ class Checkpoints(RuleBasedStateMachine):
                 self._acknowledge(execution, pending.checkpoint_id)
 
     def _acknowledge(self, execution: Any, checkpoint_id: int) -> None:
-        waiting = {p.checkpoint_id: p for p in self.job.coordinator.pending if p.phase is Phase.WAITING}
+        waiting = {p.checkpoint_id: p for p in self.job.coordinator.pending if p.phase is CheckpointPhase.WAITING}
         if checkpoint_id in waiting:
             self.acknowledged.setdefault(checkpoint_id, set()).add(execution.id)
             self.needed[checkpoint_id] = {e.id for e in waiting[checkpoint_id].plan.running}
@@ -182,12 +182,12 @@ class Checkpoints(RuleBasedStateMachine):
             return
         *older, newest = self.waiting
         self._all_acknowledge(newest)
-        if newest.phase is not Phase.COMPLETING:
+        if newest.phase is not CheckpointPhase.COMPLETING:
             return
         late = data.draw(st.sampled_from(older))
         self._all_acknowledge(late)
         assert late.given_up is not None, f"{late.checkpoint_id} is acknowledged behind {newest.checkpoint_id}"
-        while newest in self.job.coordinator.pending and newest.phase is Phase.COMPLETING:
+        while newest in self.job.coordinator.pending and newest.phase is CheckpointPhase.COMPLETING:
             if isinstance(self.job.work[0], Complete):
                 self.work_is_done(fate)
             else:
@@ -278,7 +278,7 @@ class Checkpoints(RuleBasedStateMachine):
     def instructions_are_right(self) -> None:
         for instruction in self.job.out:
             match instruction:
-                case do.TriggerCheckpoint(checkpoint_id=id_, execution_ids=ids):
+                case do.SendTriggerCheckpoint(checkpoint_id=id_, execution_ids=ids):
                     # an older one may still be triggered at tasks whose inputs have ended
                     assert id_ in self.triggered or id_ > max(self.triggered, default=0), "ids rise"
                     self.triggered.setdefault(id_, set()).update(ids)
@@ -315,20 +315,22 @@ class Checkpoints(RuleBasedStateMachine):
         job = self.job
         assert len(job.coordinator.pending) <= job.settings.max_concurrent
         for pending in job.coordinator.pending:
-            assert pending.given_up is None or pending.phase in (Phase.COMPLETING, Phase.UNDOING)
+            assert pending.given_up is None or pending.phase in (CheckpointPhase.COMPLETING, CheckpointPhase.UNDOING)
             if pending.number not in self.seen:
                 self.seen.add(pending.number)
-                if pending.request.cause is Cause.PERIODIC and job.settings.max_concurrent == 1:
+                if pending.request.cause is CheckpointCause.PERIODIC and job.settings.max_concurrent == 1:
                     began = (pending.trigger_ms - self.started_ms) / 1000
                     pause = began - self.last_end  # one ends before the next begins
                     assert pause >= job.settings.min_pause - 0.02, f"a pause of {pause}"
         self.last_end = job.ended_at
         assert job.coordinator.is_settled == all(
-            p.phase in (Phase.PREPARING, Phase.WAITING) for p in job.coordinator.pending
+            p.phase in (CheckpointPhase.PREPARING, CheckpointPhase.WAITING) for p in job.coordinator.pending
         )
         counts = job.counts()
         assert counts["total"] == counts["in_progress"] + counts["completed"] + counts["failed"]
-        waiting = [p for p in job.coordinator.pending if p.phase in (Phase.WAITING, Phase.COMPLETING)]
+        waiting = [
+            p for p in job.coordinator.pending if p.phase in (CheckpointPhase.WAITING, CheckpointPhase.COMPLETING)
+        ]
         assert counts["in_progress"] == len([p for p in waiting if p.given_up is None])
         results = job.coordinator.requests.to_plain()
         if self.ended and not job.coordinator.pending:

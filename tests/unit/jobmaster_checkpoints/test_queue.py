@@ -18,7 +18,7 @@ from firesteel.core.errors import CheckpointStorageError
 from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Done, Prepare, Recover, Undo, Work
 from firesteel_jobmaster.checkpoints import queue
 from firesteel_jobmaster.checkpoints.queue import WorkQueue, call_seconds, in_a_thread
-from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
+from firesteel_jobmaster.checkpoints.worker import AbandonableCall, CheckpointWorker
 
 
 class Worker:
@@ -28,7 +28,7 @@ class Worker:
         self.done: list[Work] = []
         self.failures, self.fenced = failures, fenced
 
-    def do(self, work: Work, call: Call) -> Done:
+    def do(self, work: Work, call: AbandonableCall) -> Done:
         self.done.append(work)
         if self.failures:
             self.failures -= 1

@@ -36,7 +36,7 @@ def of(job: FakeJob) -> set[int]:
 
 
 def base_of(job: FakeJob) -> set[str | None]:
-    return {instruction.options.get("base") for instruction in job.told(do.TriggerCheckpoint)}
+    return {instruction.options.get("base") for instruction in job.told(do.SendTriggerCheckpoint)}
 
 
 def taken(job: FakeJob, builds_on: tuple[int, ...]) -> int:
@@ -65,7 +65,7 @@ def test_one_that_is_asked_for_with_all_state_builds_on_none() -> None:
     job = FakeJob(tolerable_failures=9).run()
     first = taken(job, ())
     for full, bases in ((True, {None}), (False, {str(first)})):
-        job.told(do.TriggerCheckpoint)
+        job.told(do.SendTriggerCheckpoint)
         job.coordinator.request(f"full: {full}", full)
         job.do_work()
         assert base_of(job) == bases
@@ -117,6 +117,6 @@ def test_an_acknowledgement_that_comes_twice_removes_nothing_that_is_used() -> N
 def test_nothing_is_built_on_when_several_are_under_way_at_once() -> None:
     job = FakeJob(max_concurrent=2).run()
     taken(job, ())
-    job.told(do.TriggerCheckpoint)
+    job.told(do.SendTriggerCheckpoint)
     job.begin()
     assert base_of(job) == {None}

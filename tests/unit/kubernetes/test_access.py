@@ -10,7 +10,7 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.kubernetes import access
-from firesteel.kubernetes.access import Access, TokenFile, find_access, namespace_of, of_kubeconfig
+from firesteel.kubernetes.access import ApiServerAccess, TokenFile, find_access, namespace_of, of_kubeconfig
 
 CONFIG = """
 apiVersion: v1
@@ -99,4 +99,4 @@ def test_nothing_says_where_kubernetes_is(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_certificate_that_is_none_is_said() -> None:
     with pytest.raises((OSError, ValueError)):
-        Access("https://k", None, access.FixedCredentials("t"), b"no certificate").tls()
+        ApiServerAccess("https://k", None, access.FixedCredentials("t"), b"no certificate").tls()

@@ -14,7 +14,7 @@ from firesteel.ha.jobs import StoredEnd
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.services import DISPATCHER
 from firesteel_operator import decisions as o
-from firesteel_operator.decisions import JobSeen, LastCheckpoint, OperationSeen, Seen, Status, decide
+from firesteel_operator.decisions import JobSeen, LastCheckpoint, ObservedObject, OperationSeen, Status, decide
 from firesteel_operator.report import lifecycle, status_of
 from firesteel_operator.specs import ROLLBACK, Spec, SpecError
 from firesteel_operator.worlds import Clusters, last_checkpoint
@@ -22,7 +22,7 @@ from firesteel_operator.worlds import Clusters, last_checkpoint
 UID = "uid-1"
 HA = {"high-availability.type": "kubernetes", "high-availability.storageDir": "s3://b/ha"}
 PLACES = {"execution.checkpointing.dir": "s3://b/c", "execution.checkpointing.savepoint-dir": "s3://b/s"}
-GONE = Seen()
+GONE = ObservedObject()
 JOB = "a" * 32
 
 
@@ -32,8 +32,8 @@ def spec(mode: str = "savepoint", *, image: str = "one", ha: bool = True, rollba
     return Spec.from_plain({"image": image, "firesteelConfiguration": configuration, "job": plain})
 
 
-def running(number: int = 1, state: str = "RUNNING", checkpoint: str = "s3://b/c/chk-1", **more: Any) -> Seen:
-    return Seen(True, number, is_ready=True, job=JobSeen(state, "job", LastCheckpoint(checkpoint)), **more)
+def running(number: int = 1, state: str = "RUNNING", checkpoint: str = "s3://b/c/chk-1", **more: Any) -> ObservedObject:
+    return ObservedObject(True, number, is_ready=True, job=JobSeen(state, "job", LastCheckpoint(checkpoint)), **more)
 
 
 class World:
@@ -44,7 +44,7 @@ class World:
 
     def __init__(self, wanted: Spec, *, crashes: bool = False) -> None:
         self.wanted, self.crashes = wanted, crashes
-        self.status, self.seen, self.now = Status(), Seen(), 1000.0
+        self.status, self.seen, self.now = Status(), ObservedObject(), 1000.0
         self.made: list[o.Create] = []
         self.actions: list[o.Action] = []
         self.events: list[str] = []
@@ -72,7 +72,7 @@ class World:
         self.now += 1
         return decision
 
-    def see(self) -> Seen:
+    def see(self) -> ObservedObject:
         seen, s = self.seen, self.status
         if not seen.exists and not seen.is_going:
             last = self.last if s.step == o.REMOVING and s.find else None
@@ -198,7 +198,7 @@ def test_pods_that_are_still_there_are_waited_for() -> None:
     world = deployed(spec("last-state"))
     world.wanted = spec("last-state", image="two")
     world.look()
-    world.seen = Seen(is_going=True, incarnation=1)
+    world.seen = ObservedObject(is_going=True, incarnation=1)
     for _ in range(3):
         decision = decide(UID, world.wanted, world.seen, world.status, world.now)
         assert [type(one) for one in decision.actions] == [o.Remove]
@@ -378,7 +378,7 @@ def test_one_that_never_ran_is_replaced_by_the_mended_one() -> None:
     for _ in range(4):
         world.look()
     world.status = replace(world.status, job="", step="", state=o.UPGRADING)
-    world.seen = Seen(True, 2, trouble="ErrImagePull")
+    world.seen = ObservedObject(True, 2, trouble="ErrImagePull")
     world.look()
     assert world.status.error == "ErrImagePull"
     world.wanted = spec("savepoint", image="mended", ha=False)
@@ -420,13 +420,13 @@ def test_a_session_is_replaced_as_it_is() -> None:
 
 
 def test_something_else_of_the_same_name_is_left_alone() -> None:
-    decision = decide(UID, spec(), Seen(is_foreign=True), Status(), 1.0)
+    decision = decide(UID, spec(), ObservedObject(is_foreign=True), Status(), 1.0)
     assert not decision.actions
     assert "rename" in decision.status.error
 
 
 def test_what_blocks_is_told_and_waited_for() -> None:
-    decision = decide(UID, spec(), Seen(blocked="no session"), Status(), 1.0)
+    decision = decide(UID, spec(), ObservedObject(blocked="no session"), Status(), 1.0)
     assert not decision.actions
     assert decision.status.error == "no session"
 
@@ -434,9 +434,9 @@ def test_what_blocks_is_told_and_waited_for() -> None:
 def test_a_deleted_object_goes_last() -> None:
     status = Status(incarnation=3)
     assert [type(one) for one in o.remove(running(3), status).actions] == [o.Remove]
-    assert [type(one) for one in o.remove(Seen(is_going=True), status).actions] == [o.Remove]
-    assert [type(one) for one in o.remove(Seen(leftovers=True), status).actions] == [o.Forget]
-    assert [type(one) for one in o.remove(Seen(), status).actions] == [o.Release]
+    assert [type(one) for one in o.remove(ObservedObject(is_going=True), status).actions] == [o.Remove]
+    assert [type(one) for one in o.remove(ObservedObject(leftovers=True), status).actions] == [o.Forget]
+    assert [type(one) for one in o.remove(ObservedObject(), status).actions] == [o.Release]
 
 
 # -- specs
@@ -482,7 +482,7 @@ def test_how_a_job_is_upgraded_is_no_reason_for_an_upgrade() -> None:
 UNKNOWN = LastCheckpoint(error="no JobMaster has read them")
 
 
-def ended(last: LastCheckpoint, state: str = "FAILED") -> Seen:
+def ended(last: LastCheckpoint, state: str = "FAILED") -> ObservedObject:
     return replace(running(), job=JobSeen(state, "job", last))
 
 

@@ -66,9 +66,9 @@ def add_job(
     return out
 
 
-def requests(out: list[i.Instruction]) -> list[i.RequestSlot]:
+def requests(out: list[i.Instruction]) -> list[i.SendRequestSlot]:
     """The slot requests among instructions."""
-    return [x for x in out if isinstance(x, i.RequestSlot)]
+    return [x for x in out if isinstance(x, i.SendRequestSlot)]
 
 
 def grant(core: ResourceManagerCore, out: list[i.Instruction], now: float = 0.0) -> list[str]:
@@ -100,4 +100,4 @@ def report(core: ResourceManagerCore, *statuses: SlotStatus, name: str = "tm", n
 
 def deeds(out: list[i.Instruction]) -> list[i.Instruction]:
     """All but what jobs hear of why they wait."""
-    return [instruction for instruction in out if not isinstance(instruction, i.NotifyWaiting)]
+    return [instruction for instruction in out if not isinstance(instruction, i.SendWaiting)]

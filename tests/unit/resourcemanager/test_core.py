@@ -7,7 +7,7 @@ import pytest
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager import instructions as i
-from firesteel_resourcemanager.registry import FIRST_SETBACK, FormerJobMasterError, UnknownJobError
+from firesteel_resourcemanager.registry import FIRST_SETBACK, FormerJobMasterError, UnregisteredJobError
 from firesteel_resourcemanager.slot_life import ENDED_GRACE, GOODBYE_GRACE, LEFTOVER_GRACE
 from firesteel_resourcemanager.slot_table import SlotState
 from tests.unit.resourcemanager.cores import add_job, add_taskmanager, deeds, free, grant, make, report, requests
@@ -48,7 +48,7 @@ def test_a_job_that_is_too_big_for_the_cluster_is_told_once_and_holds_back_nobod
     core = make()
     add_taskmanager(core, 2)
     (notice,) = add_job(core, "huge", 3)
-    assert isinstance(notice, i.NotifyNoResources)
+    assert isinstance(notice, i.SendNoResources)
     assert (notice.needed, notice.total, notice.jobmaster_token) == (3, 2, "token-huge")
     for text in ("taskmanager.numberOfTaskSlots to 3", "parallelism"):
         assert text in notice.message
@@ -68,7 +68,7 @@ def test_without_taskmanagers_a_job_waits_and_is_told_in_the_end() -> None:
     assert add_job(core, "j", 1) == []
     assert deeds(core.tick(299.0)) == []
     (notice,) = core.tick(300.0)
-    assert isinstance(notice, i.NotifyNoResources)
+    assert isinstance(notice, i.SendNoResources)
     assert "No TaskManager" in notice.message
     assert len(requests(add_taskmanager(core, 1))) == 1
 
@@ -80,7 +80,7 @@ def test_time_as_a_standby_does_not_count() -> None:
     assert add_job(core, "j", 1, now=1000.0) == [], "TaskManagers are about to register"
     assert deeds(core.tick(1299.0)) == []
     (told,) = core.tick(1300.0)
-    assert isinstance(told, i.NotifyNoResources)
+    assert isinstance(told, i.SendNoResources)
 
 
 def test_slots_are_spread_over_taskmanagers() -> None:
@@ -102,7 +102,7 @@ def test_a_fleet_that_does_not_start_fails_waiting_jobs_and_is_tried_again_for_t
     add_taskmanager(core, 1)
     add_job(core, "j", 1)
     (notice,) = core.fleet_failed("no Java")
-    assert isinstance(notice, i.FailSlot)
+    assert isinstance(notice, i.SendFailSlot)
     assert (notice.taskmanager_id, notice.cause) == ("tm", "slots can't be started: no Java")
     core.jobmaster_gone("j", "failed", 0.0)
     assert add_job(core, "k", 1) == [i.StartFleet()]
@@ -116,8 +116,8 @@ def test_a_lost_fleet_fails_its_slots_and_is_started_anew_while_slots_not_launch
     (running,) = grant(core, add_job(core, "j", 1))
     pending = requests(add_job(core, "k", 1))[0].allocation_id
     out = core.fleet_lost("the Spark driver JVM ended", 0.0)
-    assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot, i.StartFleet]
-    assert isinstance(out[0], i.FailSlot)
+    assert [type(x) for x in out] == [i.SendFailSlot, i.SendFreeSlot, i.StartFleet]
+    assert isinstance(out[0], i.SendFailSlot)
     assert (out[0].allocation_id, out[0].cause) == (running, "the Spark driver JVM ended")
     assert core.fleet_lost("again", 0.0) == []
     assert core.slot_granted(pending, 0.0) == []
@@ -131,7 +131,7 @@ def test_a_fleet_that_was_lost_and_does_not_come_back_fails_the_slots_that_wait_
     core.launch_postponed(slot)
     assert core.fleet_lost("gone", 0.0) == [i.StartFleet()]
     out = core.fleet_failed("no Java")
-    assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot]
+    assert [type(x) for x in out] == [i.SendFailSlot, i.SendFreeSlot]
 
 
 def test_a_slot_given_back_while_it_is_being_requested_is_freed_after_the_answer() -> None:
@@ -140,7 +140,7 @@ def test_a_slot_given_back_while_it_is_being_requested_is_freed_after_the_answer
     add_job(core, "j", 1)
     assert core.declare_requirements("j", 0, 0.0) == []
     (out,) = core.slot_granted("a0", 0.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert free(core, "a0") == []
     assert core.table.total() == len(core.table.free(0.0)) == 1
 
@@ -150,7 +150,7 @@ def test_a_refused_slot_is_released_and_asked_for_again_only_after_a_pause() -> 
     add_taskmanager(core, 1)
     add_job(core, "j", 1)
     (out,) = core.slot_refused("a0", "busy", 0.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert report(core, SlotStatus(0, "FREE"), now=0.0) == []
     assert len(requests(core.tick(1.0))) == 1
 
@@ -165,7 +165,7 @@ def test_a_taskmanager_that_always_refuses_does_not_keep_a_job_waiting_for_ever(
             told += core.slot_refused(request.allocation_id, "busy", second - 0.5)
             report(core, SlotStatus(0, "FREE"), now=second)
         out = core.tick(second + 0.6)
-    assert [x.cause for x in told if isinstance(x, i.FailSlot)] == ["TaskManager tm refuses its slots: busy"]
+    assert [x.cause for x in told if isinstance(x, i.SendFailSlot)] == ["TaskManager tm refuses its slots: busy"]
 
 
 def test_an_ended_slot_fails_its_job_unless_the_taskmanager_says_meanwhile_that_it_is_free() -> None:
@@ -177,10 +177,10 @@ def test_an_ended_slot_fails_its_job_unless_the_taskmanager_says_meanwhile_that_
     free(core, orderly)
     assert core.tick(ENDED_GRACE - 0.1) == []
     failed, freed = core.tick(ENDED_GRACE)
-    assert isinstance(failed, i.FailSlot)
+    assert isinstance(failed, i.SendFailSlot)
     assert failed.allocation_id == lost
     assert "killed" in failed.cause
-    assert isinstance(freed, i.FreeSlot)
+    assert isinstance(freed, i.SendFreeSlot)
 
 
 def test_a_slot_whose_process_could_not_register_fails_at_once_and_says_why() -> None:
@@ -188,11 +188,11 @@ def test_a_slot_whose_process_could_not_register_fails_at_once_and_says_why() ->
     add_taskmanager(core, 2)
     (allocation,) = grant(core, add_job(core, "j", 1))
     failed, freed, *_ = core.slot_ended(allocation, SlotOutcome.UNREGISTERED, "too many open files", 0.0)
-    assert isinstance(failed, i.FailSlot)
+    assert isinstance(failed, i.SendFailSlot)
     assert failed.allocation_id == allocation
     assert "could not register" in failed.cause
     assert "too many open files" in failed.cause
-    assert isinstance(freed, i.FreeSlot)
+    assert isinstance(freed, i.SendFreeSlot)
 
 
 def test_a_process_that_registered_is_not_failed_by_a_copy_that_could_not() -> None:
@@ -225,7 +225,7 @@ def test_after_a_goodbye_the_jobmaster_has_a_moment_to_free_its_slots_itself() -
     free(core, freed)
     assert core.tick(GOODBYE_GRACE - 0.01) == []
     (out,) = core.tick(GOODBYE_GRACE)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert out.allocation_id == kept
     assert core.tick(GOODBYE_GRACE + 0.1) == []
 
@@ -235,8 +235,8 @@ def test_a_launch_that_fails_is_the_jobs_failure() -> None:
     add_taskmanager(core, 1)
     (slot,) = grant(core, add_job(core, "j", 1))
     failed, freed = core.launch_failed(slot, "no", 0.0)
-    assert isinstance(failed, i.FailSlot)
-    assert isinstance(freed, i.FreeSlot)
+    assert isinstance(failed, i.SendFailSlot)
+    assert isinstance(freed, i.SendFreeSlot)
 
 
 def test_a_lost_taskmanager_takes_its_slots_along_and_may_come_back() -> None:
@@ -269,7 +269,7 @@ def test_no_slot_is_launched_for_a_job_that_was_told_that_one_is_lost() -> None:
     add_taskmanager(core, 2)
     (slot,) = grant(core, add_job(core, "j", 1))
     out = core.launch_failed(slot, "no", 0.0)
-    assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot]
+    assert [type(x) for x in out] == [i.SendFailSlot, i.SendFreeSlot]
     assert core.tick(0.5) == []
     assert core.jobmaster_gone("j", "failed", 0.6) == []
 
@@ -288,7 +288,7 @@ def test_slots_that_a_job_says_it_is_done_with_are_freed() -> None:
     add_taskmanager(core, 2)
     slots = grant(core, add_job(core, "j", 2))
     (out,) = core.declare_requirements("j", 1, 0.0, [slots[0], "long ago"])
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert out.allocation_id == slots[0]
     assert free(core, slots[0]) == []
 
@@ -298,7 +298,7 @@ def test_a_job_that_wants_no_slots_gives_back_all() -> None:
     add_taskmanager(core, 2)
     slots = grant(core, add_job(core, "j", 2))
     out = core.declare_requirements("j", 0, 0.0)
-    assert [x.allocation_id for x in out if isinstance(x, i.FreeSlot)] == slots
+    assert [x.allocation_id for x in out if isinstance(x, i.SendFreeSlot)] == slots
 
 
 def test_slots_that_a_job_can_not_know_yet_are_given_back_for_it() -> None:
@@ -309,7 +309,7 @@ def test_slots_that_a_job_can_not_know_yet_are_given_back_for_it() -> None:
     assert core.declare_requirements("j", 1, 0.0) == []
     for request in others:
         (out,) = core.slot_granted(request.allocation_id, 0.0)
-        assert isinstance(out, i.FreeSlot)
+        assert isinstance(out, i.SendFreeSlot)
     core.validate()
 
 
@@ -350,7 +350,7 @@ def test_a_lost_release_is_repeated_after_the_next_report() -> None:
     (slot,) = grant(core, add_job(core, "j", 1))
     core.jobmaster_gone("j", "done", 0.0)
     (again,) = report(core, SlotStatus(0, "ACTIVE", slot, "j", 7), now=0.0)
-    assert isinstance(again, i.FreeSlot)
+    assert isinstance(again, i.SendFreeSlot)
 
 
 def test_a_new_jobmaster_of_a_job_does_not_inherit_slots() -> None:
@@ -358,7 +358,7 @@ def test_a_new_jobmaster_of_a_job_does_not_inherit_slots() -> None:
     add_taskmanager(core, 1)
     grant(core, add_job(core, "j", 1))
     (out,) = core.register_jobmaster("j", "j", "http://new", "new token", 0.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert core.register_jobmaster("j", "j", "http://new", "new token", 0.0) == []
 
 
@@ -376,7 +376,7 @@ def test_a_jobmaster_that_another_one_follows_has_no_say() -> None:
         core.check_sender("j", token)
     assert core.job("j").address == "http://new"
     assert [core.is_followed("j", token) for token in ("old", "new", "")] == [True, False, False]
-    with pytest.raises(UnknownJobError):
+    with pytest.raises(UnregisteredJobError):
         core.check_sender("nobody", "old")
 
 
@@ -394,7 +394,7 @@ def test_one_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(
 
 
 def test_requirements_of_an_unknown_job_are_refused() -> None:
-    with pytest.raises(UnknownJobError):
+    with pytest.raises(UnregisteredJobError):
         make().declare_requirements("nobody", 1, 0.0)
 
 
@@ -440,5 +440,5 @@ def test_slots_that_it_holds_beyond_what_it_needs_stay_its_own() -> None:
     assert core.declare_requirements("j", 1, 1.0, most=9) == []
     assert len(grant(core, out, 1.0)) == 1, "one that it does not know of yet, too"
     (freed,) = core.declare_requirements("j", 1, 2.0, [held[0]], 9)
-    assert isinstance(freed, i.FreeSlot)
+    assert isinstance(freed, i.SendFreeSlot)
     assert freed.allocation_id == held[0]

@@ -14,7 +14,7 @@ from firesteel_resourcemanager.executors import (
     MOST_FAILURES,
     STEADY,
 )
-from firesteel_resourcemanager.registry import UnknownTaskManagerError
+from firesteel_resourcemanager.registry import UnregisteredTaskManagerError
 from tests.unit.resourcemanager.cores import add_job, add_taskmanager, grant, make, requests
 
 NONE: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ def test_the_loss_of_an_older_executor_does_not_matter() -> None:
 
 
 def test_a_lost_executor_of_an_unknown_taskmanager_is_refused() -> None:
-    with pytest.raises(UnknownTaskManagerError):
+    with pytest.raises(UnregisteredTaskManagerError):
         make(executors=NONE).executor_lost("tm", "1", "killed", 0.0)
 
 
@@ -193,7 +193,7 @@ def test_jobs_are_told_when_executors_fail_everywhere_again_and_again() -> None:
         out = core.tick(now)
         (order,) = orders(out)
         told += out
-    (failed,) = (x for x in told if isinstance(x, i.FailSlot))
+    (failed,) = (x for x in told if isinstance(x, i.SendFailSlot))
     assert failed.cause == "TaskManager tm can't start a Spark executor: no Java was found"
 
 

@@ -39,7 +39,7 @@ def test_slots_of_a_job_that_does_not_register_again_are_kept_for_the_job_timeou
     assert add_job(core, "other", 2, now=11.0) == []
     assert deeds(core.tick(109.9)) == []
     (out,) = core.tick(110.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert out.allocation_id == "x"
     assert len(requests(free(core, "x", 111.0))) == 2
 
@@ -52,7 +52,7 @@ def test_a_slot_whose_process_had_not_come_is_freed_if_it_does_not_come_soon() -
     assert core.tick(LEARNT_PATIENCE - 1.0) == []
     assert core.tick(LEARNT_PATIENCE) == [i.AskForReport("tm")]
     (out,) = report(core, status, now=LEARNT_PATIENCE)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
 
 
 def test_a_slot_whose_process_comes_soon_after_the_restart_is_kept() -> None:
@@ -75,7 +75,7 @@ def test_slots_of_a_job_that_ended_meanwhile_are_freed() -> None:
     core = make()
     core.jobmaster_gone("j", "it ended", 0.0)
     (out,) = add_taskmanager(core, 1, "tm", active(0, "x"))
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
 
 
 def test_the_end_of_a_job_that_never_registered_here_frees_what_was_kept_for_it() -> None:
@@ -83,7 +83,7 @@ def test_the_end_of_a_job_that_never_registered_here_frees_what_was_kept_for_it(
     add_taskmanager(core, 1, "tm", active(0, "x"))
     assert core.jobmaster_gone("j", "its JobMaster died", 0.0) == []
     (out,) = core.tick(1.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
 
 
 def test_slots_in_use_come_before_slots_that_were_given_in_their_stead() -> None:
@@ -94,7 +94,7 @@ def test_slots_in_use_come_before_slots_that_were_given_in_their_stead() -> None
     assert add_taskmanager(core, 2, "late", active(0, "x"), active(1, "y")) == []
     for request in instead:
         (out,) = core.slot_granted(request.allocation_id, 0.0)
-        assert isinstance(out, i.FreeSlot)
+        assert isinstance(out, i.SendFreeSlot)
     assert (state(core, "x"), state(core, "y")) == (SlotState.ALLOCATED, SlotState.ALLOCATED)
 
 
@@ -137,7 +137,7 @@ def test_a_successor_gets_slots_when_those_of_its_predecessor_are_free_whoever_r
     add_taskmanager(core, 2, "early")
     assert add_job(core, "j", 2, now=1.0, epoch=2) == []
     (out,) = add_taskmanager(core, 2, "late", active(0, "x", epoch=1), now=20.0)
-    assert (isinstance(out, i.FreeSlot) and out.allocation_id, state(core, "x")) == ("x", SlotState.RELEASING)
+    assert (isinstance(out, i.SendFreeSlot) and out.allocation_id, state(core, "x")) == ("x", SlotState.RELEASING)
     assert core.tick(core.registry.complete_at + 100.0) == [], "it has not been freed"
     given = requests(free(core, "x", 200.0))
     assert [request.jobmaster_epoch for request in given] == [2, 2]
@@ -147,7 +147,7 @@ def test_a_successor_that_registers_last_frees_what_its_predecessor_had() -> Non
     core = make()
     add_taskmanager(core, 3, "tm", active(0, "x", epoch=1), SlotStatus(1, "RELEASING", "y", "j", 8, 1))
     (out,) = add_job(core, "j", 2, now=1.0, epoch=2)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert out.allocation_id == "x"
     assert free(core, "x", core.registry.complete_at) == [], "the other one is not free yet"
     assert len(requests(free(core, "y", core.registry.complete_at))) == 2
@@ -177,7 +177,7 @@ def test_a_successor_waits_no_longer_than_for_the_taskmanagers_of_its_predecesso
     assert add_job(core, "j", 1, now=1.0, epoch=2, former=["late", "free"]) == []
     assert add_taskmanager(core, 1, "free", now=2.0) == []
     (out,) = add_taskmanager(core, 1, "late", active(0, "x", epoch=1), now=3.0)
-    assert isinstance(out, i.FreeSlot), "it is there, and its slot is not free"
+    assert isinstance(out, i.SendFreeSlot), "it is there, and its slot is not free"
     assert len(requests(free(core, "x", 3.1))) == 1
 
 
@@ -216,7 +216,7 @@ def test_slots_of_a_jobmaster_that_stays_silent_go_back() -> None:
     grant(core, add_job(core, "j", 1))
     core.jobmaster_lost("j", "silent", 10.0)
     (out,) = core.tick(110.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     assert "resourcemanager.job.timeout" in out.cause
 
 
@@ -226,7 +226,7 @@ def test_slots_requested_for_a_jobmaster_that_falls_silent_are_given_back() -> N
     (request,) = requests(add_job(core, "j", 1))
     core.jobmaster_lost("j", "silent", 0.0)
     (out,) = core.slot_granted(request.allocation_id, 0.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
 
 
 def test_another_jobmaster_of_a_silent_job_does_not_inherit_its_slots() -> None:
@@ -235,7 +235,7 @@ def test_another_jobmaster_of_a_silent_job_does_not_inherit_its_slots() -> None:
     grant(core, add_job(core, "j", 1))
     core.jobmaster_lost("j", "silent", 0.0)
     (out,) = core.register_jobmaster("j", "j", "http://new", "new token", 1.0)
-    assert isinstance(out, i.FreeSlot)
+    assert isinstance(out, i.SendFreeSlot)
     core.validate()
 
 
@@ -351,9 +351,9 @@ def test_a_misplaced_slot_is_launched_again_a_few_times() -> None:
     core.slot_ended(slot, SlotOutcome.MISPLACED, "on 4", now)
     core.tick(now + 10.0)
     failed, freed = deeds(report(core, SlotStatus(0, "ALLOCATED", slot, "j", None), now=now + 10.0))
-    assert isinstance(failed, i.FailSlot)
+    assert isinstance(failed, i.SendFailSlot)
     assert f"{MOST_LAUNCHES} launches" in failed.cause
-    assert isinstance(freed, i.FreeSlot)
+    assert isinstance(freed, i.SendFreeSlot)
 
 
 def test_a_second_launch_that_is_refused_is_no_failure_before_the_taskmanager_was_asked() -> None:

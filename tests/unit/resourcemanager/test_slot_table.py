@@ -3,19 +3,19 @@ from __future__ import annotations
 import random
 
 from firesteel_resourcemanager.executor import Executor
-from firesteel_resourcemanager.slot_table import Slot, SlotState, SlotTable, TaskManager
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager, SlotState, SlotTable, TaskManagerSlot
 
 
 def table(*counts: int) -> SlotTable:
     made = SlotTable()
     for number, count in enumerate(counts):
-        taskmanager = TaskManager(f"tm{number}", f"http://tm{number}", {}, Executor(""))
+        taskmanager = RegisteredTaskManager(f"tm{number}", f"http://tm{number}", {}, Executor(""))
         made.add(taskmanager)
         made.grow(taskmanager, count)
     return made
 
 
-def one_by_one(made: SlotTable) -> list[Slot]:
+def one_by_one(made: SlotTable) -> list[TaskManagerSlot]:
     """As it is meant: each time one of the TaskManager that has most left, the first of several."""
     groups = [[s for s in t.slots.values() if s.state is SlotState.FREE] for t in made.taskmanagers.values()]
     picked = []

@@ -65,13 +65,13 @@ def test_a_recovered_worker_that_had_registered_before_is_one_all_the_same() -> 
 def test_a_passive_driver_starts_nothing() -> None:
     core = make(start_up_time=0.0, empty_start_up_time=0.0)
     (out,) = add_job(core, "j", 1)
-    assert isinstance(out, i.NotifyNoResources)
+    assert isinstance(out, i.SendNoResources)
 
 
 def test_a_job_that_needs_more_than_the_most_slots_is_told_at_once_and_starts_nothing() -> None:
     core = active(max_slots=5)
     (out,) = add_job(core, "j", 5)
-    assert isinstance(out, i.NotifyNoResources)
+    assert isinstance(out, i.SendNoResources)
     assert (out.needed, out.total) == (5, 4)
     assert "slotmanager.number-of-slots.max is 5" in out.message
     assert started(add_job(core, "k", 4)) == ["w0", "w1"]
@@ -222,13 +222,13 @@ def test_a_job_waits_for_taskmanagers_during_the_start_up_time_only() -> None:
     assert add_job(core, "j", 2) == []
     assert deeds(core.tick(19.0)) == []
     (out,) = core.tick(20.0)
-    assert isinstance(out, i.NotifyNoResources)
+    assert isinstance(out, i.SendNoResources)
     (out,) = add_job(core, "k", 3, now=30.0)
-    assert isinstance(out, i.NotifyNoResources)
+    assert isinstance(out, i.SendNoResources)
 
 
 def reasons(out: list[i.Instruction]) -> list[tuple[str, str]]:
-    return [(x.jobmaster_address, x.reason) for x in out if isinstance(x, i.NotifyWaiting)]
+    return [(x.jobmaster_address, x.reason) for x in out if isinstance(x, i.SendWaiting)]
 
 
 def test_jobs_that_wait_hear_why_workers_do_not_run() -> None:

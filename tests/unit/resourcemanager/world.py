@@ -11,7 +11,11 @@ from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
-from firesteel_resourcemanager.registry import TaskManagerRefusedError, UnknownJobError, UnknownTaskManagerError
+from firesteel_resourcemanager.registry import (
+    TaskManagerRefusedError,
+    UnregisteredJobError,
+    UnregisteredTaskManagerError,
+)
 from firesteel_resourcemanager.settings import ResourceManagerSettings, WorkerSettings
 
 SETTINGS = ResourceManagerSettings(
@@ -126,7 +130,7 @@ class World:
             if term == self.term:
                 try:
                     self.perform(event())
-                except (TaskManagerRefusedError, UnknownTaskManagerError, UnknownJobError):
+                except (TaskManagerRefusedError, UnregisteredTaskManagerError, UnregisteredJobError):
                     pass
 
         self.post(arrive)
@@ -281,7 +285,7 @@ class World:
         if not self.goes_wrong():
             self.answer(lambda: self.core.slot_available(name, index, allocation, self.now))
 
-    def request(self, x: i.RequestSlot) -> None:
+    def request(self, x: i.SendRequestSlot) -> None:
         """The ResourceManager gives a slot away; the answer may be lost."""
         tm = self.taskmanagers.get(x.taskmanager_id)
         if tm is None or tm.address != x.taskmanager_address:
@@ -372,13 +376,13 @@ class World:
     def do(self, x: i.Instruction) -> None:
         """An instruction arrives where it is carried out."""
         match x:
-            case i.RequestSlot():
+            case i.SendRequestSlot():
                 self.request(x)
             case i.LaunchSlot():
                 self.launch(x)
             case i.CancelLaunch():
                 self.launching.discard(x.allocation_id)
-            case i.FreeSlot():
+            case i.SendFreeSlot():
                 self.check_free(x)
                 self.free(x.taskmanager_id, x.allocation_id)
             case i.AskForReport():
@@ -386,11 +390,11 @@ class World:
                 if tm is not None and not self.goes_wrong():
                     report, as_of = tm.report(), self.core.table.revision
                     self.answer(lambda: self.core.slot_report(tm.name, report, as_of, self.now, 0))
-            case i.FailSlot():
+            case i.SendFailSlot():
                 job = self.jobs.get(x.jobmaster_address.removeprefix("http://"))
                 if job is not None and (x.allocation_id in job.pool or len(job.pool) < job.needed):
                     self.fail(job.name, job.attempt)
-            case i.NotifyNoResources() | i.NotifyWaiting() | i.TellTaskManagerEnded():
+            case i.SendNoResources() | i.SendWaiting() | i.TellTaskManagerEnded():
                 pass
             case i.StartFleet():
                 self.fleet_alive = True
@@ -453,7 +457,7 @@ class World:
 
     # -- what must always hold
 
-    def check_free(self, x: i.FreeSlot) -> None:
+    def check_free(self, x: i.SendFreeSlot) -> None:
         """The ResourceManager never frees a slot that a job uses.
 
         But for the embedded fleet, whose slots die with it, and for a process that came so late that it was given up.

@@ -32,7 +32,7 @@ from firesteel.protocol.messages import Splits
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.operators import EnumeratorOperator
@@ -147,7 +147,7 @@ class EnumeratorTask:
         operator = plan.operators[0]
         assert isinstance(operator, EnumeratorOperator)
         self.operator = operator
-        guard, token = Guard(), CancelToken()
+        guard, token = InterruptGuard(), CancelToken()
         self.input = EnumeratorInput(
             operator,
             readers,

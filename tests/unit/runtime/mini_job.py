@@ -45,7 +45,7 @@ from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.records.batch import Barrier
@@ -320,7 +320,7 @@ class MiniJob:
         for index, operator in enumerate(plan.operators):
             operator.create(context)
             assert operator.spec.id == operators[index].id
-        guard, token = Guard(), CancelToken()
+        guard, token = InterruptGuard(), CancelToken()
         task_restore = None if restore is None else self._restore(vertex, subtask, operators, restore)
         inputs: Any
         if splits is not None:

@@ -15,7 +15,7 @@ from firesteel.graph.specs import ChainSpec, OperatorKind
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import Batch
 from firesteel.state.backend import load_state_backend
@@ -127,7 +127,7 @@ def _run(
         )
     for index in reversed(range(len(plan.operators))):
         plan.operators[index].open(OperatorContext(info, clock, plan.stage_of[index].stamp))
-    executor = ChainExecutor(plan, Guard(), CancelToken())
+    executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
     for index, batch in batches:
         executor.feed(batch, index)
         while executor.pending:

@@ -13,7 +13,7 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.inbox import Inbox
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.records.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.records.rows import to_list
@@ -169,7 +169,7 @@ def opened(chain: ChainSpec, clock: ManualClock | None = None, **context: Any) -
 
 def executor_of(plan: ChainPlan) -> ChainExecutor:
     """An executor with a guard and a token of its own."""
-    return ChainExecutor(plan, Guard(), CancelToken())
+    return ChainExecutor(plan, InterruptGuard(), CancelToken())
 
 
 def run(plan: ChainPlan, values: list[Any], stamps: list[int] | None = None, input_index: int = 0) -> ChainExecutor:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.runtime.operators.async_queue import Entry, OrderedResults, ResultQueue, UnorderedResults
+from firesteel.runtime.operators.async_queue import OrderedResults, QueuedElement, ResultQueue, UnorderedResults
 
 WATERMARK = "w"
 
@@ -15,7 +15,7 @@ WATERMARK = "w"
 def play(queue: ResultQueue, items: list[str], choices: list[int]) -> list[Any]:
     """Add all items and complete records in a drawn order, taking whatever may leave after each step."""
     left: list[Any] = []
-    open_entries: list[Entry] = []
+    open_entries: list[QueuedElement] = []
     todo = list(items)
     draws = iter(choices)
     number = 0
@@ -23,9 +23,9 @@ def play(queue: ResultQueue, items: list[str], choices: list[int]) -> list[Any]:
         draw = next(draws, 0)
         if todo and (draw % 2 == 0 or not open_entries):
             if todo.pop(0) == WATERMARK:
-                queue.add(Entry(None, number, is_watermark=True))
+                queue.add(QueuedElement(None, number, is_watermark=True))
             else:
-                entry = Entry(number, number)
+                entry = QueuedElement(number, number)
                 open_entries.append(entry)
                 queue.add(entry)
             number += 1
@@ -61,7 +61,7 @@ def test_unordered_results_never_pass_a_watermark(items: list[str], choices: lis
 
 def test_unordered_results_leave_as_soon_as_they_are_done() -> None:
     queue = UnorderedResults()
-    first, second = Entry("a", 1), Entry("b", 2)
+    first, second = QueuedElement("a", 1), QueuedElement("b", 2)
     queue.add(first)
     queue.add(second)
     assert queue.peek() is None
@@ -74,7 +74,7 @@ def test_unordered_results_leave_as_soon_as_they_are_done() -> None:
 
 def test_ordered_results_wait_for_the_first() -> None:
     queue = OrderedResults()
-    first, second = Entry("a", 1), Entry("b", 2)
+    first, second = QueuedElement("a", 1), QueuedElement("b", 2)
     queue.add(first)
     queue.add(second)
     queue.complete(second, ["B"])
@@ -85,6 +85,6 @@ def test_ordered_results_wait_for_the_first() -> None:
 
 def test_a_watermark_behind_nothing_leaves_at_once() -> None:
     for queue in (OrderedResults(), UnorderedResults()):
-        watermark = Entry("w", 7, is_watermark=True)
+        watermark = QueuedElement("w", 7, is_watermark=True)
         queue.add(watermark)
         assert queue.peek() is watermark

@@ -10,7 +10,7 @@ from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.chain.stages import FIRST_COLUMNS, SMALLEST_COLUMNS
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.sources.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
@@ -37,7 +37,7 @@ class Machine:
         plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.FORWARD)]))
         channel = FakeOutput()
         plan.outlet_of(plan.spec.outputs[0]).outputs.append(SingleOutput("out", [channel]))
-        executor = ChainExecutor(plan, Guard(), CancelToken())
+        executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
         executor.feed(Batch(pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})))
         while executor.pending:
             executor.step()

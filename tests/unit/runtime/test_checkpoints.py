@@ -24,7 +24,7 @@ from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier
@@ -62,7 +62,7 @@ class Bench:
         self.channels = [FakeInput(), FakeInput()]
         self.task = StreamTask(
             INFO, self.plan, ChannelInputs([(c, 0) for c in self.channels], lambda: self.task.wake()), outputs,
-            context, self.loop, Guard(), CancelToken(), self.reports, restore=restore,
+            context, self.loop, InterruptGuard(), CancelToken(), self.reports, restore=restore,
             checkpoints=services or CheckpointServices(final=True),
         )  # fmt: skip
         self.task.start()

@@ -26,7 +26,7 @@ from firesteel.runtime.operators.column_aggregates import RunningAggregates
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, columns_of
 from firesteel.runtime.records.rows import to_records
-from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap import HeapStateBackend
 from tests.unit.runtime.support import ManualClock, spec
 from tests.unit.runtime.test_columns import records as records_of
 from tests.unit.runtime.test_columns import run as run_chain
@@ -133,7 +133,7 @@ def described(given: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggr
 
 def at(one: RunningAggregates, subtask: int, parallelism: int) -> RunningAggregates:
     info = TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {})
-    one.use_backend(HashMapStateBackend(), state_parameters(one.spec, info, ManualClock()))
+    one.use_backend(HeapStateBackend(), state_parameters(one.spec, info, ManualClock()))
     return one
 
 

@@ -22,7 +22,7 @@ from firesteel.expressions.timestamps import computing_timestamps
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.chain.partitioners import SingleOutput
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.records.batch import Batch, Timestamps, Values, Watermark
 from firesteel.runtime.records.columns import StreamColumns
 from firesteel.runtime.records.rows import to_list, to_records
@@ -125,7 +125,7 @@ def ran(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool) -> tup
     plan = opened(chain)
     channel = FakeOutput()
     plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
-    executor = ChainExecutor(plan, Guard(), CancelToken("t"))
+    executor = ChainExecutor(plan, InterruptGuard(), CancelToken("t"))
 
     def drain() -> None:
         while executor.pending:
@@ -165,7 +165,7 @@ def test_columns_stay_columns_behind_timestamps() -> None:
     plan = opened(chain)
     channel = FakeOutput()
     plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
-    executor = ChainExecutor(plan, Guard(), CancelToken("t"))
+    executor = ChainExecutor(plan, InterruptGuard(), CancelToken("t"))
     batch = COLUMNS.from_records([Row(ts=n, n=0) for n in range(5)])
     executor.feed(Batch(batch))
     while executor.pending:

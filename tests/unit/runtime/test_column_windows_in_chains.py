@@ -16,7 +16,7 @@ from firesteel.functions.output_tag import OutputTag
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.chain.partitioners import SingleOutput
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.records.batch import Batch, Watermark
 from firesteel.runtime.records.columns import StreamColumns
 from firesteel.runtime.records.rows import to_records
@@ -46,7 +46,7 @@ class Chain:
         self.channels = [FakeOutput() for _ in outputs]
         for output, channel in zip(chain.outputs, self.channels, strict=True):
             self.plan.outlet_of(output).outputs.append(SingleOutput("out", [channel]))
-        self.executor = ChainExecutor(self.plan, Guard(), CancelToken("t"))
+        self.executor = ChainExecutor(self.plan, InterruptGuard(), CancelToken("t"))
 
     def advance(self, time: int) -> int:
         """Event time; how many steps it took."""

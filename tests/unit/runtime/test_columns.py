@@ -23,7 +23,7 @@ from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.chain.partitioners import SingleOutput, create_output
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.records.batch import Batch, Watermark
 from firesteel.runtime.records.columns import StreamColumns
 from firesteel.runtime.records.rows import to_records
@@ -67,7 +67,7 @@ def run(batches: list[Batch], *operators: OperatorSpec, watermarks: bool = False
     plan = opened(chain)
     channel = FakeOutput()
     plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
-    executor = ChainExecutor(plan, Guard(), CancelToken("t"))
+    executor = ChainExecutor(plan, InterruptGuard(), CancelToken("t"))
     for number, batch in enumerate(batches):
         executor.feed(batch)
         while executor.pending:
@@ -93,7 +93,7 @@ def test_rows_that_operators_over_columns_drop_are_counted() -> None:
     chain = line(*operators, outputs=[OutputSpec(2, 0, PartitionerKind.FORWARD)])
     plan = opened(chain)
     plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [FakeOutput()]))
-    executor = ChainExecutor(plan, Guard(), CancelToken("t"))
+    executor = ChainExecutor(plan, InterruptGuard(), CancelToken("t"))
     for _ in range(2):
         executor.feed(Batch(StreamColumns(ROW).from_records(rows([("a", 0.0, n) for n in range(10)]))))
         while executor.pending:
@@ -300,7 +300,7 @@ class KeptSink(Sink[Any]):
 def sunk(columnar: bool, count: int) -> list[tuple[Any, Any]]:
     writer = Kept(columnar)
     chain = line(keep(col("n") >= 0), spec(OperatorKind.SINK, KeptSink(writer)))
-    executor = ChainExecutor(opened(chain), Guard(), CancelToken("t"))
+    executor = ChainExecutor(opened(chain), InterruptGuard(), CancelToken("t"))
     batch = stamped_columns(StreamColumns(ROW), rows([("a", 1.0, n) for n in range(count)]), list(range(count)))
     executor.feed(batch)
     while executor.pending:

@@ -18,7 +18,7 @@ from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.chain.partitioners import SingleOutput, create_output
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.copies import COPIES
@@ -55,7 +55,7 @@ def test_slices_and_projections_are_views(copied: Any) -> None:
     plan = opened(chain)
     channel = FakeOutput()
     plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
-    executor = ChainExecutor(plan, Guard(), CancelToken())
+    executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
     given = batch_of(ROWS)
     executor.feed(given)
     while executor.pending:

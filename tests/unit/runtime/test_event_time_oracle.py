@@ -36,7 +36,7 @@ from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput, create_output
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import MAX_WATERMARK, Watermark
@@ -202,7 +202,7 @@ class Pipeline:
     def task(self, number: int, plan: ChainPlan, inputs: Any, outputs: Any) -> None:
         info = replace(INFO, subtask=number % self.case.parallelism, parallelism=self.case.parallelism)
         context = OperatorContext(info, self.clock)
-        guard, token = Guard(), CancelToken()
+        guard, token = InterruptGuard(), CancelToken()
         reports = self.reports[number]
         self.tasks.append(StreamTask(info, plan, inputs, outputs, context, self.loop, guard, token, reports))
 
@@ -226,7 +226,7 @@ class Pipeline:
             time,
             0.2,
         )
-        source.run_on(self.loop, Guard())
+        source.run_on(self.loop, InterruptGuard())
         source.add_splits(splits, no_more=True)
         self.task(number, plan, source, [(channel, 100) for channel in channels])
 

@@ -25,7 +25,7 @@ from firesteel.runtime.task import task as task_module
 from firesteel.windowing.assigners import TumblingEventTimeWindows
 from firesteel.windowing.builtin_triggers import EventTimeTrigger
 from firesteel.windowing.session_assigners import EventTimeSessionWindows
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 from tests.examples import examples
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListSource, MiniJob, Shelf, ShelfSink, Vertex
 
@@ -123,7 +123,7 @@ def window() -> OperatorSpec:
     spec = WindowSpec(
         assigner=TumblingEventTimeWindows(10),
         trigger=EventTimeTrigger.create(),
-        gathering=Gathering.REDUCE,
+        gathering=WindowGathering.REDUCE,
         gather_function=lambda one, other: (one[0], one[1] + other[1]),
     )
     return operator("window", K.ALIGNED_WINDOW, spec, key_selectors=(key_of,))
@@ -176,7 +176,7 @@ def sessions(p: Sequence[int]) -> list[Vertex]:
         spec = WindowSpec(
             assigner=EventTimeSessionWindows.with_gap(Time.milliseconds(4)),
             trigger=EventTimeTrigger.create(),
-            gathering=Gathering.REDUCE,
+            gathering=WindowGathering.REDUCE,
             gather_function=lambda one, other: (one[0], one[1] + other[1]),
         )
         return operator("session", K.WINDOW, spec, key_selectors=(key_of,))

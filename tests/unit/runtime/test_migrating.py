@@ -24,7 +24,7 @@ from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import Barrier, Batch
@@ -91,7 +91,7 @@ class Bench:
         plan.stage_of[0].outlet.outputs.append(SingleOutput("op", [self.output]))
         self.task = StreamTask(
             INFO, plan, ChannelInputs([(self.channel, 0)], lambda: self.task.wake()), [(self.output, 100)],
-            OperatorContext(INFO, self.clock, checkpointing=True), self.loop, Guard(), CancelToken("v_0_0"),
+            OperatorContext(INFO, self.clock, checkpointing=True), self.loop, InterruptGuard(), CancelToken("v_0_0"),
             self.reports, restore=restored(),
             checkpoints=CheckpointServices(
                 final=True, open_state=open_inline, apart=lambda _, work: self.work.append(work)

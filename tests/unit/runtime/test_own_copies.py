@@ -36,7 +36,7 @@ from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, Partition
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import BroadcastOutput, SingleOutput
 from firesteel.runtime.records.batch import Batch
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
 from tests.unit.windowing.harness import Rig
 
@@ -426,7 +426,7 @@ def sliding(**more: Any) -> WindowSpec:
 @REDUCES
 @pytest.mark.parametrize("kind", [OperatorKind.ALIGNED_WINDOW, OperatorKind.WINDOW])
 def test_a_reduce_in_place_does_not_spoil_sliding_windows(form: str, reduce: Any, kind: OperatorKind) -> None:
-    rig = Rig(sliding(gathering=Gathering.REDUCE, gather_function=reduce), kind, key=key_of)
+    rig = Rig(sliding(gathering=WindowGathering.REDUCE, gather_function=reduce), kind, key=key_of)
     rig.records([(MAKE[form]("a", 1), time) for time in (1, 5, 11, 12, 15, 21)])
     found = [(amount(out.value), out.timestamp) for out in rig.watermark(100)]
     assert found == [(2, 9), (5, 19), (4, 29), (1, 39)]
@@ -440,7 +440,7 @@ def test_results_are_not_changed_by_late_records(reduce: Any, kind: OperatorKind
         assigner,
         EventTimeTrigger.create(),
         allowed_lateness=100,
-        gathering=Gathering.REDUCE,
+        gathering=WindowGathering.REDUCE,
         gather_function=reduce,
     )
     rig = Rig(made, kind, key=key_of)
@@ -449,9 +449,9 @@ def test_results_are_not_changed_by_late_records(reduce: Any, kind: OperatorKind
     assert [out.value for out in found] == [{"amount": 2}, {"amount": 3}, {"amount": 4}]
 
 
-@pytest.mark.parametrize("gathering", [Gathering.REDUCE, Gathering.AGGREGATE])
+@pytest.mark.parametrize("gathering", [WindowGathering.REDUCE, WindowGathering.AGGREGATE])
 @pytest.mark.parametrize("trigger", [CountTrigger.of(1), ContinuousEventTimeTrigger.of(Time.milliseconds(1))])
-def test_results_are_not_changed_by_what_comes_behind_an_early_one(gathering: Gathering, trigger: Any) -> None:
+def test_results_are_not_changed_by_what_comes_behind_an_early_one(gathering: WindowGathering, trigger: Any) -> None:
     class Itself(AggregateFunction[Any, Any, Any]):
         def create_accumulator(self) -> Any:
             return {"amount": 0}
@@ -465,7 +465,7 @@ def test_results_are_not_changed_by_what_comes_behind_an_early_one(gathering: Ga
         def merge(self, acc_a: Any, acc_b: Any) -> Any:
             return into_first(acc_a, acc_b)
 
-    function = into_first if gathering is Gathering.REDUCE else Itself()
+    function = into_first if gathering is WindowGathering.REDUCE else Itself()
     made = WindowSpec(
         TumblingEventTimeWindows.of(Time.milliseconds(100)), trigger, gathering=gathering, gather_function=function
     )
@@ -483,7 +483,7 @@ def test_sessions_that_go_on() -> None:
         EventTimeSessionWindows.with_gap(Time.milliseconds(10)),
         EventTimeTrigger.create(),
         allowed_lateness=100,
-        gathering=Gathering.REDUCE,
+        gathering=WindowGathering.REDUCE,
         gather_function=into_first,
     )
     rig = Rig(made, OperatorKind.SESSION_WINDOW, key=key_of)
@@ -513,7 +513,7 @@ def test_an_evicted_window_is_combined_anew_each_time() -> None:
         TumblingEventTimeWindows.of(Time.milliseconds(100)),
         CountTrigger.of(1),
         evictor=CountEvictor.of(10),
-        gathering=Gathering.REDUCE,
+        gathering=WindowGathering.REDUCE,
         gather_function=into_first,
     )
     rig = Rig(made, key=key_of)

@@ -28,7 +28,7 @@ from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, columns_of
 from firesteel.runtime.records.rows import to_records
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.testing.taken import take
 from tests.unit.runtime.support import INFO, ManualClock, spec
 from tests.unit.runtime.test_columns import records, run
@@ -55,7 +55,7 @@ def opened(
 ) -> ProcessBatches:
     operator = ProcessBatches(made)
     info = TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {})
-    operator.use_backend(HashMapStateBackend(), state_parameters(made, info, clock or ManualClock()))
+    operator.use_backend(HeapStateBackend(), state_parameters(made, info, clock or ManualClock()))
     operator.open(OperatorContext(info, clock or ManualClock(), Stamp()))
     return operator
 
@@ -253,7 +253,7 @@ def test_state_comes_back_at_another_parallelism() -> None:
     for number in range(5):
         operator = ProcessBatches(described(CountUp()))
         info = TaskInfo("1" * 32, "job", "v", "t", number, 5, 128, 0, {})
-        operator.use_backend(HashMapStateBackend(), state_parameters(operator.spec, info, ManualClock()))
+        operator.use_backend(HeapStateBackend(), state_parameters(operator.spec, info, ManualClock()))
         operator.backend.restore([part.of(operator.key_groups) for part in parts])
         operator.open(OperatorContext(INFO, ManualClock(), Stamp()))
         own = [(key, 0) for key in keys if channel_of(key) == number]

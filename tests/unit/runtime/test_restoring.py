@@ -28,7 +28,7 @@ from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.checkpoints.restoring import Apart, RestoreThreads
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
-from firesteel.runtime.loop.interrupts import CancelToken, Guard, Interrupter
+from firesteel.runtime.loop.interrupts import CancelToken, Interrupter, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.records.batch import Barrier, Batch
@@ -75,7 +75,8 @@ class Bench:
         self.token = CancelToken("v_0_0")
         self.task = StreamTask(
             INFO, plan, ChannelInputs([(self.channel, 0)], lambda: self.task.wake()), [(self.output, 100)],
-            OperatorContext(INFO, self.clock, checkpointing=True), self.loop, Guard(), self.token, self.reports,
+            OperatorContext(INFO, self.clock, checkpointing=True),
+            self.loop, InterruptGuard(), self.token, self.reports,
             restore=TaskRestore(7, False, {"0" * 32: OperatorRestore(operator=(LISTS,))}),
             checkpoints=CheckpointServices(
                 final=True, open_state=self.open_state, apart=self.apart or (lambda _, work: self.work.append(work))

@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.runtime.checkpoints import task_checkpoints
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from tests.unit.runtime.support import INFO
 
 SLICE = 0.002
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def writing(snapshot: Large, token: CancelToken) -> TaskCheckpoints:
     nothing: Any = None
     made = TaskCheckpoints(
-        INFO, [], [], CheckpointServices(), nothing, nothing, Guard(), token, lambda: None, None, nothing
+        INFO, [], [], CheckpointServices(), nothing, nothing, InterruptGuard(), token, lambda: None, None, nothing
     )  # fmt: skip
     made._running = snapshot  # type: ignore[assignment]
     return made

@@ -32,7 +32,7 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, InBand, InputBatch, Watermark
 from firesteel.runtime.records.rows import to_records
@@ -111,7 +111,7 @@ class Bench:
         self.loop = TaskLoop(self.clock)
         self.asked = self.woken = 0
         self.input = SourceInput("src", source, INFO, self.clock, CancelToken(), self._ask, self._wake, 1000)
-        self.input.run_on(self.loop, Guard())
+        self.input.run_on(self.loop, InterruptGuard())
         self.reader = source.reader
 
     def _ask(self) -> None:
@@ -171,7 +171,7 @@ def test_the_end_of_the_input_no_longer_holds_back_an_alignment_group() -> None:
         "src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2,
         report_watermark=lambda group, watermark: reports.append((group, watermark)),
     )  # fmt: skip
-    input_.run_on(loop, Guard())
+    input_.run_on(loop, InterruptGuard())
     input_.open()
     input_.add_splits([Split("s", {})], True)
     source.reader.script.extend([SourceBatch([1], "s", 1, [500]), Wait(), END])
@@ -536,7 +536,7 @@ def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
         clock, loop = ManualClock(), TaskLoop(ManualClock())
         time = SourceTime("src", "src (1/1)#0", strategy, clock, None)
         given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time)
-        given.run_on(loop, Guard())
+        given.run_on(loop, InterruptGuard())
         source.reader.script.extend(
             [
                 SourceBatch([1], "s", None, [4], watermark=3),
@@ -562,7 +562,7 @@ def test_the_slowest_split_lets_go_of_the_watermark_when_it_ends_with_an_empty_b
     loop = TaskLoop(clock)
     time = SourceTime("src", "src (1/1)#0", MONOTONOUS, clock, None)
     given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2)
-    given.run_on(loop, Guard())
+    given.run_on(loop, InterruptGuard())
     given.add_splits([Split("slow", None), Split("fast", None)], no_more=True)
     source.reader.script.extend(
         [

@@ -22,7 +22,7 @@ from firesteel.functions.output_tag import OutputTag
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput, create_output
-from firesteel.runtime.chain.stages import AsyncStage, ColumnStage, Outlet, RowStage, Stage, WatermarkStage
+from firesteel.runtime.chain.stages import AsyncStage, ChainStage, ColumnStage, Outlet, RowStage, WatermarkStage
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operators import create_operator
@@ -43,7 +43,7 @@ def one_stage(*operators: OperatorSpec) -> Any:
     return stage
 
 
-def stepped(stage: Stage) -> list[tuple[Outlet, Any]]:
+def stepped(stage: ChainStage) -> list[tuple[Outlet, Any]]:
     """All that the stage gives, one step after the other."""
     found: list[tuple[Outlet, Any]] = []
     while stage.pending:
@@ -51,7 +51,7 @@ def stepped(stage: Stage) -> list[tuple[Outlet, Any]]:
     return found
 
 
-def records(stage: Stage, outlet: Outlet | None = None) -> list[tuple[Any, Any, Any]]:
+def records(stage: ChainStage, outlet: Outlet | None = None) -> list[tuple[Any, Any, Any]]:
     """Value, timestamp and row kind of what goes to an outlet."""
     found: list[tuple[Any, Any, Any]] = []
     for to, item in stepped(stage):

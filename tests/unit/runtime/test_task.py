@@ -16,7 +16,7 @@ from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operators import CollectOperator
@@ -86,7 +86,7 @@ class Bench:
         self.clock = ManualClock()
         self.loop = TaskLoop(self.clock)
         self.reports = Reports()
-        self.guard = Guard()
+        self.guard = InterruptGuard()
         self.token = CancelToken()
         self.plan = ChainPlan(chain)
         self.output = FakeOutput()

@@ -17,7 +17,7 @@ from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
 from firesteel.runtime.chain import stages
-from firesteel.runtime.checkpoints.in_flight import InFlightLog, Source
+from firesteel.runtime.checkpoints.in_flight import InFlightLog, InFlightSource
 from firesteel.runtime.records.batch import Barrier, Batch
 from firesteel.runtime.task import task as task_module
 from firesteel.runtime.task.channel_inputs import ChannelInputs
@@ -389,7 +389,7 @@ class Unpicklable:
 def test_a_record_that_can_not_be_serialised_ends_the_log_with_its_error() -> None:
     ended = []
     log = InFlightLog(1, Parts(), lambda: ended.append(True))
-    source = Source(0, P.HASH)
+    source = InFlightSource(0, P.HASH)
     log.write(source, Batch([1]))
     log.write(source, Batch([Unpicklable()]))
     log.write(source, Batch([2]))

@@ -13,7 +13,7 @@ from firesteel.common import Duration, TimestampAssigner, Types, WatermarkGenera
 from firesteel.common.coerce import make_coercer
 from firesteel.core.errors import ProgramError
 from firesteel.runtime.exchange.channels import ChannelId
-from firesteel.runtime.operator_base.watermarks import HELD_SECONDS, Combined
+from firesteel.runtime.operator_base.watermarks import HELD_SECONDS, CombinedWatermark
 from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.channel_inputs import ChannelInputs
@@ -167,7 +167,7 @@ def test_the_inputs_of_a_task_give_batches_and_watermarks_in_order() -> None:
 
 
 def test_parts_that_have_ended_count_only_together() -> None:
-    combined = Combined()
+    combined = CombinedWatermark()
     assert combined.update([(MAX_WATERMARK, False), (3, True)])
     assert (combined.watermark, combined.idle) == (MIN_WATERMARK, True)
     assert combined.update([(MAX_WATERMARK, False), (MAX_WATERMARK, True)])

@@ -16,7 +16,7 @@ from firesteel.graph.stream_graph import StreamGraph
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.records.batch import MAX_WATERMARK, Batch, EndOfInput, InputBatch, Watermark
 from firesteel.runtime.sources.source_input import SourceInput
@@ -76,7 +76,7 @@ class WholeGraph:
             made = create_output(output, name, channels, target.max_parallelism, random.Random(7), dictionaries=True)
             plan.outlet_of(output).outputs.append(made)
             sent[edge.index] = channels
-        executor = ChainExecutor(plan, Guard(), CancelToken())
+        executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
         try:
             self._feed(plan, executor, vertex, info, clock)
         except BaseException:

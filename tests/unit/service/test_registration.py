@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from firesteel.core.errors import IllegalTransitionError
 from firesteel.service.registration import (
-    Answer,
     BondState,
     EndProcess,
     Register,
     Registration,
+    RegistrationFailure,
     RegistrationSettings,
 )
 from tests.examples import examples
@@ -34,7 +34,7 @@ class Clock:
         return 0
 
 
-def pause_after(bond: Registration, clock: Clock, answer: Answer) -> float:
+def pause_after(bond: Registration, clock: Clock, answer: RegistrationFailure) -> float:
     """A try that fails; how long until the next one."""
     assert bond.tick() == [Register()]
     assert bond.failed(answer, "why", in_use=False) == []
@@ -50,29 +50,29 @@ def pause_after(bond: Registration, clock: Clock, answer: Answer) -> float:
 def test_no_answer_doubles_the_pause_from_100_ms_to_30_s() -> None:
     clock = Clock()
     bond = Registration(SETTINGS, clock)
-    pauses = [pause_after(bond, clock, Answer.NONE) for _ in range(11)]
+    pauses = [pause_after(bond, clock, RegistrationFailure.NONE) for _ in range(11)]
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
 
 
 def test_an_error_waits_10_s_and_a_refusal_30_s() -> None:
     clock = Clock()
     bond = Registration(SETTINGS, clock)
-    assert pause_after(bond, clock, Answer.ERROR) == pytest.approx(10.0)
-    assert pause_after(bond, clock, Answer.REFUSED) == pytest.approx(30.0)
-    assert pause_after(bond, clock, Answer.NONE) == pytest.approx(0.1)
+    assert pause_after(bond, clock, RegistrationFailure.ERROR) == pytest.approx(10.0)
+    assert pause_after(bond, clock, RegistrationFailure.REFUSED) == pytest.approx(30.0)
+    assert pause_after(bond, clock, RegistrationFailure.NONE) == pytest.approx(0.1)
 
 
 def test_an_acceptance_begins_the_pauses_anew() -> None:
     clock = Clock()
     bond = Registration(SETTINGS, clock)
     for _ in range(4):
-        pause_after(bond, clock, Answer.NONE)
+        pause_after(bond, clock, RegistrationFailure.NONE)
     bond.tick()
     bond.accepted("token", 10.0)
     assert (bond.is_registered, bond.token) == (True, "token")
     bond.lost("fenced")
     assert not bond.is_registered
-    assert pause_after(bond, clock, Answer.NONE) == pytest.approx(0.1)
+    assert pause_after(bond, clock, RegistrationFailure.NONE) == pytest.approx(0.1)
 
 
 def test_it_ends_when_it_could_not_register_for_five_minutes_and_says_why() -> None:
@@ -80,10 +80,10 @@ def test_it_ends_when_it_could_not_register_for_five_minutes_and_says_why() -> N
     bond = Registration(SETTINGS, clock)
     begin = clock.now
     while clock.now < begin + SETTINGS.timeout:
-        pause_after(bond, clock, Answer.REFUSED)
+        pause_after(bond, clock, RegistrationFailure.REFUSED)
     assert clock.now == pytest.approx(begin + SETTINGS.timeout), "the last try is made when the time is over"
     bond.tick()
-    (end,) = bond.failed(Answer.REFUSED, "another Python", in_use=False)
+    (end,) = bond.failed(RegistrationFailure.REFUSED, "another Python", in_use=False)
     assert isinstance(end, EndProcess)
     assert "300 s" in end.cause
     assert "another Python" in end.cause
@@ -96,12 +96,12 @@ def test_a_taskmanager_whose_slots_are_used_goes_on_trying_until_they_are_free()
     bond = Registration(SETTINGS, clock)
     for _ in range(50):
         bond.tick()
-        assert bond.failed(Answer.NONE, "gone", in_use=True) == []
+        assert bond.failed(RegistrationFailure.NONE, "gone", in_use=True) == []
         assert bond.next_tick is not None
         clock.now = bond.next_tick
     assert clock.now > 1000.0 + SETTINGS.timeout
     bond.tick()
-    assert bond.failed(Answer.NONE, "gone", in_use=False)
+    assert bond.failed(RegistrationFailure.NONE, "gone", in_use=False)
 
 
 def test_a_new_resourcemanager_hears_soon_of_slots_that_are_used() -> None:
@@ -112,7 +112,7 @@ def test_a_new_resourcemanager_hears_soon_of_slots_that_are_used() -> None:
     bond.accepted("token", 2.0)
     bond.lost("another one leads")
     pauses = []
-    for answer in (Answer.NONE,) * 8 + (Answer.ERROR, Answer.REFUSED):
+    for answer in (RegistrationFailure.NONE,) * 8 + (RegistrationFailure.ERROR, RegistrationFailure.REFUSED):
         bond.tick()
         assert bond.failed(answer, "why", in_use=True) == []
         assert bond.next_tick is not None
@@ -183,8 +183,8 @@ class BondMachine(RuleBasedStateMachine):
         self.bond.accepted("token", interval)
 
     @precondition(lambda self: self.bond.state is BondState.CALLING)
-    @rule(answer=st.sampled_from(Answer), in_use=st.booleans())
-    def failed(self, answer: Answer, in_use: bool) -> None:
+    @rule(answer=st.sampled_from(RegistrationFailure), in_use=st.booleans())
+    def failed(self, answer: RegistrationFailure, in_use: bool) -> None:
         out = self.bond.failed(answer, "why", in_use)
         assert not (out and in_use)
         self.ended = bool(out)
@@ -214,14 +214,14 @@ def test_another_leader_is_not_waited_for() -> None:
     clock = Clock()
     bond = Registration(SETTINGS, clock)
     for _ in range(8):
-        pause_after(bond, clock, Answer.NONE)
+        pause_after(bond, clock, RegistrationFailure.NONE)
     assert bond.tick() == [Register()]
-    assert bond.failed(Answer.NONE, "why", in_use=False) == []
+    assert bond.failed(RegistrationFailure.NONE, "why", in_use=False) == []
     assert bond.tick() == [], "the pause is long by now"
     bond.leads_elsewhere("another one leads")
     assert bond.tick() == [Register()]
     bond.leads_elsewhere("yet another one leads")  # while the call to the last one is on its way
-    assert bond.failed(Answer.REFUSED, "it leads no more", in_use=False) == []
+    assert bond.failed(RegistrationFailure.REFUSED, "it leads no more", in_use=False) == []
     assert bond.tick() == [Register()]
     bond.accepted("token", 10.0)
     bond.leads_elsewhere("another one leads")

@@ -11,7 +11,7 @@ import pytest
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.service.lanes import Calls, Lane
-from firesteel.service.retries import Patience, repeated, until_it_works
+from firesteel.service.retries import PeerPatience, repeated, until_it_works
 from firesteel.testing.clock import ManualClock
 
 AWAY = PeerUnreachableError("away")
@@ -79,7 +79,7 @@ def test_what_may_work_later_is_tried_until_it_works(
 
 def test_patience_is_not_used_up_by_a_stall() -> None:
     clock = ManualClock()
-    patience = Patience(clock, 10.0, longest_try=4.0)
+    patience = PeerPatience(clock, 10.0, longest_try=4.0)
     patience.next_try()
     clock.advance(3600.0)
     patience.next_try()

@@ -13,7 +13,7 @@ from typing import Any
 
 from firesteel.checkpoint.chunks import read_chunks, write_chunks
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.state.snapshots import (
     NO_CHECKPOINT,
     KeyedSnapshot,
@@ -119,7 +119,7 @@ class FileKeyedState(HeapKeyedState):
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-class FileBackend(HashMapStateBackend):
+class FileBackend(HeapStateBackend):
     name = "files"
 
     def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:

@@ -9,7 +9,7 @@ import pytest
 from firesteel.core.errors import ConfigurationError
 from firesteel.state import tables
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
-from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.testing.state_conformance import check_state_backend
 
 
@@ -25,7 +25,7 @@ def test_an_unknown_backend_names_those_that_are_known() -> None:
 def test_the_kit_finds_changes_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "is_frozen", lambda value: True)
     with pytest.raises(AssertionError, match="in place"):
-        check_state_backend(HashMapStateBackend(), seeds=())
+        check_state_backend(HeapStateBackend(), seeds=())
 
 
 class Late(HeapKeyedState):
@@ -54,7 +54,7 @@ class Late(HeapKeyedState):
         return Lazy(self)
 
 
-class LateBackend(HashMapStateBackend):
+class LateBackend(HeapStateBackend):
     def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
         return Late(parameters)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
-from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.testing.rescaling_conformance import check_rescaling
 
 BACKENDS = [["hashmap"], ["rocksdb"], ["hashmap", "rocksdb"]]
@@ -46,7 +46,7 @@ class Forgetful(HeapKeyedState):
         self._parameters = own
 
 
-class ForgetfulBackend(HashMapStateBackend):
+class ForgetfulBackend(HeapStateBackend):
     def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
         return Forgetful(parameters)
 

@@ -17,7 +17,7 @@ from firesteel.common.types import Row
 from firesteel.core.errors import StateMigrationError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.state.heap import HeapKeyedState
-from firesteel.state.schema import Answer, compare, schema_of, text_of
+from firesteel.state.schema import SchemaCompatibility, compare, schema_of, text_of
 from tests.unit.state.handles import handle, handles, taken
 
 INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
@@ -26,34 +26,39 @@ INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STR
 @pytest.mark.parametrize(
     ("old", "new", "answer", "field"),
     [
-        (INT, INT, Answer.AS_IS, ""),
-        (Types.ROW([INT]), Types.ROW_NAMED(["f0"], [INT]), Answer.AS_IS, ""),
-        (INT, LONG, Answer.MIGRATE, ""),
-        (LONG, INT, Answer.INCOMPATIBLE, ""),
-        (LONG, DOUBLE, Answer.INCOMPATIBLE, ""),
-        (INT, STRING, Answer.INCOMPATIBLE, ""),
-        (Types.PICKLED_BYTE_ARRAY(), INT, Answer.INCOMPATIBLE, ""),
-        (Types.LIST(INT), Types.LIST(LONG), Answer.MIGRATE, "[]"),
-        (Types.LIST(INT), Types.OBJECT_ARRAY(INT), Answer.INCOMPATIBLE, ""),
-        (Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.PRIMITIVE_ARRAY(INT), Answer.INCOMPATIBLE, ""),
-        (Types.MAP(STRING, INT), Types.MAP(STRING, STRING), Answer.INCOMPATIBLE, "[value]"),
-        (Types.ROW_NAMED(["a"], [INT]), Types.ROW_NAMED(["a", "b"], [INT, INT]), Answer.MIGRATE, "b"),
-        (Types.ROW_NAMED(["a", "b"], [INT, INT]), Types.ROW_NAMED(["a"], [INT]), Answer.MIGRATE, "b"),
-        (Types.ROW_NAMED(["a", "b"], [INT, INT]), Types.ROW_NAMED(["b", "a"], [INT, INT]), Answer.MIGRATE, ""),
-        (Types.TUPLE([INT, INT]), Types.TUPLE([INT, STRING]), Answer.INCOMPATIBLE, "f1"),
+        (INT, INT, SchemaCompatibility.AS_IS, ""),
+        (Types.ROW([INT]), Types.ROW_NAMED(["f0"], [INT]), SchemaCompatibility.AS_IS, ""),
+        (INT, LONG, SchemaCompatibility.MIGRATE, ""),
+        (LONG, INT, SchemaCompatibility.INCOMPATIBLE, ""),
+        (LONG, DOUBLE, SchemaCompatibility.INCOMPATIBLE, ""),
+        (INT, STRING, SchemaCompatibility.INCOMPATIBLE, ""),
+        (Types.PICKLED_BYTE_ARRAY(), INT, SchemaCompatibility.INCOMPATIBLE, ""),
+        (Types.LIST(INT), Types.LIST(LONG), SchemaCompatibility.MIGRATE, "[]"),
+        (Types.LIST(INT), Types.OBJECT_ARRAY(INT), SchemaCompatibility.INCOMPATIBLE, ""),
+        (Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.PRIMITIVE_ARRAY(INT), SchemaCompatibility.INCOMPATIBLE, ""),
+        (Types.MAP(STRING, INT), Types.MAP(STRING, STRING), SchemaCompatibility.INCOMPATIBLE, "[value]"),
+        (Types.ROW_NAMED(["a"], [INT]), Types.ROW_NAMED(["a", "b"], [INT, INT]), SchemaCompatibility.MIGRATE, "b"),
+        (Types.ROW_NAMED(["a", "b"], [INT, INT]), Types.ROW_NAMED(["a"], [INT]), SchemaCompatibility.MIGRATE, "b"),
+        (
+            Types.ROW_NAMED(["a", "b"], [INT, INT]),
+            Types.ROW_NAMED(["b", "a"], [INT, INT]),
+            SchemaCompatibility.MIGRATE,
+            "",
+        ),
+        (Types.TUPLE([INT, INT]), Types.TUPLE([INT, STRING]), SchemaCompatibility.INCOMPATIBLE, "f1"),
         (
             Types.ROW_NAMED(["a"], [Types.LIST(Types.TUPLE([INT]))]),
             Types.ROW_NAMED(["a"], [Types.LIST(Types.TUPLE([STRING]))]),
-            Answer.INCOMPATIBLE,
+            SchemaCompatibility.INCOMPATIBLE,
             "a[].f0",
         ),
     ],
 )
-def test_three_answers_with_the_field(old: Any, new: Any, answer: Answer, field: str) -> None:
+def test_three_answers_with_the_field(old: Any, new: Any, answer: SchemaCompatibility, field: str) -> None:
     before, after = json.loads(json.dumps(schema_of(old))), schema_of(new)
     found = compare(before, after)
     assert (found.answer, found.field) == (answer, field)
-    assert bool(found.reason) == (answer is not Answer.AS_IS)
+    assert bool(found.reason) == (answer is not SchemaCompatibility.AS_IS)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ def some_value(type_info: Any, number: int) -> Any:
 @given(TYPES, TYPES)
 def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
     found = compare(schema_of(old), schema_of(new))
-    if found.answer is Answer.INCOMPATIBLE:
+    if found.answer is SchemaCompatibility.INCOMPATIBLE:
         return
     value = some_value(old, 1)
     migrated = value if found.convert is None else found.convert(value)
@@ -162,7 +167,7 @@ def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
 @given(TYPES)
 def test_a_type_is_compatible_with_itself_and_with_its_schema_as_text(type_info: Any) -> None:
     schema = schema_of(type_info)
-    assert compare(json.loads(json.dumps(schema)), schema).answer is Answer.AS_IS
+    assert compare(json.loads(json.dumps(schema)), schema).answer is SchemaCompatibility.AS_IS
 
 
 def subtask_of(

@@ -63,7 +63,7 @@ def sent(out: list[i.Instruction]) -> list[str]:
 
 
 def states(out: list[i.Instruction]) -> dict[str, str]:
-    return {x.update.execution_id: x.update.state for x in out if isinstance(x, i.ReportState)}
+    return {x.update.execution_id: x.update.state for x in out if isinstance(x, i.ReportTaskState)}
 
 
 def only(out: list[i.Instruction], kind: type[Any]) -> Any:

@@ -20,7 +20,7 @@ from firesteel.protocol.messages import (
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import INVESTIGATION_PATIENCE, SETTLE_SECONDS, SlotTakenError
 from firesteel_taskmanager.ending import KILL_PATIENCE, LINGER_GRACE
-from firesteel_taskmanager.slots import SlotState, UnknownAllocationError, UnknownExecutionError
+from firesteel_taskmanager.slots import TaskSlotState, UnknownAllocationError, UnknownExecutionError
 from tests.unit.taskmanager.cores import (
     CANCELLATION,
     REF,
@@ -115,7 +115,7 @@ def test_a_slot_whose_process_does_not_come_is_freed_and_the_job_told() -> None:
     assert core.tick(SETTINGS.start_timeout - 1, 0) == []
     out = core.tick(SETTINGS.start_timeout, 0)
     assert "no process came" in only(out, i.ReportSlotFailed).cause
-    assert i.CancelLaunch(0, "a") in out
+    assert i.RequestLaunchCancel(0, "a") in out
     assert i.SlotFreed(0, "a") in out
     assert core.is_idle
 
@@ -156,7 +156,7 @@ def test_states_are_reported_and_a_final_one_is_the_last() -> None:
     for state in ("INITIALIZING", "RUNNING", "FINISHED"):
         out = core.tasks.state(1, {"execution_id": "e", "state": state, "metrics": {"numRecordsIn": 3}}, 77)
         assert states(out) == {"e": state}
-        assert only(out, i.ReportState).update.timestamp_ms == 77
+        assert only(out, i.ReportTaskState).update.timestamp_ms == 77
         totals = {"e": {"numRecordsIn": 3}} if state == "FINISHED" else {}
         assert core.tasks.of_job("job") == ({"e": state}, totals), "running totals are reported by themselves"
     assert core.tasks.state(1, {"execution_id": "e", "state": "FAILED"}, 0) == []
@@ -250,10 +250,10 @@ def test_a_lost_process_is_looked_into_before_its_tasks_fail() -> None:
     out = core.process_lost("a", "the JVM ended", 0.1, 9)
     core.slots.validate()
     assert states(out) == {"e2": "FAILED"}
-    error = only(out, i.ReportState).update.error
+    error = only(out, i.ReportTaskState).update.error
     assert (error["kind"], error["message"]) == ("external", "the JVM ended")
     kinds = [type(x) for x in out]
-    assert kinds.index(i.ReportState) < kinds.index(i.ReportSlotFailed) < kinds.index(i.SlotFreed)
+    assert kinds.index(i.ReportTaskState) < kinds.index(i.ReportSlotFailed) < kinds.index(i.SlotFreed)
     assert only(out, i.DeleteFiles).paths == ("/y",)
     assert core.process_lost("a", "again", 0.2, 9) == []
 
@@ -344,7 +344,7 @@ def test_stopping_releases_everything() -> None:
     out = core.stop(0.0, 0)
     assert sent(out) == ["release"]
     assert states(out) == {"e": "FAILED"}
-    failure = only(out, i.ReportState).update.error
+    failure = only(out, i.ReportTaskState).update.error
     assert "was stopped" in failure["message"]
     assert i.SlotFreed(1, "b") in out
     assert core.kill_all() == [i.KillProcess(0, "a", ProcessId(100, 5))]
@@ -369,7 +369,7 @@ def test_messages_of_unknown_channels_are_ignored() -> None:
     assert core.pong(99) == []
     slot = core.slots.find("a")
     assert slot is not None
-    assert slot.state is SlotState.ACTIVE
+    assert slot.state is TaskSlotState.ACTIVE
 
 
 def test_checkpoints_go_to_the_slots_and_back() -> None:

@@ -113,7 +113,7 @@ def test_a_task_fails_when_splits_may_be_lost() -> None:
     assert core.tasks.splits_lost("a", "e", "again", 8.0) == []
     out = core.tasks.state(1, {"execution_id": "e", "state": "CANCELED", "error": None}, 9)
     assert states(out) == {"e": "FAILED"}
-    error = only(out, i.ReportState).update.error
+    error = only(out, i.ReportTaskState).update.error
     assert (error["kind"], error["message"]) == ("external", "no answer")
     assert not core.tasks.is_live("a", "e")
     assert core.tasks.is_live("a", "other")
@@ -165,7 +165,7 @@ def test_a_slot_that_uses_more_than_its_share_is_killed_and_its_tasks_fail_by_na
     core.slots.validate()
     assert out[0] == i.KillProcess(0, "a", ProcessId(100, 5))
     assert states(out) == {"e2": "FAILED"}
-    error = only(out, i.ReportState).update.error
+    error = only(out, i.ReportTaskState).update.error
     assert error["error_class"] == "firesteel.core.errors.TaskMemoryExceededError"
     for part in ("slot 0 on tm", "700 MiB", "512 MiB", "process 100", "taskmanager.memory.process.size"):
         assert part in error["message"]

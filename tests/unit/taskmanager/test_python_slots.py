@@ -7,8 +7,8 @@ from typing import Any
 from firesteel.protocol.messages import RequestSlot
 from firesteel.protocol.python_environment import PythonArchive, PythonEnvironment
 from firesteel_taskmanager.core import TaskManagerCore
-from firesteel_taskmanager.instructions import CancelLaunch, ForgetJob, ReportSlotFailed, SlotFreed
-from firesteel_taskmanager.slots import SlotState
+from firesteel_taskmanager.instructions import ForgetJob, ReportSlotFailed, RequestLaunchCancel, SlotFreed
+from firesteel_taskmanager.slots import TaskSlotState
 from tests.unit.taskmanager.cores import make
 
 ENVIRONMENT = PythonEnvironment("a" * 64, None, (PythonArchive("b" * 64, "data", "zip"),), None)
@@ -58,11 +58,11 @@ def test_an_environment_that_can_not_be_made_fails_the_slot() -> None:
     core = make()
     asked(core, ENVIRONMENT.to_plain())
     out = core.environment_failed("alloc", "pip: no such package\nlast line", 1.0)
-    assert [type(one) for one in out] == [ReportSlotFailed, CancelLaunch, SlotFreed, ForgetJob]
+    assert [type(one) for one in out] == [ReportSlotFailed, RequestLaunchCancel, SlotFreed, ForgetJob]
     assert isinstance(out[0], ReportSlotFailed)
     assert out[0].cause == "pip: no such package\nlast line"
     assert out[0].in_vain
     (slot,) = list(core.slots)[:1]
-    assert slot.state is SlotState.FREE
+    assert slot.state is TaskSlotState.FREE
     assert core.environment_failed("alloc", "again", 1.0) == []
     core.slots.validate()

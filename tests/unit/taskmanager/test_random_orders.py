@@ -12,7 +12,7 @@ from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import SlotTakenError, TaskManagerCore
 from firesteel_taskmanager.settings import Cancellation, TaskManagerSettings
-from firesteel_taskmanager.slots import SlotState, UnknownAllocationError
+from firesteel_taskmanager.slots import TaskSlotState, UnknownAllocationError
 from tests.examples import examples
 
 SLOTS = st.integers(0, 2)
@@ -53,7 +53,7 @@ class TaskManagerMachine(RuleBasedStateMachine):
             if isinstance(x, i.SlotFreed):
                 assert x.allocation_id not in self.freed, "freed twice"
                 self.freed.append(x.allocation_id)
-            elif isinstance(x, i.ReportState):
+            elif isinstance(x, i.ReportTaskState):
                 seen = self.states.setdefault((x.jobmaster.job_id, x.update.execution_id), [])
                 assert not set(seen) & {"FINISHED", "CANCELED", "FAILED"}, f"{x} after {seen}"
                 seen.append(x.update.state)
@@ -71,7 +71,7 @@ class TaskManagerMachine(RuleBasedStateMachine):
     def request(self, index: int, job: str) -> None:
         self.serial += 1
         allocation = f"a{self.serial}"
-        taken = next(s for s in self.core.slots if s.index == index).state is not SlotState.FREE
+        taken = next(s for s in self.core.slots if s.index == index).state is not TaskSlotState.FREE
         try:
             self.core.request_slot(RequestSlot(index, allocation, job, "http://jm", "t"), self.now)
         except SlotTakenError:
@@ -169,7 +169,7 @@ class TaskManagerMachine(RuleBasedStateMachine):
                 self.did(self.core.tasks.deploy(job, allocation, {"tasks": [{"execution_id": e} for e in executions]}))
         except UnknownAllocationError:
             slot = self.core.slots.find(allocation)
-            assert slot is None or slot.process is None or slot.lost or slot.state is SlotState.RELEASING
+            assert slot is None or slot.process is None or slot.lost or slot.state is TaskSlotState.RELEASING
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), which=st.sampled_from(["e1", "e2"]), state=TASK_STATES)
@@ -225,7 +225,7 @@ class TaskManagerMachine(RuleBasedStateMachine):
         self.core.slots.validate()
         deadline = self.core.next_deadline()
         for slot in self.core.slots:
-            if slot.state in (SlotState.ALLOCATED, SlotState.RELEASING):
+            if slot.state in (TaskSlotState.ALLOCATED, TaskSlotState.RELEASING):
                 assert deadline is not None
 
     def teardown(self) -> None:

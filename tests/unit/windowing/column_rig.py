@@ -21,7 +21,7 @@ from firesteel.runtime.operator_base.side_outputs import SideBatch
 from firesteel.runtime.operators import create_operator
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.rows import to_records
-from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap import HeapStateBackend
 from firesteel.testing.taken import Taken, take
 from firesteel.windowing.columnar import ColumnWindowSpec, result_type
 from tests.unit.windowing.harness import INFO, LATE, Clock
@@ -126,7 +126,7 @@ class ColumnRig:
         self.woken: list[int] = []
         operator: Any = create_operator(spec)
         self.operator = operator
-        operator.use_backend(HashMapStateBackend(), state_parameters(spec, info, self.clock))
+        operator.use_backend(HeapStateBackend(), state_parameters(spec, info, self.clock))
         operator.backend.restore([one.of(operator.key_groups) for one in written])
         self.metrics = MetricRegistry(self.clock)
         operator.open(OperatorContext(info, self.clock, on_processing_timer=self.woken.append, metrics=self.metrics))

@@ -15,7 +15,7 @@ from firesteel.runtime.operator_base.context import OperatorContext, Stamp, Task
 from firesteel.runtime.operator_base.side_outputs import SideRecord
 from firesteel.runtime.operator_base.timed import TIMER_DONE, TimedTransform
 from firesteel.runtime.operators import create_operator
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 
 INFO = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", 0, 1, 128, 0)
 LATE: OutputTag[Any] = OutputTag("late")
@@ -150,7 +150,7 @@ def spec_of(assigner: Any, trigger: Any = None, gathering: str = "all", **more: 
     return WindowSpec(
         assigner=assigner,
         trigger=trigger or assigner.get_default_trigger(None),
-        gathering=Gathering(gathering),
+        gathering=WindowGathering(gathering),
         gather_function=functions[gathering],
         **more,
     )

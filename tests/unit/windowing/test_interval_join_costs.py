@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.database import RocksDatabase
 from firesteel.testing.taken import Taking
 from tests.unit.windowing.harness import Rig
 from tests.unit.windowing.test_old_interval_joins import LOWER, UPPER, rig_of
@@ -40,28 +40,28 @@ class Counted:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.all: Counter[str] = Counter()
-        get, read, write = Database.get, Database.read_to, Database.write
+        get, read, write = RocksDatabase.get, RocksDatabase.read_to, RocksDatabase.write
 
-        def counted_get(database: Database, key: bytes) -> bytes | None:
+        def counted_get(database: RocksDatabase, key: bytes) -> bytes | None:
             found = get(database, key)
             self.all["bytes read"] += len(found or b"")
             self.all["looked up"] += 1
             return found
 
-        def counted_read(database: Database, start: bytes, stop: bytes, *more: Any) -> tuple[list[Any], bool]:
+        def counted_read(database: RocksDatabase, start: bytes, stop: bytes, *more: Any) -> tuple[list[Any], bool]:
             found = read(database, start, stop, *more)
             self.all["entries read"] += len(found[0])
             self.all["bytes read"] += sum(len(data) for _, data in found[0])
             return found
 
-        def counted_write(database: Database, pairs: Any) -> int:
+        def counted_write(database: RocksDatabase, pairs: Any) -> int:
             self.all["entries written"] += len(pairs)
             self.all["bytes written"] += sum(len(key) + len(data or b"") for key, data in pairs)
             return write(database, pairs)
 
-        patch.setattr(Database, "get", counted_get)
-        patch.setattr(Database, "read_to", counted_read)
-        patch.setattr(Database, "write", counted_write)
+        patch.setattr(RocksDatabase, "get", counted_get)
+        patch.setattr(RocksDatabase, "read_to", counted_read)
+        patch.setattr(RocksDatabase, "write", counted_write)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from firesteel.graph.key_hash import key_group
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.operator_base.keyed_base import state_parameters
-from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap import HeapStateBackend
 from firesteel.testing.taken import Taken, take
 from tests.unit.windowing.harness import LATE, Clock, Out, Rig, spec_of
 from tests.unit.windowing.oracle import Oracle
@@ -63,7 +63,7 @@ class Job:
             info = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", subtask, parallelism, MAX_PARALLELISM, 0)
 
             def before_open(operator: Any, info: TaskInfo = info) -> None:
-                operator.use_backend(HashMapStateBackend(), state_parameters(operator.spec, info, Clock()))
+                operator.use_backend(HeapStateBackend(), state_parameters(operator.spec, info, Clock()))
                 operator.keyed.restore([one.of(operator.key_groups) for one in written])
 
             rig = self._make(info=info, before_open=before_open)

@@ -9,14 +9,14 @@ from firesteel.config.addresses import advertised_host
 from firesteel.config.options import DISPATCHER_ADDRESS, JOBMANAGER_BIND_HOST, JOBMANAGER_RPC_PORT
 from firesteel.core.errors import RunDirectoryError
 from firesteel.core.running_clusters import RunningCluster, shown_as_running
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 from firesteel_dispatcher.app import create_service
 from firesteel_dispatcher.shell import DispatcherService
 
 logger = logging.getLogger(__name__)
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     """The service, and where it listens for the other services; the REST API has a listener of its own.
 
     Raises:
@@ -40,7 +40,7 @@ def build(context: ProcessContext) -> ServicePlan:
     )
 
 
-def _show(context: ProcessContext, service: DispatcherService) -> None:
+def _show(context: ServiceContext, service: DispatcherService) -> None:
     """Let `firesteel` commands on this host find the configuration of the cluster."""
     if context.config_directory is None:
         return

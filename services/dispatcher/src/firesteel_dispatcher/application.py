@@ -25,7 +25,7 @@ _CANCELLED: Final = f"{JobCancelledError.__module__}.{JobCancelledError.__qualna
 ENDED_JOBS: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
 
-class State(StrEnum):
+class ApplicationState(StrEnum):
     """Of an application, with Flink's names."""
 
     CREATED = "CREATED"
@@ -37,20 +37,24 @@ class State(StrEnum):
     FINISHED = "FINISHED"
 
 
-ENDED: Final = frozenset({State.FAILED, State.CANCELED, State.FINISHED})
-MOVES: Final[Mapping[State, frozenset[State]]] = {
-    State.CREATED: frozenset({State.RUNNING, State.FAILING, State.CANCELING}),
-    State.RUNNING: frozenset({State.FINISHED, State.FAILING, State.CANCELING}),
-    State.FAILING: frozenset({State.FAILED}),
-    State.CANCELING: frozenset({State.CANCELED}),
-    State.FAILED: frozenset(),
-    State.CANCELED: frozenset(),
-    State.FINISHED: frozenset(),
+ENDED: Final = frozenset({ApplicationState.FAILED, ApplicationState.CANCELED, ApplicationState.FINISHED})
+MOVES: Final[Mapping[ApplicationState, frozenset[ApplicationState]]] = {
+    ApplicationState.CREATED: frozenset(
+        {ApplicationState.RUNNING, ApplicationState.FAILING, ApplicationState.CANCELING}
+    ),
+    ApplicationState.RUNNING: frozenset(
+        {ApplicationState.FINISHED, ApplicationState.FAILING, ApplicationState.CANCELING}
+    ),
+    ApplicationState.FAILING: frozenset({ApplicationState.FAILED}),
+    ApplicationState.CANCELING: frozenset({ApplicationState.CANCELED}),
+    ApplicationState.FAILED: frozenset(),
+    ApplicationState.CANCELED: frozenset(),
+    ApplicationState.FINISHED: frozenset(),
 }
 """Any other move is a bug."""
 
 
-class Order(StrEnum):
+class ApplicationStep(StrEnum):
     """The next step of an application that its core asks the shell for."""
 
     END_MAIN = "END_MAIN"
@@ -91,7 +95,7 @@ class Application:
     id: str
     name: str
     terminate_on_any_job: bool = True
-    state: State = State.CREATED
+    state: ApplicationState = ApplicationState.CREATED
     timestamps: dict[str, int] = field(default_factory=dict)
     exceptions: list[dict[str, Any]] = field(default_factory=list)
     exit_code: int | None = None
@@ -103,7 +107,7 @@ class Application:
         """Whether it is over."""
         return self.state in ENDED
 
-    def move(self, to: State, now_ms: int) -> None:
+    def move(self, to: ApplicationState, now_ms: int) -> None:
         """Enter a state.
 
         Raises:
@@ -116,18 +120,20 @@ class Application:
 
     def cancel(self, now_ms: int) -> None:
         """Somebody cancels it; one that ends already stays as it is."""
-        if self.state in (State.CREATED, State.RUNNING):
-            self.move(State.CANCELING, now_ms)
+        if self.state in (ApplicationState.CREATED, ApplicationState.RUNNING):
+            self.move(ApplicationState.CANCELING, now_ms)
 
     def failed_to_start(self, text: str, error_class: str, now_ms: int) -> None:
         """There is no process of it."""
         self._note(error_class, text, now_ms)
-        if self.state not in (State.FAILING, State.CANCELING):
-            self.move(State.FAILING, now_ms)
-        self.move(State.FAILED if self.state is State.FAILING else State.CANCELED, now_ms)
+        if self.state not in (ApplicationState.FAILING, ApplicationState.CANCELING):
+            self.move(ApplicationState.FAILING, now_ms)
+        self.move(
+            ApplicationState.FAILED if self.state is ApplicationState.FAILING else ApplicationState.CANCELED, now_ms
+        )
         self.exit_code = 1
 
-    def look(self, main: MainEnd | None, jobs: Mapping[str, str], now_ms: int) -> list[Order]:
+    def look(self, main: MainEnd | None, jobs: Mapping[str, str], now_ms: int) -> list[ApplicationStep]:
         """Decide what follows from how things are.
 
         Args:
@@ -143,36 +149,36 @@ class Application:
         if main is not None and not self._main_seen:
             self._main_seen = True
             self._main_ended(main, jobs, bad, now_ms)
-        if self.state is State.RUNNING and bad and self.terminate_on_any_job:
-            self.move(State.FAILING if "FAILED" in bad.values() else State.CANCELING, now_ms)
+        if self.state is ApplicationState.RUNNING and bad and self.terminate_on_any_job:
+            self.move(ApplicationState.FAILING if "FAILED" in bad.values() else ApplicationState.CANCELING, now_ms)
         running = [job for job, state in jobs.items() if state not in ENDED_JOBS]
-        if self.state is State.RUNNING:
+        if self.state is ApplicationState.RUNNING:
             if main is not None and not running:
-                self._end(State.FINISHED, 0, now_ms)
+                self._end(ApplicationState.FINISHED, 0, now_ms)
             return []
         orders = []
         if main is None:
-            orders.append(Order.END_MAIN)
+            orders.append(ApplicationStep.END_MAIN)
         if running:
-            orders.append(Order.CANCEL_JOBS)
+            orders.append(ApplicationStep.CANCEL_JOBS)
         if not orders:
-            failed = self.state is State.FAILING
+            failed = self.state is ApplicationState.FAILING
             code = main.exit_code if main is not None and main.exit_code > 0 else 1
-            self._end(State.FAILED if failed else State.CANCELED, code if failed else 0, now_ms)
+            self._end(ApplicationState.FAILED if failed else ApplicationState.CANCELED, code if failed else 0, now_ms)
         return orders
 
     def _main_ended(self, main: MainEnd, jobs: Mapping[str, str], bad: Mapping[str, str], now_ms: int) -> None:
         if main.exit_code == 0:
-            if not jobs and self.state is State.RUNNING:
+            if not jobs and self.state is ApplicationState.RUNNING:
                 self._note(NO_JOB, NO_JOB_TEXT, now_ms)
-                self.move(State.FAILING, now_ms)
+                self.move(ApplicationState.FAILING, now_ms)
             return
-        if self.state is State.CANCELING:  # it was told to end
+        if self.state is ApplicationState.CANCELING:  # it was told to end
             return
         self._note(main.error_class or "SystemExit", main.error, now_ms)
-        if self.state is State.RUNNING:
+        if self.state is ApplicationState.RUNNING:
             cancelled = main.error_class == _CANCELLED and bad and "FAILED" not in bad.values()
-            self.move(State.CANCELING if cancelled else State.FAILING, now_ms)
+            self.move(ApplicationState.CANCELING if cancelled else ApplicationState.FAILING, now_ms)
 
     def job_failed(self, job_id: str, error_class: str, stacktrace: str, now_ms: int) -> None:
         """The failure that ended one of its jobs; a repeat changes nothing."""
@@ -182,7 +188,7 @@ class Application:
     def _note(self, error_class: str, text: str, now_ms: int, job_id: str | None = None) -> None:
         self.exceptions.append({"exceptionName": error_class, "stacktrace": text, "timestamp": now_ms, "jobId": job_id})
 
-    def _end(self, state: State, exit_code: int, now_ms: int) -> None:
+    def _end(self, state: ApplicationState, exit_code: int, now_ms: int) -> None:
         self.move(state, now_ms)
         self.exit_code = exit_code
 
@@ -207,7 +213,7 @@ class Application:
         return cls(
             id=str(plain["id"]),
             name=str(plain["name"]),
-            state=State(plain["state"]),
+            state=ApplicationState(plain["state"]),
             timestamps=dict(plain["timestamps"]),
             exceptions=list(plain["exceptions"]),
             exit_code=plain["exit-code"],

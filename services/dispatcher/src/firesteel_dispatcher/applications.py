@@ -12,11 +12,11 @@ from typing import Any, Final
 from firesteel.config import options
 from firesteel.core.errors import FiresteelError, class_name
 from firesteel.core.ids import new_job_id
-from firesteel_dispatcher.application import ENDED_JOBS, Application, MainEnd, Order, State
+from firesteel_dispatcher.application import ENDED_JOBS, Application, ApplicationState, ApplicationStep, MainEnd
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.job import JobEndedError, UnknownJobError
-from firesteel_dispatcher.programs import Main, Programs
-from firesteel_dispatcher.programs import Order as ProgramOrder
+from firesteel_dispatcher.programs import Main, UploadedPrograms
+from firesteel_dispatcher.programs import ProgramOrder as ProgramOrder
 
 logger = logging.getLogger(__name__)
 _LOOK: Final = 0.2
@@ -44,7 +44,7 @@ class Applications:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: UploadedPrograms,
         core: DispatcherCore,
         cancel: Callable[[str], Awaitable[None]],
         failure_of: Callable[[str], Awaitable[tuple[str, str] | None]],
@@ -103,7 +103,7 @@ class Applications:
         application = Application(
             named.job_id, name, self._terminate_on_any_job if terminate is None else terminate.lower() != "false"
         )
-        application.timestamps[State.CREATED.value] = self._now_ms()
+        application.timestamps[ApplicationState.CREATED.value] = self._now_ms()
         self.keep(application)
         make = lambda: self._programs.main(named, rest_address, own=own)  # noqa: E731
         self._spawn(self._run(application, make, _MOST_KILLS if own else 0), f"application {application.id}")
@@ -150,7 +150,7 @@ class Applications:
         while not application.ended:
             kills -= 1
             await self._run_once(application, make, kills >= 0)
-        log = logger.info if application.state is State.FINISHED else logger.warning
+        log = logger.info if application.state is ApplicationState.FINISHED else logger.warning
         log("application %s (%s) is %s", application.id, application.name, application.state)
 
     async def _run_once(self, application: Application, make: Callable[[], Main], again: bool) -> None:
@@ -163,8 +163,8 @@ class Applications:
             application.failed_to_start(str(error), class_name(error), self._now_ms())
             return
         try:
-            if application.state is State.CREATED:
-                application.move(State.RUNNING, self._now_ms())
+            if application.state is ApplicationState.CREATED:
+                application.move(ApplicationState.RUNNING, self._now_ms())
             logger.info("application %s (%s) runs as process %d", application.id, application.name, main.pid)
             await self._follow(application, main, again)
         finally:
@@ -175,7 +175,7 @@ class Applications:
         cancelled = set[str]()
         end: MainEnd | None = None
         while not application.ended:
-            if again and main.was_killed and application.state is State.RUNNING:
+            if again and main.was_killed and application.state is ApplicationState.RUNNING:
                 text = "main() of application %s (%s) was killed; it is run again, and finds its jobs"
                 logger.warning(text, application.id, application.name)
                 return
@@ -184,13 +184,13 @@ class Applications:
             jobs = {job: self._core.jobs[job].state for job in self.jobs_of(application.id)}
             await self._note_failures(application, jobs)
             for order in application.look(end, jobs, self._now_ms()):
-                if order is Order.CANCEL_JOBS:
+                if order is ApplicationStep.CANCEL_JOBS:
                     running = [job for job, state in jobs.items() if state not in ENDED_JOBS and job not in cancelled]
                     cancelled.update(running)
                     await self._cancel_jobs(running)
                 elif ending_since is None:
                     ending_since = time.monotonic()
-                elif application.state is State.CANCELING or time.monotonic() - ending_since > _OWN_END:
+                elif application.state is ApplicationState.CANCELING or time.monotonic() - ending_since > _OWN_END:
                     await main.tell_to_end()
             if not application.ended:
                 await main.wait(_LOOK)

@@ -7,14 +7,14 @@ import logging
 
 from aiohttp import web
 
-from firesteel_dispatcher.rest_calls import Access, Endpoint, flink_name
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, flink_name
 
 logger = logging.getLogger(__name__)
 
 
 def is_audited(endpoint: Endpoint) -> bool:
     """Whether requests to an endpoint are logged: it changes something, and programs do not ask it all the time."""
-    return endpoint.access is not Access.READ and not endpoint.polled
+    return endpoint.access is not CallerRights.READ and not endpoint.polled
 
 
 def log_request(request: web.Request, caller: str, endpoint: Endpoint, outcome: str) -> None:

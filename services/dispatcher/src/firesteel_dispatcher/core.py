@@ -25,16 +25,16 @@ from typing import Any, Final
 
 from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.instructions import (
-    AdoptJob,
     AskHost,
     CancelJob,
-    CleanUp,
-    ForgetJob,
+    CleanUpCheckpoints,
+    DeleteStoredJob,
     ForgetJobMaster,
     Instruction,
     ProbeJobMaster,
     RememberJobMaster,
-    StartJob,
+    SendAdoptJob,
+    SendStartJob,
     StoreEnd,
     TakeOver,
 )
@@ -43,10 +43,10 @@ from firesteel_dispatcher.job import (
     TOLD_EVERY,
     JobConflictError,
     JobEndedError,
+    JobPhase,
     JobRecord,
     Limits,
     Moment,
-    Phase,
     UnknownJobError,
 )
 
@@ -131,7 +131,7 @@ class DispatcherCore:
             return []
         self._add(job_id, name, fingerprint, archive, now, client_timeout).takes_over = takes_over
         logger.info("job %s (%s) was submitted", job_id, name)
-        return [StartJob(job_id)]
+        return [SendStartJob(job_id)]
 
     def _add(
         self,
@@ -171,7 +171,7 @@ class DispatcherCore:
             cancel_wanted: somebody cancelled it.
         """
         job = self._add(job_id, name, fingerprint, archive, now, client_timeout)
-        job.phase, job.state = Phase.RECOVERING, "RECONCILING"
+        job.phase, job.state = JobPhase.RECOVERING, "RECONCILING"
         job.progress = "the Dispatcher was restarted and looks for the JobMaster of the job"
         job.jobmaster, job.cancel_wanted, job.takes_over = jobmaster, cancel_wanted, takes_over
         job.silent_until = job.cancel_by = now.monotonic + self._limits.silence
@@ -191,7 +191,7 @@ class DispatcherCore:
             overview: its line in ``/jobs/overview``.
             ended_at: monotonic time of its end; may lie before the start of this process.
         """
-        job = JobRecord(job_id, name, fingerprint, None, phase=Phase.ENDED, overview=overview, ended_at=ended_at)
+        job = JobRecord(job_id, name, fingerprint, None, phase=JobPhase.ENDED, overview=overview, ended_at=ended_at)
         job.state, job.stored = str(overview["state"]), True
         self.jobs[job_id] = job
 
@@ -202,18 +202,18 @@ class DispatcherCore:
             job = self.jobs.get(job_id)
             if job is None:
                 found.append(TakeOver(job_id, address, token))
-            elif job.phase is Phase.ENDED:  # it was given up, but it lives: its slots must not stay taken
-                found += [AdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
-            elif job.phase is Phase.RECOVERING:
+            elif job.phase is JobPhase.ENDED:  # it was given up, but it lives: its slots must not stay taken
+                found += [SendAdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
+            elif job.phase is JobPhase.RECOVERING:
                 if job.jobmaster == (address, token) and now.monotonic >= job.silent_until:
                     found += self._replace(job, f"the JobMaster of the job gives no sign of life ({job.reason})", now)
                     continue
                 job.jobmaster = (address, token)
-                found.append(AdoptJob(job_id, address, token))
+                found.append(SendAdoptJob(job_id, address, token))
         for job in [j for j in self.jobs.values() if j.id not in running]:
-            if job.phase is Phase.RECOVERING:
+            if job.phase is JobPhase.RECOVERING:
                 found += self._without_jobmaster(job, now)
-            elif job.phase is Phase.LED and job.jobmaster is not None and job.takes_over:
+            elif job.phase is JobPhase.LED and job.jobmaster is not None and job.takes_over:
                 # its host leads no more: it may be gone with it
                 found.append(ProbeJobMaster(job.id, *job.jobmaster))
         return found
@@ -226,12 +226,12 @@ class DispatcherCore:
                 )
                 return self._replace(job, cause, now)
             job.is_unlisted = True
-            return [AdoptJob(job.id, *job.jobmaster)]
+            return [SendAdoptJob(job.id, *job.jobmaster)]
         if job.cancel_wanted:
             return self._cancelled(job, now)
-        job.move(Phase.WAITING)
+        job.move(JobPhase.WAITING)
         job.state, job.progress = "INITIALIZING", ""
-        return [StartJob(job.id)]
+        return [SendStartJob(job.id)]
 
     def host_away(self, reason: str, now: Moment) -> list[Instruction]:
         """The JobMaster host does not answer: JobMasters that live without it may be found where they were last.
@@ -239,10 +239,10 @@ class DispatcherCore:
         Their silence says nothing now; it counts anew when the host answers again.
         """
         found: list[Instruction] = []
-        for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING]:
+        for job in [j for j in self.jobs.values() if j.phase is JobPhase.RECOVERING]:
             job.silent_until, job.is_unlisted = now.monotonic + self._limits.silence, False
             if job.jobmaster is not None:
-                found.append(AdoptJob(job.id, *job.jobmaster))
+                found.append(SendAdoptJob(job.id, *job.jobmaster))
             found += self.unreachable(job.id, f"the JobMaster host can't be reached: {reason}", now)
         return found
 
@@ -261,12 +261,12 @@ class DispatcherCore:
         logger.warning("job %s (%s) runs, but there is no record of it: it is taken over", job_id, name)
         self.restored(job_id, name, fingerprint, archive, now, jobmaster=jobmaster)
         self.jobs[job_id].has_record = False
-        return [AdoptJob(job_id, *jobmaster)]
+        return [SendAdoptJob(job_id, *jobmaster)]
 
     def adopted(self, job_id: str, address: str, token: str) -> list[Instruction]:
         """The JobMaster of a job reports to this Dispatcher from now on."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is not Phase.RECOVERING:
+        if job is None or job.phase is not JobPhase.RECOVERING:
             return []
         logger.info("job %s (%s) is led by its JobMaster at %s again", job_id, job.name, address)
         return self._led(job, address, token)
@@ -276,7 +276,7 @@ class DispatcherCore:
     def may_start(self, job_id: str) -> bool:
         """Whether the job still wants a JobMaster; if so, one is asked for now."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is not Phase.WAITING:
+        if job is None or job.phase is not JobPhase.WAITING:
             return False
         job.being_started = True
         return True
@@ -284,12 +284,12 @@ class DispatcherCore:
     def started(self, job_id: str, address: str, token: str) -> list[Instruction]:
         """A JobMaster runs the job."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is Phase.ENDED:  # it was given up meanwhile
+        if job is None or job.phase is JobPhase.ENDED:  # it was given up meanwhile
             return [CancelJob(job_id, address, token)]
-        return [] if job.phase is Phase.LED else self._led(job, address, token)
+        return [] if job.phase is JobPhase.LED else self._led(job, address, token)
 
     def _led(self, job: JobRecord, address: str, token: str) -> list[Instruction]:
-        job.move(Phase.LED)
+        job.move(JobPhase.LED)
         job.is_unlisted = False
         job.jobmaster, job.being_started, job.progress, job.reason = (address, token), False, "", ""
         job.told_at = float("-inf")
@@ -302,24 +302,24 @@ class DispatcherCore:
         Only cancelling ends it then; while a JobMaster may run it, that one is given some time to hear of it.
         """
         job = self.jobs.get(job_id)
-        if job is None or job.phase not in (Phase.WAITING, Phase.RECOVERING):
+        if job is None or job.phase not in (JobPhase.WAITING, JobPhase.RECOVERING):
             return []
-        if job.phase is Phase.RECOVERING and job.is_unlisted:
+        if job.phase is JobPhase.RECOVERING and job.is_unlisted:
             return self._replace(job, f"its JobMaster ended while no Dispatcher ran ({reason})", now)
         if now.monotonic - job.told_at >= TOLD_EVERY:
             job.told_at = now.monotonic
             logger.warning("job %s (%s) waits: %s", job_id, job.name, reason)
         job.being_started, job.reason, job.progress = False, reason, f"waiting: {reason}"
-        if job.cancel_wanted and (job.phase is Phase.WAITING or now.monotonic >= job.cancel_by):
+        if job.cancel_wanted and (job.phase is JobPhase.WAITING or now.monotonic >= job.cancel_by):
             return self._cancelled(job, now)
-        if job.phase is Phase.RECOVERING and now.monotonic >= job.silent_until:
+        if job.phase is JobPhase.RECOVERING and now.monotonic >= job.silent_until:
             return [AskHost()]  # who says whether it is the JobMaster that is gone, or this Dispatcher that is cut off
         return []
 
     def refused(self, job_id: str, error_class: str, message: str, now: Moment) -> list[Instruction]:
         """A host has looked at a job that has no JobMaster, and says that no JobMaster can ever run it."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is not Phase.WAITING:
+        if job is None or job.phase is not JobPhase.WAITING:
             return []
         if job.cancel_wanted:
             return self._cancelled(job, now)
@@ -339,7 +339,7 @@ class DispatcherCore:
         if job.is_former(token):
             logger.info("state %s of job %s is ignored: it comes from a JobMaster that was given up", state, job_id)
             return []
-        if job.phase is not Phase.ENDED:
+        if job.phase is not JobPhase.ENDED:
             job.state, job.timestamps = state, dict(timestamps)
             return []
         if state in ENDED:
@@ -354,7 +354,7 @@ class DispatcherCore:
             UnknownJobError: there is no such job.
         """
         job = self.job(job_id)
-        if job.phase is Phase.ENDED:
+        if job.phase is JobPhase.ENDED:
             return []
         job.end(archive, now)
         logger.info("job %s (%s) is %s", job_id, job.name, job.state)
@@ -364,12 +364,17 @@ class DispatcherCore:
     def had_ended(self, job_id: str, archive: Mapping[str, Any], now: Moment) -> list[Instruction]:
         """A job that no JobMaster leads ended under one, as its own record says."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase not in (Phase.WAITING, Phase.RECOVERING):
+        if job is None or job.phase not in (JobPhase.WAITING, JobPhase.RECOVERING):
             return []
         logger.info("job %s (%s) had ended while no Dispatcher heard of it", job_id, job.name)
         jobmaster = job.jobmaster
         stored, *others = self.finished(job_id, archive, now)
-        return [stored, CleanUp(job_id), *others, *([] if jobmaster is None else [AdoptJob(job_id, *jobmaster)])]
+        return [
+            stored,
+            CleanUpCheckpoints(job_id),
+            *others,
+            *([] if jobmaster is None else [SendAdoptJob(job_id, *jobmaster)]),
+        ]
 
     def _failed(self, job: JobRecord, error_class: str, message: str, now: Moment) -> list[Instruction]:
         """The job failed without a JobMaster that could say so."""
@@ -389,7 +394,7 @@ class DispatcherCore:
         jobmaster = job.jobmaster
         archive = ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms)
         stored, *others = self.finished(job.id, archive, now)
-        return [stored, CleanUp(job.id), *others, *_end_stray(job.id, jobmaster)]
+        return [stored, CleanUpCheckpoints(job.id), *others, *_end_stray(job.id, jobmaster)]
 
     def is_former(self, job_id: str, token: str) -> bool:
         """Whether a token is that of a JobMaster that was given up, or that another one leads instead of."""
@@ -410,13 +415,13 @@ class DispatcherCore:
         job = self.jobs.get(job_id)
         if job is None or job.is_former(token):
             return []
-        if job.phase is Phase.RECOVERING and token and job.jobmaster is not None and token != job.jobmaster[1]:
+        if job.phase is JobPhase.RECOVERING and token and job.jobmaster is not None and token != job.jobmaster[1]:
             return []  # the one that was found in the store may live
-        if job.phase is Phase.ENDED:  # whether it had cleaned up is not known
-            return [CleanUp(job_id)] if token else []
-        if job.phase is Phase.WAITING and not token:
+        if job.phase is JobPhase.ENDED:  # whether it had cleaned up is not known
+            return [CleanUpCheckpoints(job_id)] if token else []
+        if job.phase is JobPhase.WAITING and not token:
             return []  # it has none
-        if job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come
+        if job.phase is JobPhase.WAITING and job.takes_over:  # it had begun, and its answer did not come
             job.former.append(token)
             job.takeovers, job.takeover_cause = job.takeovers + 1, cause
             return []
@@ -425,13 +430,13 @@ class DispatcherCore:
     def jobmaster_silent(self, job_id: str, cause: str, now: Moment) -> list[Instruction]:
         """The JobMaster of a job gave no sign of life in time: it is looked for, as after a restart."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is not Phase.LED or job.jobmaster is None:
+        if job is None or job.phase is not JobPhase.LED or job.jobmaster is None:
             return []
         logger.warning("job %s (%s): %s; it is looked for", job_id, job.name, cause)
-        job.move(Phase.RECOVERING)
+        job.move(JobPhase.RECOVERING)
         job.state, job.progress, job.reason = "RECONCILING", f"waiting: {cause}", cause
         job.silent_until, job.cancel_by = now.monotonic, now.monotonic + self._limits.silence
-        return [AdoptJob(job_id, *job.jobmaster)]
+        return [SendAdoptJob(job_id, *job.jobmaster)]
 
     def _replace(self, job: JobRecord, cause: str, now: Moment) -> list[Instruction]:
         """A JobMaster is lost, and another one follows it, which its host, or whoever elects leaders, prefers to it."""
@@ -442,12 +447,12 @@ class DispatcherCore:
             text = f"{cause}. {_NOT_TAKEN_OVER.format(why=why)} {_CHECKPOINTS_STAY}."
             return self._failed(job, LOST, text, now)
         logger.warning("job %s (%s) gets another JobMaster: %s", job.id, job.name, cause)
-        return [ForgetJobMaster(job.id), StartJob(job.id, job.lose_jobmaster(cause, now))]
+        return [ForgetJobMaster(job.id), SendStartJob(job.id, job.lose_jobmaster(cause, now))]
 
     def end_stored(self, job_id: str, keep_archive: bool) -> None:
         """The end of a job is safe; without ``keep_archive`` it is read from where it was stored."""
         job = self.jobs.get(job_id)
-        if job is not None and job.phase is Phase.ENDED:
+        if job is not None and job.phase is JobPhase.ENDED:
             job.stored = True
             if not keep_archive:
                 job.archive = None
@@ -462,14 +467,14 @@ class DispatcherCore:
             JobEndedError: it has ended.
         """
         job = self.job(job_id)
-        if job.phase is Phase.ENDED:
+        if job.phase is JobPhase.ENDED:
             raise JobEndedError(f"Job {job_id} has already ended as {job.state}")
         if not job.cancel_wanted:
             job.cancel_wanted, job.cancel_by = True, now.monotonic + self._limits.silence
-        if job.phase is Phase.LED:
+        if job.phase is JobPhase.LED:
             assert job.jobmaster is not None
             return [CancelJob(job_id, *job.jobmaster)]
-        if job.phase is Phase.WAITING and not job.being_started:
+        if job.phase is JobPhase.WAITING and not job.being_started:
             return self._cancelled(job, now)
         return []
 
@@ -493,14 +498,14 @@ class DispatcherCore:
         found: list[Instruction] = []
         for job in list(self.jobs.values()):
             deadline = job.client_deadline
-            if job.phase is Phase.ENDED or job.cancel_wanted or deadline is None or now.monotonic < deadline:
+            if job.phase is JobPhase.ENDED or job.cancel_wanted or deadline is None or now.monotonic < deadline:
                 continue
             logger.warning("job %s is cancelled: %s", job.id, _CLIENT_GONE.format(seconds=job.client_timeout or 0))
             found += self.cancel(job.id, now)
         return found + self._forget(now)
 
     def _forget(self, now: Moment) -> list[Instruction]:
-        ended = [job for job in self.jobs.values() if job.phase is Phase.ENDED]
+        ended = [job for job in self.jobs.values() if job.phase is JobPhase.ENDED]
         surplus = len(ended) - self._limits.kept
         old = [
             job.id
@@ -510,11 +515,11 @@ class DispatcherCore:
         ]
         for job_id in old:
             del self.jobs[job_id]
-        return [ForgetJob(job_id) for job_id in old]
+        return [DeleteStoredJob(job_id) for job_id in old]
 
     def counts(self) -> dict[str, int]:
         """Jobs by what /overview tells of them."""
-        states = [job.state for job in self.jobs.values() if job.phase is Phase.ENDED]
+        states = [job.state for job in self.jobs.values() if job.phase is JobPhase.ENDED]
         return {
             "jobs-running": len(self.jobs) - len(states),
             "jobs-finished": states.count("FINISHED"),
@@ -525,4 +530,4 @@ class DispatcherCore:
 
 def _end_stray(job_id: str, jobmaster: tuple[str, str] | None) -> list[Instruction]:
     """Should a JobMaster live whose job has ended, it is told that; its own end needs a Dispatcher that takes it."""
-    return [] if jobmaster is None else [AdoptJob(job_id, *jobmaster), CancelJob(job_id, *jobmaster)]
+    return [] if jobmaster is None else [SendAdoptJob(job_id, *jobmaster), CancelJob(job_id, *jobmaster)]

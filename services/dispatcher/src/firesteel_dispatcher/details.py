@@ -20,14 +20,14 @@ from firesteel.service.heartbeat import is_refused
 from firesteel.service.retries import is_gone
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
-from firesteel_dispatcher.job import ENDED, JobRecord, Moment, Phase, UnknownJobError
+from firesteel_dispatcher.job import ENDED, JobPhase, JobRecord, Moment, UnknownJobError
 
 logger = logging.getLogger(__name__)
 PROGRESS: Final = "firesteel-progress"
 """Of a job that waits: for what."""
 
 
-class JobDetails:
+class JobDetailsCache:
     """Asks JobMasters, once for all who want to know at about the same time.
 
     Args:
@@ -102,7 +102,9 @@ class JobDetails:
         jobs = list(self._core.jobs.values())
         await asyncio.gather(*map(self._refresh, jobs))
         refused = [
-            job.id for job in jobs if job.phase is Phase.LED and self._unanswered.get(job.id) == (job.jobmaster, True)
+            job.id
+            for job in jobs
+            if job.phase is JobPhase.LED and self._unanswered.get(job.id) == (job.jobmaster, True)
         ]
         for job_id in refused:
             self._refused(job_id)
@@ -117,7 +119,7 @@ class JobDetails:
     async def _refresh(self, job: JobRecord, vertex_id: str = "") -> None:
         last = self._last.get(job.id, {}).get(vertex_id)
         is_new = last is not None and self._clock.monotonic() - last[0] < self._most_age
-        if job.phase is not Phase.LED or is_new:
+        if job.phase is not JobPhase.LED or is_new:
             return
         question = job.id, vertex_id
         asking = self._asking.get(question)

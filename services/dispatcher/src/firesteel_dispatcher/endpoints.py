@@ -20,7 +20,7 @@ from firesteel_dispatcher import rest_programs as programs
 from firesteel_dispatcher import rest_types as t
 from firesteel_dispatcher.flame_graphs import KINDS
 from firesteel_dispatcher.openapi import document
-from firesteel_dispatcher.rest_calls import Access, Call, Endpoint, Parameter, Switch
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Parameter, RestCall, Switch
 from firesteel_dispatcher.shell import DispatcherService
 
 _JOB: Final = "/jobs/{job_id}"
@@ -66,7 +66,7 @@ def _plan(archive: Any) -> Any:
     return {"plan": archive["plan"]}
 
 
-async def openapi(_: DispatcherService, __: Call) -> Any:
+async def openapi(_: DispatcherService, __: RestCall) -> Any:
     """This table, as OpenAPI has it."""
     return web.Response(body=document(ENDPOINTS), content_type="application/json")
 
@@ -76,7 +76,7 @@ def _read(path: str, handle: Any, what: str, answer: Any, *query: Parameter, **m
 
 
 def _do(method: str, path: str, handle: Any, what: str, answer: Any, *query: Parameter, **more: Any) -> Endpoint:
-    return Endpoint(method, path, handle, what, answer, query, access=more.pop("access", Access.CHANGE), **more)
+    return Endpoint(method, path, handle, what, answer, query, access=more.pop("access", CallerRights.CHANGE), **more)
 
 
 def _where(switch: Switch, *endpoints: Endpoint) -> list[Endpoint]:
@@ -111,7 +111,7 @@ ENDPOINTS: Final = (
     ),
     _do(
         "POST", f"{_APPLICATION}/cancel", jobs.cancel_application, "cancels an application", t.Empty,
-        status=202, access=Access.CANCEL, switch=Switch.CANCEL,
+        status=202, access=CallerRights.CANCEL, switch=Switch.CANCEL,
     ),
     _read(
         f"{_APPLICATION}/jobmanager/config", processes.jobmanager_config, "settings of its cluster", list[t.Setting]
@@ -128,7 +128,7 @@ ENDPOINTS: Final = (
     _do(
         "PATCH", _JOB, jobs.cancel, "cancels a job", t.Empty,
         Parameter("mode", "cancel; stop is answered with 308", default="cancel", choices=("cancel", "stop")),
-        status=202, access=Access.CANCEL, switch=Switch.CANCEL,
+        status=202, access=CallerRights.CANCEL, switch=Switch.CANCEL,
     ),
     # A page of another site can have a browser send a GET, and nothing in it need tell where it comes from: so the
     # token is needed here, of an embedded cluster as well.

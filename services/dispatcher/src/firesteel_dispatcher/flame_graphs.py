@@ -137,7 +137,7 @@ class FlameGraphs:
 
 
 @dataclass
-class Profile:
+class ProfilerRun:
     """A run of the profiler.
 
     Attributes:
@@ -185,16 +185,16 @@ class Profiles:
 
     def __init__(self, clock: Clock, spawn: Callable[[Any, str], Any]) -> None:
         self._clock, self._spawn = clock, spawn
-        self._of: dict[str, list[Profile]] = {}
+        self._of: dict[str, list[ProfilerRun]] = {}
 
-    def of(self, process: str) -> list[Profile]:
+    def of(self, process: str) -> list[ProfilerRun]:
         return list(reversed(self._of.get(process, [])))
 
-    def find(self, process: str, name: str) -> Profile | None:
+    def find(self, process: str, name: str) -> ProfilerRun | None:
         """A finished one by the name of its file."""
         return next((one for one in self.of(process) if one.page and one.name == name), None)
 
-    def begin(self, process: str, mode: str, seconds: int, take: Callable[[int, int], Any]) -> Profile:
+    def begin(self, process: str, mode: str, seconds: int, take: Callable[[int, int], Any]) -> ProfilerRun:
         """Begin one.
 
         Args:
@@ -204,7 +204,7 @@ class Profiles:
             take: awaitable with samples by thread, of so many looks at an interval in ms.
         """
         kept = self._of.setdefault(process, [])
-        profile = Profile(mode, seconds, self._clock.epoch_ms())
+        profile = ProfilerRun(mode, seconds, self._clock.epoch_ms())
         if kept and kept[-1].name == profile.name:
             profile.begun += 1
         kept.append(profile)
@@ -216,7 +216,7 @@ class Profiles:
         """Whether one is under way."""
         return any(one.status == "RUNNING" for one in self.of(process))
 
-    async def _run(self, profile: Profile, process: str, take: Callable[[int, int], Any]) -> None:
+    async def _run(self, profile: ProfilerRun, process: str, take: Callable[[int, int], Any]) -> None:
         try:
             found = await take(int(profile.duration / _PROFILE_INTERVAL), int(_PROFILE_INTERVAL * 1000))
             on_cpu = profile.mode in ("CPU", "ITIMER")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class StartJob:
+class SendStartJob:
     """Have a JobMaster run a job; ``may_start`` before each attempt, ``started`` or ``unreachable`` after it.
 
     Attributes:
@@ -33,7 +33,7 @@ class TakeOver:
 
 
 @dataclass(frozen=True)
-class AdoptJob:
+class SendAdoptJob:
     """Tell a JobMaster that this Dispatcher leads: ``adopted``, ``jobmaster_lost`` or ``unreachable`` follows."""
 
     job_id: str
@@ -83,29 +83,29 @@ class StoreEnd:
 
 
 @dataclass(frozen=True)
-class CleanUp:
+class CleanUpCheckpoints:
     """The JobMaster of a job that has ended is gone: remove what it has left of the job's checkpoints."""
 
     job_id: str
 
 
 @dataclass(frozen=True)
-class ForgetJob:
+class DeleteStoredJob:
     """The job ended long ago: delete what is stored of it."""
 
     job_id: str
 
 
 Instruction = (
-    StartJob
+    SendStartJob
     | AskHost
     | TakeOver
-    | AdoptJob
+    | SendAdoptJob
     | ProbeJobMaster
     | RememberJobMaster
     | ForgetJobMaster
     | CancelJob
     | StoreEnd
-    | CleanUp
-    | ForgetJob
+    | CleanUpCheckpoints
+    | DeleteStoredJob
 )

@@ -11,7 +11,7 @@ from firesteel.ha.blobs import DamagedBlobError
 from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode
 from firesteel.rpc import by_token, handlers_of, rpc_routes
-from firesteel.rpc.guard import Guard
+from firesteel.rpc.guard import RequestGuard
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.job import UnknownJobError
 from firesteel_dispatcher.shell import DispatcherService
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
     """Routes of the internal port."""
-    guard = Guard(service.secret, service.clock)
+    guard = RequestGuard(service.secret, service.clock)
 
     async def blob(request: web.Request) -> web.StreamResponse:
         try:

@@ -38,7 +38,7 @@ class JobConflictError(FiresteelError):
     """Another job has this id."""
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """Which process is in charge of a job."""
 
     WAITING = "WAITING"
@@ -50,11 +50,11 @@ class Phase(StrEnum):
     ENDED = "ENDED"
 
 
-MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
-    Phase.WAITING: frozenset({Phase.LED, Phase.ENDED}),
-    Phase.RECOVERING: frozenset({Phase.WAITING, Phase.LED, Phase.ENDED}),
-    Phase.LED: frozenset({Phase.RECOVERING, Phase.WAITING, Phase.ENDED}),
-    Phase.ENDED: frozenset(),
+MOVES: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
+    JobPhase.WAITING: frozenset({JobPhase.LED, JobPhase.ENDED}),
+    JobPhase.RECOVERING: frozenset({JobPhase.WAITING, JobPhase.LED, JobPhase.ENDED}),
+    JobPhase.LED: frozenset({JobPhase.RECOVERING, JobPhase.WAITING, JobPhase.ENDED}),
+    JobPhase.ENDED: frozenset(),
 }
 """Any other move is a bug."""
 
@@ -123,7 +123,7 @@ class JobRecord:
     archive: Mapping[str, Any] | None
     state: str = "INITIALIZING"
     timestamps: Mapping[str, int] = field(default_factory=dict)
-    phase: Phase = Phase.WAITING
+    phase: JobPhase = JobPhase.WAITING
     jobmaster: tuple[str, str] | None = field(default=None, repr=False)
     cancel_wanted: bool = False
     being_started: bool = False
@@ -155,17 +155,17 @@ class JobRecord:
     @property
     def ended(self) -> bool:
         """Whether it is over."""
-        return self.phase is Phase.ENDED
+        return self.phase is JobPhase.ENDED
 
     def is_former(self, token: str) -> bool:
         """Whether a token is that of a JobMaster that was given up, or that another one leads instead of.
 
         Of one that was started and whose answer was lost nothing is known but that it is not the one that leads.
         """
-        other = bool(token) and self.phase is Phase.LED and self.jobmaster is not None and token != self.jobmaster[1]
+        other = bool(token) and self.phase is JobPhase.LED and self.jobmaster is not None and token != self.jobmaster[1]
         return other or token in self.former
 
-    def move(self, to: Phase) -> None:
+    def move(self, to: JobPhase) -> None:
         """Enter a phase.
 
         Raises:
@@ -179,7 +179,7 @@ class JobRecord:
         """Its JobMaster is lost, and another one is to follow; returns after how many seconds."""
         if self.jobmaster is not None:
             self.former.append(self.jobmaster[1])
-        self.move(Phase.WAITING)
+        self.move(JobPhase.WAITING)
         self.jobmaster, self.being_started, self.is_unlisted = None, False, False
         self.takeovers, self.takeover_cause = self.takeovers + 1, cause
         self.state, self.progress = "INITIALIZING", f"its JobMaster was lost, and another one is started: {cause}"
@@ -188,7 +188,7 @@ class JobRecord:
         return pause_after(self.lost_in_a_row - 1, FIRST_DELAY, LONGEST_DELAY)  # the first one is followed at once
 
     def end(self, archive: Mapping[str, Any], now: Moment) -> None:
-        self.move(Phase.ENDED)
+        self.move(JobPhase.ENDED)
         self.archive, self.overview, self.ended_at = archive, job_overview(archive), now.monotonic
         self.state, self.timestamps, self.progress = str(archive["state"]), dict(archive.get("timestamps", {})), ""
         self.client_deadline = None

@@ -18,8 +18,8 @@ from firesteel.rpc import RpcClient, check_reachable
 from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction, ProbeJobMaster
-from firesteel_dispatcher.job import Moment, Phase
+from firesteel_dispatcher.instructions import CancelJob, Instruction, ProbeJobMaster, SendAdoptJob
+from firesteel_dispatcher.job import JobPhase, Moment
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.1
@@ -92,7 +92,7 @@ class JobMasterCalls:
     def ask_host(self) -> None:
         self._once("question to the JobMaster host", self._ask_host())
 
-    def adopt(self, order: AdoptJob) -> None:
+    def adopt(self, order: SendAdoptJob) -> None:
         """Tell a JobMaster that this Dispatcher leads."""
         self._once(f"adoption of job {order.job_id} from {order.address}", self._adopt(order))
 
@@ -164,7 +164,7 @@ class JobMasterCalls:
         running = {job.job_id: (job.address, job.jobmaster_token) for job in answer.jobs}
         self._perform(self._core.host_lists(running, self._now()))
 
-    async def _adopt(self, order: AdoptJob) -> None:
+    async def _adopt(self, order: SendAdoptJob) -> None:
         jobmaster = JobMasterGateway(self._client, order.address, order.token)
         message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
 
@@ -175,7 +175,7 @@ class JobMasterCalls:
                 return False
             self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
             job = self._core.jobs.get(order.job_id)
-            recovers = job is not None and job.phase is Phase.RECOVERING
+            recovers = job is not None and job.phase is JobPhase.RECOVERING
             return recovers and job is not None and job.jobmaster == (order.address, order.token)
 
         try:

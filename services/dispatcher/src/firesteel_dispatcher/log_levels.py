@@ -10,18 +10,18 @@ from firesteel.core.log_levels import level_number, levels, set_level
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ProcessGateway
 from firesteel_dispatcher.processes import coordinators, of_each, taskmanagers
-from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 
 Ask = Callable[[ProcessGateway], Awaitable[m.LogLevels]]
 
 
-async def show(service: DispatcherService, _: Call) -> Any:
+async def show(service: DispatcherService, _: RestCall) -> Any:
     """What holds at each process."""
     return {"processes": await _of_all(service, levels, lambda gateway: gateway.log_levels())}
 
 
-async def change(service: DispatcherService, call: Call) -> Any:
+async def change(service: DispatcherService, call: RestCall) -> Any:
     """Change the level of a logger at all processes.
 
     Raises:

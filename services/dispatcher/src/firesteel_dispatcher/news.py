@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.job import JobRecord, Phase
+from firesteel_dispatcher.job import JobPhase, JobRecord
 
 
 class JobNews:
@@ -51,7 +51,7 @@ class JobNews:
         Raises:
             UnknownJobError: there is no such job.
         """
-        return await self._wait(job_id, seconds, lambda job: job.phase in (Phase.LED, Phase.ENDED))
+        return await self._wait(job_id, seconds, lambda job: job.phase in (JobPhase.LED, JobPhase.ENDED))
 
     async def _wait(self, job_id: str, seconds: float, condition: Callable[[JobRecord], bool]) -> JobRecord:
         job = self._core.job(job_id)

@@ -11,7 +11,7 @@ import msgspec
 
 import firesteel
 from firesteel_dispatcher import rest_types as t
-from firesteel_dispatcher.rest_calls import Access, Endpoint, Parameter, flink_name, part_type
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Parameter, flink_name, part_type
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _KINDS: Final = {"text": "string", "number": "integer", "flag": "boolean"}
@@ -81,7 +81,7 @@ def _operation(one: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         operation["requestBody"] = {"content": {"application/json": {"schema": schemas[_key(one.body)]}}}
     elif one.upload:
         operation["requestBody"] = {"content": {one.upload: {"schema": {"type": "object"}}}, "required": True}
-    if one.access is not Access.READ:
+    if one.access is not CallerRights.READ:
         operation["security"] = [{"token": []}]
     return operation
 

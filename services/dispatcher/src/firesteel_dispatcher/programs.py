@@ -68,7 +68,7 @@ class BusyError(FiresteelError):
 
 
 @dataclass(frozen=True)
-class Order:
+class ProgramOrder:
     """A request to run an uploaded program.
 
     Attributes:
@@ -88,7 +88,7 @@ class Order:
     path: Path | None = None
 
 
-class Programs:
+class UploadedPrograms:
     """Uploads and runs.
 
     Args:
@@ -196,7 +196,7 @@ class Programs:
 
     # -- runs
 
-    async def plan(self, order: Order, rest_address: str) -> dict[str, Any]:
+    async def plan(self, order: ProgramOrder, rest_address: str) -> dict[str, Any]:
         """The plan of its first job.
 
         Raises:
@@ -206,7 +206,7 @@ class Programs:
             plan: dict[str, Any] = await run.first("plan")
             return plan
 
-    async def run(self, order: Order, rest_address: str) -> str:
+    async def run(self, order: ProgramOrder, rest_address: str) -> str:
         """Run it until its first job is submitted, and let it go on then; returns the id of that job.
 
         Raises:
@@ -272,7 +272,7 @@ class Programs:
                 found[option.key] = ",".join(entries)
         return found
 
-    def main(self, order: Order, rest_address: str, *, own: bool) -> Main:
+    def main(self, order: ProgramOrder, rest_address: str, *, own: bool) -> Main:
         """The process of an application, not started yet.
 
         Args:
@@ -282,7 +282,7 @@ class Programs:
         """
         return Main(self, order, rest_address, own=own)
 
-    async def check(self, order: Order) -> Path:
+    async def check(self, order: ProgramOrder) -> Path:
         """The path of the program of an order that can be run.
 
         Raises:
@@ -295,7 +295,7 @@ class Programs:
             raise BusyError(f"{MOST_APPLICATIONS} applications run already: try again when one has ended")
         return path
 
-    async def path_of(self, order: Order) -> Path:
+    async def path_of(self, order: ProgramOrder) -> Path:
         """Where the program of an order is.
 
         Raises:
@@ -380,8 +380,8 @@ class _Run:
 
     def __init__(
         self,
-        programs: Programs,
-        order: Order,
+        programs: UploadedPrograms,
+        order: ProgramOrder,
         rest_address: str,
         *,
         plan_only: bool = False,
@@ -531,7 +531,7 @@ class _Run:
 class Main(_Run):
     """The process of an application."""
 
-    def __init__(self, programs: Programs, order: Order, rest_address: str, *, own: bool) -> None:
+    def __init__(self, programs: UploadedPrograms, order: ProgramOrder, rest_address: str, *, own: bool) -> None:
         super().__init__(programs, order, rest_address, is_application=True, own=own)
         self._told_at: float | None = None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Union, get_args,
 
 from firesteel_dispatcher import rest_checkpoint_types, rest_types
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import Access, Endpoint
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint
 
 _HEAD: Final = """# REST API
 
@@ -101,7 +101,11 @@ _TITLES: Final = {
     "jobmanager": "JobManager",
     "jars": "Programs",
 }
-_WHO: Final = {Access.READ: "", Access.CHANGE: "token", Access.CANCEL: "token (not of an embedded cluster)"}
+_WHO: Final = {
+    CallerRights.READ: "",
+    CallerRights.CHANGE: "token",
+    CallerRights.CANCEL: "token (not of an embedded cluster)",
+}
 
 
 def render() -> str:

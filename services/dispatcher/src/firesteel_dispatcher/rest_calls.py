@@ -25,7 +25,7 @@ _IDS: Final = frozenset({"job_id", "vertex_id", "application_id", "dataset_id"})
 _NUMBERS: Final = frozenset({"subtask", "attempt", "checkpoint_id"})
 
 
-class Access(Enum):
+class CallerRights(Enum):
     """Which callers a REST endpoint answers."""
 
     READ = "anybody, where no token file is set"
@@ -90,7 +90,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Call:
+class RestCall:
     """A request that was found in order.
 
     Attributes:
@@ -121,7 +121,7 @@ class Call:
         return {**query, **{name: str(value) for name, value in self.path.items()}}
 
 
-Handler = Callable[["DispatcherService", Call], Awaitable[Any]]
+Handler = Callable[["DispatcherService", RestCall], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Endpoint:
     query: tuple[Parameter, ...] = ()
     body: Any = None
     upload: str = ""
-    access: Access = Access.READ
+    access: CallerRights = CallerRights.READ
     status: int = 200
     ours: bool = False
     switch: Switch | None = None
@@ -174,7 +174,7 @@ class Endpoint:
         """Whether the answer is no JSON."""
         return isinstance(self.answer, str)
 
-    async def read(self, request: web.Request) -> Call:
+    async def read(self, request: web.Request) -> RestCall:
         """A request to it.
 
         Raises:
@@ -191,7 +191,7 @@ class Endpoint:
             for name, one in known.items()
         }
         body = {} if self.body is None else await read_body(request, self.body)
-        return Call(request, path, query, body)
+        return RestCall(request, path, query, body)
 
 
 def flink_name(part: str) -> str:

@@ -12,7 +12,7 @@ from firesteel.rest.checkpoint_views import failure_cause
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.checkpoint_requests import read_disposal
 from firesteel_dispatcher.disposals import Disposals
-from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 
 FLINK_VERSION: Final = "2.3.0"
@@ -20,7 +20,7 @@ FLINK_VERSION: Final = "2.3.0"
 REFRESH_MS: Final = 3000
 
 
-async def config(service: DispatcherService, call: Call) -> Any:
+async def config(service: DispatcherService, call: RestCall) -> Any:
     """What kind of cluster this is, and what who asks may do."""
     known = service.access.is_known(call.request)
     offset = -(time.altzone if time.localtime().tm_isdst else time.timezone)
@@ -41,7 +41,7 @@ async def config(service: DispatcherService, call: Call) -> Any:
     }
 
 
-async def overview(service: DispatcherService, _: Call) -> Any:
+async def overview(service: DispatcherService, _: RestCall) -> Any:
     """Counters of the cluster."""
     cluster = await service.cluster()
     return {
@@ -55,19 +55,19 @@ async def overview(service: DispatcherService, _: Call) -> Any:
     }
 
 
-async def shut_down(service: DispatcherService, _: Call) -> Any:
+async def shut_down(service: DispatcherService, _: RestCall) -> Any:
     """End all jobs and the cluster."""
     service.shut_down_cluster()
     return {}
 
 
-async def datasets(service: DispatcherService, _: Call) -> Any:
+async def datasets(service: DispatcherService, _: RestCall) -> Any:
     """Results of ``cache()``, as far as the Dispatcher sees their files."""
     found = await service.datasets.all()
     return {"dataSets": [{"id": one.id, "isComplete": one.is_complete} for one in found]}
 
 
-async def delete_dataset(service: DispatcherService, call: Call) -> Any:
+async def delete_dataset(service: DispatcherService, call: RestCall) -> Any:
     wanted = call.path["dataset_id"]
     if all(one.id != wanted for one in await service.datasets.all()):
         return error_response(
@@ -78,16 +78,16 @@ async def delete_dataset(service: DispatcherService, call: Call) -> Any:
     return {"request-id": service.datasets.deletions.begin(wanted)}
 
 
-async def dataset_status(service: DispatcherService, call: Call) -> Any:
+async def dataset_status(service: DispatcherService, call: RestCall) -> Any:
     """Whether it is gone."""
     return _disposal(service.datasets.deletions, call.path["trigger_id"])
 
 
-async def dispose_savepoint(service: DispatcherService, call: Call) -> Any:
+async def dispose_savepoint(service: DispatcherService, call: RestCall) -> Any:
     return {"request-id": service.disposals.begin(read_disposal(call.body))}
 
 
-async def disposal_status(service: DispatcherService, call: Call) -> Any:
+async def disposal_status(service: DispatcherService, call: RestCall) -> Any:
     """Whether it is gone."""
     return _disposal(service.disposals, call.path["trigger_id"])
 

@@ -19,10 +19,10 @@ from firesteel.protocol.gateways import InspectionGateway
 from firesteel.rest import metric_views, views
 from firesteel.service.measured import JOBMANAGER
 from firesteel.service.middlewares import error_response
-from firesteel.service.process_logs import LARGEST_PART, Part, ProcessLogs
+from firesteel.service.process_logs import LARGEST_PART, LogPiece, ProcessLogs
 from firesteel.service.process_metrics import environment, process_values
 from firesteel_dispatcher import processes
-from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 
@@ -40,12 +40,12 @@ class UnknownTaskManagerError(FiresteelError):
 # -- TaskManagers
 
 
-async def taskmanagers(service: DispatcherService, _: Call) -> Any:
+async def taskmanagers(service: DispatcherService, _: RestCall) -> Any:
     cluster, tasks = await _what_runs(service)
     return {"taskmanagers": [taskmanager_row(found, tasks) for found in cluster.taskmanagers]}
 
 
-async def taskmanager(service: DispatcherService, call: Call) -> Any:
+async def taskmanager(service: DispatcherService, call: RestCall) -> Any:
     """One TaskManager, with what it measures; without that where it does not answer."""
     cluster, tasks = await _what_runs(service)
     found = _find(cluster, call.path["taskmanager_id"])
@@ -56,13 +56,13 @@ async def taskmanager(service: DispatcherService, call: Call) -> Any:
     return taskmanager_details(found, tasks, values)
 
 
-async def taskmanager_metrics(service: DispatcherService, call: Call) -> Any:
+async def taskmanager_metrics(service: DispatcherService, call: RestCall) -> Any:
     """What a TaskManager measures of itself."""
     found = _find(await service.cluster(), call.path["taskmanager_id"])
     return metric_views.plain(await _metrics_of(service, found), call.given())
 
 
-async def metrics_of_taskmanagers(service: DispatcherService, call: Call) -> Any:
+async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) -> Any:
     """Aggregates over TaskManagers; those that do not answer are left out."""
     cluster = await service.cluster()
     chosen = call.query["taskmanagers"]
@@ -78,7 +78,7 @@ async def metrics_of_taskmanagers(service: DispatcherService, call: Call) -> Any
     return metric_views.aggregates(values, call.given())
 
 
-async def taskmanager_threads(service: DispatcherService, call: Call) -> Any:
+async def taskmanager_threads(service: DispatcherService, call: RestCall) -> Any:
     """What all threads of a TaskManager and of its slots do."""
     gateway = await gateway_of(service, call.path["taskmanager_id"])
     return {"threadInfos": list((await gateway.thread_dump()).threads)}
@@ -123,7 +123,7 @@ async def address_of(service: DispatcherService, taskmanager_id: str) -> str:
 # -- JobManager: this process, and what it knows of the others that make it up
 
 
-async def jobmanager_config(service: DispatcherService, call: Call) -> Any:
+async def jobmanager_config(service: DispatcherService, call: RestCall) -> Any:
     """All settings of the cluster that somebody has made; secrets are stars."""
     for part in ("job_id", "application_id"):
         if part in call.path:
@@ -131,14 +131,14 @@ async def jobmanager_config(service: DispatcherService, call: Call) -> Any:
     return [{"key": key, "value": value} for key, value in sorted(service.cluster_settings.to_shown().items())]
 
 
-async def jobmanager_environment(service: DispatcherService, call: Call) -> Any:
+async def jobmanager_environment(service: DispatcherService, call: RestCall) -> Any:
     """What this process runs on."""
     if "job_id" in call.path:
         service.core.job(call.job_id)
     return environment()
 
 
-async def jobmanager_metrics(service: DispatcherService, call: Call) -> Any:
+async def jobmanager_metrics(service: DispatcherService, call: RestCall) -> Any:
     """What this process measures, and the cluster's slots."""
     values = process_values(await service.measured_of_process(), JOBMANAGER)
     values["numRunningJobs"] = sum(not job.ended for job in service.core.jobs.values())
@@ -153,17 +153,17 @@ async def jobmanager_metrics(service: DispatcherService, call: Call) -> Any:
     return metric_views.plain(values, call.given())
 
 
-async def jobmanager_threads(service: DispatcherService, _: Call) -> Any:
+async def jobmanager_threads(service: DispatcherService, _: RestCall) -> Any:
     """What all threads of the processes that make up the JobManager do."""
     return {"threadInfos": await processes.jobmanager_threads(service)}
 
 
-async def job_values(service: DispatcherService, call: Call) -> Any:
+async def job_values(service: DispatcherService, call: RestCall) -> Any:
     """Metrics of a job."""
     return metric_views.plain(views.job_values(await service.details.of(call.job_id)), call.given())
 
 
-async def coordinator_metrics(service: DispatcherService, call: Call) -> Any:
+async def coordinator_metrics(service: DispatcherService, call: RestCall) -> Any:
     """Enumerators of sources measure nothing."""
     views.find_vertex(await service.details.of(call.job_id), call.vertex_id)
     return metric_views.plain({}, call.given())
@@ -178,7 +178,7 @@ class LogSource(Protocol):
     async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
         """All, and the names of the main one and of that with the standard output; empty = there is none."""
 
-    async def read(self, name: str, offset: int, length: int) -> Part:
+    async def read(self, name: str, offset: int, length: int) -> LogPiece:
         """A piece; raises ``UnknownLogError``."""
 
 
@@ -190,7 +190,7 @@ class _Here:
         found = await _LOGS.call(self.logs.listed)
         return [asdict(one) for one in found], self.logs.main, self.logs.stdout
 
-    async def read(self, name: str, offset: int, length: int) -> Part:
+    async def read(self, name: str, offset: int, length: int) -> LogPiece:
         return await _LOGS.call(self.logs.read, name, offset, length)
 
 
@@ -202,26 +202,26 @@ class _There:
         found = await self.gateway.list_logs()
         return list(found.logs), found.main, found.stdout
 
-    async def read(self, name: str, offset: int, length: int) -> Part:
+    async def read(self, name: str, offset: int, length: int) -> LogPiece:
         found = await self.gateway.read_log(m.ReadLog(name, offset, length))
-        return Part(found.size, found.offset, base64.b64decode(found.data))
+        return LogPiece(found.size, found.offset, base64.b64decode(found.data))
 
 
-async def _source(service: DispatcherService, call: Call) -> LogSource:
+async def _source(service: DispatcherService, call: RestCall) -> LogSource:
     if "taskmanager_id" in call.path:
         return _There(await gateway_of(service, call.path["taskmanager_id"]))
     return _Here(service.logs)
 
 
-async def log_list(service: DispatcherService, call: Call) -> Any:
+async def log_list(service: DispatcherService, call: RestCall) -> Any:
     return {"logs": (await (await _source(service, call)).listed())[0]}
 
 
-async def log_file(service: DispatcherService, call: Call) -> Any:
+async def log_file(service: DispatcherService, call: RestCall) -> Any:
     return await _text(call, await _source(service, call), call.path["filename"])
 
 
-async def main_log(service: DispatcherService, call: Call) -> Any:
+async def main_log(service: DispatcherService, call: RestCall) -> Any:
     """The log of a process."""
     source = await _source(service, call)
     _, name, _ = await source.listed()
@@ -230,7 +230,7 @@ async def main_log(service: DispatcherService, call: Call) -> Any:
     return await _text(call, source, name)
 
 
-async def standard_output(service: DispatcherService, call: Call) -> Any:
+async def standard_output(service: DispatcherService, call: RestCall) -> Any:
     """What a process has printed. Of a TaskManager without such a file: what its slots have printed."""
     source = await _source(service, call)
     logs, _, name = await source.listed()
@@ -243,7 +243,7 @@ async def standard_output(service: DispatcherService, call: Call) -> Any:
     return web.Response(body=b"".join(parts), content_type="text/plain", charset="utf-8")
 
 
-async def _text(call: Call, source: LogSource, name: str) -> web.StreamResponse:
+async def _text(call: RestCall, source: LogSource, name: str) -> web.StreamResponse:
     if call.query["tail"] is not None:
         part = await source.read(name, -_TAIL_BYTES, _TAIL_BYTES)
         lines = part.data.splitlines(keepends=True)[-call.query["tail"] :] if call.query["tail"] else []
@@ -271,7 +271,7 @@ async def _text(call: Call, source: LogSource, name: str) -> web.StreamResponse:
     return answer
 
 
-async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part: Part, last: int) -> None:
+async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part: LogPiece, last: int) -> None:
     """As much as was promised; where a log was rotated away meanwhile the answer breaks off."""
     at = part.offset
     while at < last:
@@ -284,7 +284,7 @@ async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part
             part = await source.read(name, at, LARGEST_PART)
 
 
-async def log_url(service: DispatcherService, call: Call) -> Any:
+async def log_url(service: DispatcherService, call: RestCall) -> Any:
     """Where a log is."""
     service.core.job(call.job_id)
     if "taskmanager_id" in call.path:

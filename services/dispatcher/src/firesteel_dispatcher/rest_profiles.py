@@ -14,14 +14,14 @@ from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.flame_graphs import LONGEST_PROFILE, MODES, sample_there
 from firesteel_dispatcher.job import ENDED
 from firesteel_dispatcher.processes import process_at, sample_jobmanager
-from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.rest_processes import address_of
 from firesteel_dispatcher.shell import DispatcherService
 
 _HERE = "jobmanager"
 
 
-async def flame_graph(service: DispatcherService, call: Call) -> Any:
+async def flame_graph(service: DispatcherService, call: RestCall) -> Any:
     """What the tasks of a vertex spend their time on."""
     archive = await service.details.of(call.job_id, call.vertex_id)
     vertex = views.find_vertex(archive, call.vertex_id)
@@ -43,13 +43,13 @@ async def flame_graph(service: DispatcherService, call: Call) -> Any:
     return service.flame_graphs.of(call.job_id, call.vertex_id, call.query["type"], subtask, gateways)
 
 
-async def profiles(service: DispatcherService, call: Call) -> Any:
+async def profiles(service: DispatcherService, call: RestCall) -> Any:
     """Runs of the profiler."""
     process = await _process(service, call)
     return {"profilingList": [one.to_rest() for one in service.profiles.of(process)]}
 
 
-async def profile(service: DispatcherService, call: Call) -> Any:
+async def profile(service: DispatcherService, call: RestCall) -> Any:
     process, mode, seconds = await _process(service, call), call.body["mode"].upper(), call.body["duration"]
     if mode not in MODES:
         raise ConfigurationError(f"mode = {call.body['mode'][:40]!r} is none of {', '.join(MODES)}")
@@ -63,7 +63,7 @@ async def profile(service: DispatcherService, call: Call) -> Any:
     return service.profiles.begin(process, mode, seconds, take).to_rest()
 
 
-async def profile_file(service: DispatcherService, call: Call) -> Any:
+async def profile_file(service: DispatcherService, call: RestCall) -> Any:
     found = service.profiles.find(await _process(service, call), call.path["filename"])
     if found is None:
         return error_response(
@@ -72,7 +72,7 @@ async def profile_file(service: DispatcherService, call: Call) -> Any:
     return web.Response(text=found.page, content_type="text/html", headers={"Content-Disposition": "attachment"})
 
 
-async def _process(service: DispatcherService, call: Call) -> str:
+async def _process(service: DispatcherService, call: RestCall) -> str:
     if "taskmanager_id" not in call.path:
         return _HERE
     await address_of(service, call.path["taskmanager_id"])

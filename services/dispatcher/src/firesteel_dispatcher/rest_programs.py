@@ -14,8 +14,8 @@ from firesteel.config import options
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.ids import parse_job_id
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher.programs import Order
-from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.programs import ProgramOrder
+from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import TooLargeError
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 _PIECE: Final = 1 << 18
 
 
-async def uploaded(service: DispatcherService, _: Call) -> Any:
+async def uploaded(service: DispatcherService, _: RestCall) -> Any:
     return {"address": service.rest_address, "files": await service.programs.listed()}
 
 
-async def upload(service: DispatcherService, call: Call) -> Any:
+async def upload(service: DispatcherService, call: RestCall) -> Any:
     """Take a program: a multipart body with one file, whatever its part is called."""
     request, limit = call.request, service.settings.max_content_length
     if request.content_type != "multipart/form-data":
@@ -62,23 +62,23 @@ async def _pieces(part: BodyPartReader, limit: int) -> AsyncIterator[bytes]:
         yield bytes(piece)
 
 
-async def delete(service: DispatcherService, call: Call) -> Any:
+async def delete(service: DispatcherService, call: RestCall) -> Any:
     await service.programs.remove(call.path["jar_id"])
     return {}
 
 
-async def plan(service: DispatcherService, call: Call) -> Any:
+async def plan(service: DispatcherService, call: RestCall) -> Any:
     """The plan of its first job."""
     return {"plan": await service.programs.plan(_order(call), service.own_rest_address)}
 
 
-async def run(service: DispatcherService, call: Call) -> Any:
+async def run(service: DispatcherService, call: RestCall) -> Any:
     """Run it; answers when its first job is submitted."""
     job_id = await service.programs.run(_order(call), service.own_rest_address)
     return {"jobid": job_id, "applicationId": job_id}
 
 
-async def run_application(service: DispatcherService, call: Call) -> Any:
+async def run_application(service: DispatcherService, call: RestCall) -> Any:
     """Run it, and do not wait."""
     order = _order(call)
     if order.job_id in service.core.jobs:
@@ -88,7 +88,7 @@ async def run_application(service: DispatcherService, call: Call) -> Any:
     return {"applicationid": (await service.applications.begin(order, service.own_rest_address)).id}
 
 
-def _order(call: Call) -> Order:
+def _order(call: RestCall) -> ProgramOrder:
     body, query = call.body, call.query
     arguments = body.get("programArgsList")
     if arguments is None and body.get("programArgs") is not None:
@@ -104,7 +104,7 @@ def _order(call: Call) -> Order:
                 job_id = str(parse_job_id(body[name]))
             except ConfigurationError as error:
                 raise ConfigurationError(f"{name} = {body[name][:80]!r} is no job id: {error}") from error
-    return Order(
+    return ProgramOrder(
         call.path["jar_id"],
         body.get("entryClass") or query.get("entry-class") or None,
         tuple(arguments or ()),

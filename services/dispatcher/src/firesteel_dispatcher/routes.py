@@ -9,7 +9,7 @@ from firesteel_dispatcher.answers import Handler, json_answer, with_errors
 from firesteel_dispatcher.audit import is_audited, log_request, outcome_of
 from firesteel_dispatcher.dashboard import dashboard_routes
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import Access, Endpoint, Switch
+from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Switch
 from firesteel_dispatcher.shell import DispatcherService
 
 
@@ -24,9 +24,9 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
 
 def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
     guarded = {
-        Access.READ: service.access.all_paths,
-        Access.CHANGE: True,
-        Access.CANCEL: not service.access.cancel_is_free,
+        CallerRights.READ: service.access.all_paths,
+        CallerRights.CHANGE: True,
+        CallerRights.CANCEL: not service.access.cancel_is_free,
     }[endpoint.access]
 
     async def answer_to(request: web.Request) -> web.StreamResponse:

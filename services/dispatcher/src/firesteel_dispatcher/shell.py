@@ -35,7 +35,7 @@ from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError
-from firesteel.ha.jobs import Contents, JobStore, StoredJob
+from firesteel.ha.jobs import JobStore, StoreContents, StoredJob
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import (
@@ -69,15 +69,15 @@ from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.datasets import DataSets
-from firesteel_dispatcher.details import JobDetails
+from firesteel_dispatcher.details import JobDetailsCache
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
-from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase, UnknownJobError
+from firesteel_dispatcher.job import ENDED, JobEndedError, JobPhase, Moment, UnknownJobError
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
-from firesteel_dispatcher.programs import Order, Programs
+from firesteel_dispatcher.programs import ProgramOrder, UploadedPrograms
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.standby import RestRelay
 from firesteel_dispatcher.submission import Submission, fingerprint_of
@@ -190,7 +190,7 @@ class DispatcherService(Service):
         self.datasets = DataSets(cluster_settings)
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
-        self.programs = Programs(settings.upload_directory, tokens[0])
+        self.programs = UploadedPrograms(settings.upload_directory, tokens[0])
         self.applications = Applications(
             self.programs,
             self.core,
@@ -227,7 +227,7 @@ class DispatcherService(Service):
             self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn, self._archiver
         )
         self._clean_ups = CleanUps(ha, cluster_settings, self.history.is_stored, self.spawn)
-        self.details = JobDetails(
+        self.details = JobDetailsCache(
             self.core,
             clock,
             settings.details_age,
@@ -355,7 +355,7 @@ class DispatcherService(Service):
         """Whether it waits while another Dispatcher leads."""
         return self._candidate.is_standby
 
-    def _restore(self, found: Contents) -> None:
+    def _restore(self, found: StoreContents) -> None:
         now, self._term = self.now(), found.term
         self._own_application = found.application
         for end in found.ends:
@@ -542,13 +542,13 @@ class DispatcherService(Service):
     def perform(self, instructions: Iterable[do.Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case do.StartJob():
+                case do.SendStartJob():
                     self._calls.start(instruction.job_id, instruction.delay)
                 case do.AskHost():
                     self._calls.ask_host()
                 case do.TakeOver():
                     self._take_over(instruction)
-                case do.AdoptJob():
+                case do.SendAdoptJob():
                     self._calls.adopt(instruction)
                 case do.ProbeJobMaster():
                     self._calls.probe(instruction)
@@ -564,9 +564,9 @@ class DispatcherService(Service):
                     self.news.changed(instruction.job_id)
                 case do.StoreEnd():
                     self._store_end(instruction.job_id)
-                case do.CleanUp():
+                case do.CleanUpCheckpoints():
                     self._clean_ups.start(instruction.job_id)
-                case do.ForgetJob():
+                case do.DeleteStoredJob():
                     self._clean_ups.forget(instruction.job_id)
                     self.history.forget(instruction.job_id)
 
@@ -619,7 +619,7 @@ class DispatcherService(Service):
                     if self.applications.of_job(job_id) == found.id:
                         del self.core.jobs[job_id]
                         await self.on_disk(self.store.forget, job_id)
-            order = Order("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
+            order = ProgramOrder("", settings.entry, settings.arguments, self._of_own_jobs(), found.id)
             try:
                 order = await self._fetched(order, settings.program)
                 application = await self.applications.begin(order, self.own_rest_address, own=True)
@@ -664,7 +664,7 @@ class DispatcherService(Service):
         except OSError as error:
             logger.error("where the REST API is can't be written to %s: %s", path, error)
 
-    async def _fetched(self, order: Order, program: str) -> Order:
+    async def _fetched(self, order: ProgramOrder, program: str) -> ProgramOrder:
         """With the program, and what travels with its jobs, on this host; a file system that does not answer is waited
         for."""
         for pause in pauses(_FIRST_PAUSE, _LONGEST_WAIT):
@@ -772,7 +772,7 @@ class DispatcherService(Service):
         job = await self.news.led(job_id, _COLLECT_MARGIN)
         if job.ended:
             raise JobEndedError(f"Job {job_id} has ended ({job.state}): no checkpoint can be taken of it.")
-        if job.phase is not Phase.LED or job.jobmaster is None:
+        if job.phase is not JobPhase.LED or job.jobmaster is None:
             raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
         await JobMasterGateway(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full))
         self.details.outdated(job_id)
@@ -786,7 +786,7 @@ class DispatcherService(Service):
         job = await self.news.led(job_id, _COLLECT_MARGIN)
         if job.ended:
             raise JobEndedError(f"Job {job_id} has ended ({job.state}): no savepoint can be taken of it.")
-        if job.phase is not Phase.LED or job.jobmaster is None:
+        if job.phase is not JobPhase.LED or job.jobmaster is None:
             raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
         message = m.TriggerJobSavepoint(wanted.trigger_id, wanted.target, wanted.format, wanted.stop)
         await JobMasterGateway(self.client, *job.jobmaster).trigger_savepoint(message)
@@ -802,7 +802,7 @@ class DispatcherService(Service):
             RpcError: the JobMaster does not answer, or refuses.
         """
         job = await self.news.led(job_id, wait_ms / 1000)
-        if job.phase is not Phase.LED or job.jobmaster is None:
+        if job.phase is not JobPhase.LED or job.jobmaster is None:
             return m.CollectedFromJob(offset, 0, job.ended, "", job.state)
         gateway = JobMasterGateway(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
         return await gateway.collect(m.CollectFromJob(operator_id, offset, max_bytes, wait_ms))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firesteel import __version__
-from firesteel.client.cli.refused import Refused
+from firesteel.client.cli.refused import RefusedOption
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.scheduling import is_reactive
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--own-directory", type=Path, help=argparse.SUPPRESS)  # of `firesteel run-application`
     found.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # stop at its end
     for spellings, instead in _REFUSED:
-        found.add_argument(*spellings, action=Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
+        found.add_argument(*spellings, action=RefusedOption, nargs=0, instead=instead, help=argparse.SUPPRESS)
     found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
     return found
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from firesteel.config import options
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 from firesteel_historyserver.app import create_service
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     """The service, and where it listens.
 
     Raises:

@@ -11,7 +11,7 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.rest.access import RestAccess, check_binding
 from firesteel.rest.job_archives import open_place
 from firesteel.service.bearer import tokens_of
-from firesteel_historyserver.core import Retention
+from firesteel_historyserver.core import ArchiveRetention
 from firesteel_historyserver.routes import history_routes
 from firesteel_historyserver.shell import HistoryService, HistorySettings
 
@@ -54,7 +54,7 @@ def create_service(
         HistorySettings(
             settings.get(options.HISTORY_REFRESH).total_seconds(),
             int(settings.get(options.HISTORY_WEB_REFRESH).total_seconds() * 1000),
-            Retention(None if kept < 0 else kept, None if ttl is None else int(ttl.total_seconds() * 1000)),
+            ArchiveRetention(None if kept < 0 else kept, None if ttl is None else int(ttl.total_seconds() * 1000)),
             settings.get(options.HISTORY_JOBMANAGER_LOGS) or "",
             settings.get(options.HISTORY_TASKMANAGER_LOGS) or "",
         ),

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Retention:
+class ArchiveRetention:
     """For how long, and how many, archives stay.
 
     Attributes:
@@ -21,7 +21,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """An archive that was read.
 
     Attributes:
@@ -45,8 +45,8 @@ class HistoryCore:
         retention: of archives.
     """
 
-    retention: Retention = field(default_factory=Retention)
-    places: dict[int, dict[str, Entry]] = field(default_factory=dict)
+    retention: ArchiveRetention = field(default_factory=ArchiveRetention)
+    places: dict[int, dict[str, ArchiveEntry]] = field(default_factory=dict)
     """Number of the place -> job -> its archive there."""
 
     def to_read(self, place: int, listed: Mapping[str, str]) -> list[str]:
@@ -61,7 +61,7 @@ class HistoryCore:
             del known[job_id]
         return [job_id for job_id, stamp in listed.items() if job_id not in known or known[job_id].stamp != stamp]
 
-    def read(self, place: int, job_id: str, entry: Entry) -> None:
+    def read(self, place: int, job_id: str, entry: ArchiveEntry) -> None:
         """An archive was read."""
         self.places[place][job_id] = entry
 
@@ -81,7 +81,7 @@ class HistoryCore:
                     found.append((place, job_id))
         return found
 
-    def place_of(self, job_id: str) -> tuple[int, Entry] | None:
+    def place_of(self, job_id: str) -> tuple[int, ArchiveEntry] | None:
         """Where the archive of a job is; the first place that has a good one wins."""
         found = [(place, known[job_id]) for place, known in self.places.items() if job_id in known]
         return min(found, key=lambda one: (one[1].overview is None, one[0]), default=None)
@@ -98,8 +98,8 @@ class HistoryCore:
                 found.setdefault(entry.application, []).append(entry.overview)
         return found
 
-    def _shown(self) -> list[Entry]:
-        found: dict[str, Entry] = {}
+    def _shown(self) -> list[ArchiveEntry]:
+        found: dict[str, ArchiveEntry] = {}
         for _, known in sorted(self.places.items(), reverse=True):
             found |= {job_id: entry for job_id, entry in known.items() if entry.overview is not None}
         return sorted(found.values(), key=lambda entry: entry.ended_ms)

@@ -22,7 +22,7 @@ from firesteel.rest import checkpoint_views, metric_views, rescale_views, subtas
 from firesteel.rest.application_views import application_details, application_exceptions, application_row
 from firesteel.service.middlewares import error_response
 from firesteel_historyserver.core import counts
-from firesteel_historyserver.shell import HistoryService, UnknownJobError
+from firesteel_historyserver.shell import HistoryService, UnknownArchiveError
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -106,8 +106,11 @@ VIEWS: Final[Mapping[str, Callable[[Asked], Any]]] = {
 }
 """Path -> the view that answers it."""
 _UNKNOWN: Final = (
-    UnknownJobError, views.UnknownVertexError, checkpoint_views.NoCheckpointsError, rescale_views.UnknownRescaleError,
-)  # fmt: skip
+    UnknownArchiveError,
+    views.UnknownVertexError,
+    checkpoint_views.NoCheckpointsError,
+    rescale_views.UnknownRescaleError,
+)
 
 
 def history_routes(service: HistoryService) -> list[web.RouteDef]:
@@ -244,7 +247,7 @@ class _Handlers:
         application_id = _id(request, "application_id", "applicationid")
         jobs = self._service.core.applications().get(application_id)
         if jobs is None:
-            raise UnknownJobError(f"Application {application_id} not found")
+            raise UnknownArchiveError(f"Application {application_id} not found")
         return application_id, jobs
 
     async def job_accumulators(self, request: web.Request) -> web.StreamResponse:

@@ -19,13 +19,13 @@ from firesteel.rest.job_archives import ArchivePlace, JobArchive
 from firesteel.rest.views import application_id, job_overview
 from firesteel.service.background import in_slices
 from firesteel.service.base import Service
-from firesteel_historyserver.core import Entry, HistoryCore, Retention
+from firesteel_historyserver.core import ArchiveEntry, ArchiveRetention, HistoryCore
 
 logger = logging.getLogger(__name__)
 CACHE_BYTES: Final = 50 << 20
 
 
-class UnknownJobError(FiresteelError):
+class UnknownArchiveError(FiresteelError):
     """There is no archive of the job."""
 
 
@@ -42,7 +42,7 @@ class HistorySettings:
 
     refresh: float = 10.0
     web_refresh_ms: int = 10_000
-    retention: Retention = field(default_factory=Retention)
+    retention: ArchiveRetention = field(default_factory=ArchiveRetention)
     jobmanager_logs: str = ""
     taskmanager_logs: str = ""
 
@@ -120,15 +120,15 @@ class HistoryService(Service):
         except (DamagedEntryError, KeyError, TypeError, ValueError, AttributeError) as error:
             reason = str(error) if isinstance(error, DamagedEntryError) else repr(error)
             logger.error("the archive of job %s in %s is damaged and left out: %s", job_id, place, reason)
-            self.core.read(number, job_id, Entry(stamp))
+            self.core.read(number, job_id, ArchiveEntry(stamp))
             return
         if found is None or overview is None:
             self.core.gone(number, job_id)
         elif found.job_id != job_id:
             logger.error("%s.archive in %s holds job %s; it is left out", job_id, place, found.job_id)
-            self.core.read(number, job_id, Entry(stamp))
+            self.core.read(number, job_id, ArchiveEntry(stamp))
         else:
-            self.core.read(number, job_id, Entry(stamp, found.ended_ms, overview, application_id(found.archive)))
+            self.core.read(number, job_id, ArchiveEntry(stamp, found.ended_ms, overview, application_id(found.archive)))
 
     async def _remove(self, number: int, job_id: str) -> None:
         try:
@@ -154,7 +154,7 @@ class HistoryService(Service):
         """
         found = self.core.place_of(job_id)
         if found is None:
-            raise UnknownJobError(f"There is no archive of job {job_id} in {', '.join(map(str, self._places))}")
+            raise UnknownArchiveError(f"There is no archive of job {job_id} in {', '.join(map(str, self._places))}")
         number, entry = found
         if entry.overview is None:
             raise DamagedEntryError(f"the archive of job {job_id} in {self._places[number]} is damaged")
@@ -163,7 +163,7 @@ class HistoryService(Service):
             read = await self._threads[number].call(_decoded, self._places[number], job_id)
             if read is None:
                 self.core.gone(number, job_id)
-                raise UnknownJobError(f"The archive of job {job_id} was removed")
+                raise UnknownArchiveError(f"The archive of job {job_id} was removed")
             archive = {**read.archive, HISTORY: {"environment": read.environment, "config": read.config}}
             self._cache.put(job_id, archive)
         return await in_slices(with_rows(archive, vertex_id))

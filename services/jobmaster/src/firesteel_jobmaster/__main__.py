@@ -6,11 +6,11 @@ import sys
 
 from firesteel.config.addresses import advertised_host
 from firesteel.config.options import JOBMANAGER_BIND_HOST, JOBMASTER_ADDRESS, JOBMASTER_PORT
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 from firesteel_jobmaster.app import create_host
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     """The service, and where it listens.
 
     Raises:

@@ -30,14 +30,14 @@ from firesteel.core.errors import FleetError, PeerUnreachableError
 from firesteel.core.ids import VertexId
 from firesteel.core.text_output import ESCAPED
 from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
-from firesteel.graph.execution_graph import Execution, Slot
+from firesteel.graph.execution_graph import Execution, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
 from firesteel.protocol.stages import COLLECTED, STDERR, STDOUT, RunLook, Stage, TaskProgress, failure_in
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Done
-from firesteel_jobmaster.checkpoints.pending import Phase
+from firesteel_jobmaster.checkpoints.pending import CheckpointPhase
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.core import SLOTS_TIMER, JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
@@ -175,7 +175,7 @@ class BatchCore(JobMasterCore):
         self._run = f"{graph.job_id}-{self._jobmasters}-{self._runs}"
         blobs = tuple(name for name in graph.blobs)
         self._out.append(
-            do.RunStages(self._run, f"{graph.name} ({graph.job_id})", self.graph.slots_needed, stages, blobs)
+            do.StartStageRun(self._run, f"{graph.name} ({graph.job_id})", self.graph.slots_needed, stages, blobs)
         )
 
     def _drop_run(self) -> None:
@@ -191,7 +191,7 @@ class BatchCore(JobMasterCore):
             if not execution.state.is_terminal:
                 execution.machine.move(ExecutionState.CANCELED, cause)
 
-    def _slots_lost(self, slots: Sequence[Slot], cause: str) -> None:
+    def _slots_lost(self, slots: Sequence[LogicalSlot], cause: str) -> None:
         """What runs, runs on; another slot is asked for."""
         if not self._deployed:
             super()._slots_lost(slots, cause)
@@ -202,7 +202,7 @@ class BatchCore(JobMasterCore):
 
     def emit(self, instruction: do.Instruction) -> None:
         """See ``checkpoints.of_job.Core``. No slot takes part in a checkpoint."""
-        in_slots = do.TriggerCheckpoint | do.NotifyCheckpointComplete | do.NotifyCheckpointAborted
+        in_slots = do.SendTriggerCheckpoint | do.NotifyCheckpointComplete | do.NotifyCheckpointAborted
         if not isinstance(instruction, in_slots):
             super().emit(instruction)
 
@@ -358,7 +358,7 @@ class BatchCore(JobMasterCore):
         prepared = self._prepared
         if self.state is JobStatus.RUNNING and prepared is not None and self._commit is None:
             for pending in self.checkpoints.coordinator.pending:
-                if pending.phase is Phase.WAITING:
+                if pending.phase is CheckpointPhase.WAITING:
                     for execution in pending.plan.running:
                         state = prepared[execution.vertex.id, execution.subtask].to_bytes().decode()
                         self.checkpoints.coordinator.acknowledge(execution, pending.checkpoint_id, {}, state)

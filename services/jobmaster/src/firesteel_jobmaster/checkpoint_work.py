@@ -91,7 +91,7 @@ class DisposeClaimed:
 
 
 @dataclass(frozen=True)
-class Collect:
+class RemoveOrphans:
     """Remove what is left of checkpoints that are not in the store, from the job's own place.
 
     Attributes:
@@ -131,11 +131,11 @@ class Close:
     how: CleanUp = CleanUp.REMOVE
 
 
-Work = Recover | Prepare | Complete | Undo | Discard | DisposeClaimed | Collect | Dispose | Close
+Work = Recover | Prepare | Complete | Undo | Discard | DisposeClaimed | RemoveOrphans | Dispose | Close
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredCheckpoint:
     """A checkpoint that was found.
 
     Attributes:
@@ -193,5 +193,5 @@ class Done:
     removed: bool = False
     checkpoint_id: int = 0
     location: str = ""
-    recovered: tuple[Recovered, ...] = ()
+    recovered: tuple[RecoveredCheckpoint, ...] = ()
     damaged: tuple[Damaged, ...] = ()

@@ -18,8 +18,8 @@ from firesteel.graph.execution_graph import (
     ExecutionVertex,
     FailureEntry,
     FailureRecord,
+    LogicalSlot,
     SharedSlot,
-    Slot,
 )
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import CLEAN_UP, LOGS, archive_in_slices, job_timestamps, restart_times
@@ -36,7 +36,7 @@ from firesteel_jobmaster.alignment import AlignmentGroups
 from firesteel_jobmaster.checkpoint_work import Done
 from firesteel_jobmaster.checkpoints.coordinator import TIMER as CHECKPOINT_TIMER
 from firesteel_jobmaster.checkpoints.of_job import JobCheckpoints
-from firesteel_jobmaster.checkpoints.pending import Savepoint
+from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.deployments import deployment_of, placement_of
 from firesteel_jobmaster.restarts import SLACK, Restarts
 from firesteel_jobmaster.settings import JobMasterSettings
@@ -153,9 +153,9 @@ class JobMasterCore:
         """Attempts of regions that have all their slots: they are to be SCHEDULED."""
         self._getting_ready: set[int] = set()
         """Regions of attempts in ``_ready``, or that were there since it was empty."""
-        self._scheduled: dict[tuple[int, str], tuple[Slot, list[Execution]]] = {}
+        self._scheduled: dict[tuple[int, str], tuple[LogicalSlot, list[Execution]]] = {}
         """Attempts of those regions that are SCHEDULED, by numbers of shared slots and their allocations."""
-        self._to_deploy: deque[tuple[Slot, list[Execution]]] = deque()
+        self._to_deploy: deque[tuple[LogicalSlot, list[Execution]]] = deque()
         """SCHEDULED attempts by their slots."""
         self._placements: dict[str, Placement] = {}
         """Of those that are being deployed, by TaskManager."""
@@ -310,7 +310,7 @@ class JobMasterCore:
         if self.is_terminal and self.state is not JobStatus.SUSPENDED:
             self._out.append(do.ReportEnd())
         else:
-            self._out.append(do.ReportState(self.state.name, job_timestamps(self.graph)))
+            self._out.append(do.ReportJobState(self.state.name, job_timestamps(self.graph)))
         return self._take()
 
     def followed(self, cause: str) -> list[do.Instruction]:
@@ -400,7 +400,7 @@ class JobMasterCore:
         """Slots of a TaskManager; answers which of them the job takes."""
         accepted: list[str] = []
         for s in offer.slots:
-            slot = Slot(
+            slot = LogicalSlot(
                 AllocationId(s.allocation_id),
                 offer.taskmanager_id,
                 offer.taskmanager_address,
@@ -485,7 +485,7 @@ class JobMasterCore:
     def _waiting(self) -> list[Execution]:
         return [e for e in self.graph.executions() if e.state is ExecutionState.CREATED]
 
-    def _slots_lost(self, slots: Sequence[Slot], cause: str) -> None:
+    def _slots_lost(self, slots: Sequence[LogicalSlot], cause: str) -> None:
         """Slots are gone at the same time: one failure."""
         ended: list[Execution] = []
         for slot in slots:
@@ -500,7 +500,7 @@ class JobMasterCore:
             failure = failures.slot_lost(failures.where_is(slot_of), cause, _first(ended))
             self._end_in_slot(ended, failure, slot_of)
 
-    def _unused_slot_lost(self, slot: Slot, executions: Sequence[Execution], cause: str) -> None:
+    def _unused_slot_lost(self, slot: LogicalSlot, executions: Sequence[Execution], cause: str) -> None:
         """A slot is lost in which nothing runs, or nothing any more."""
         failure = failures.slot_lost(failures.where_is(slot), cause, None)
         if not self._deployed:
@@ -512,7 +512,7 @@ class JobMasterCore:
         else:
             logger.info("slot %s is lost; nothing runs in it: %s", failures.where_is(slot), cause)
 
-    def _end_in_slot(self, executions: Sequence[Execution], failure: TaskFailure, slot: Slot) -> None:
+    def _end_in_slot(self, executions: Sequence[Execution], failure: TaskFailure, slot: LogicalSlot) -> None:
         running = [e for e in executions if not e.state.is_terminal]
         if not running:
             logger.info("all tasks of slot %s had ended before: %s", failures.where_is(slot), failure.message)
@@ -523,7 +523,7 @@ class JobMasterCore:
         self._fail(failure, slot, running[0], failed=running)
         self._declares = True
 
-    def _drop(self, slot: Slot, cause: str) -> None:
+    def _drop(self, slot: LogicalSlot, cause: str) -> None:
         """A slot is not the job's any more; another one is asked for if it is needed."""
         self.pool.remove(slot.allocation_id)
         self.graph.unplace(slot.allocation_id)
@@ -820,7 +820,7 @@ class JobMasterCore:
                 self._end_in_slot(inside, failures.slot_lost(failures.where_is(slot), cause, execution), slot)
         return self._take()
 
-    def _cancel_stray(self, execution: Execution, slot: Slot, reported: str | None) -> None:
+    def _cancel_stray(self, execution: Execution, slot: LogicalSlot, reported: str | None) -> None:
         """A task that the job has given up, and that runs all the same (its submit was not answered, say)."""
         if (
             execution.state is not ExecutionState.FINISHED
@@ -989,7 +989,7 @@ class JobMasterCore:
         self.checkpoints.coordinator.request(trigger_id, full)
         return self._take()
 
-    def trigger_savepoint(self, trigger_id: str, savepoint: Savepoint) -> list[do.Instruction]:
+    def trigger_savepoint(self, trigger_id: str, savepoint: SavepointTarget) -> list[do.Instruction]:
         """Somebody wants a savepoint, or to stop the job with one; as ``trigger_checkpoint``."""
         self.checkpoints.coordinator.request_savepoint(trigger_id, savepoint)
         return self._take()
@@ -1035,7 +1035,7 @@ class JobMasterCore:
     def _fail(
         self,
         failure: TaskFailure | Mapping[str, Any],
-        slot: Slot | None = None,
+        slot: LogicalSlot | None = None,
         execution: Execution | None = None,
         reported: bool = False,
         failed: Sequence[Execution] = (),
@@ -1300,7 +1300,7 @@ class JobMasterCore:
 
     def _move(self, to: JobStatus, cause: str) -> None:
         self.graph.move_job(to, cause)
-        self._out.append(do.ReportState(to.name, job_timestamps(self.graph)))
+        self._out.append(do.ReportJobState(to.name, job_timestamps(self.graph)))
 
     def emit(self, instruction: do.Instruction) -> None:
         """Have the shell do this."""

@@ -20,7 +20,7 @@ from firesteel.core.errors import (
     TaskMemoryExceededError,
     class_name,
 )
-from firesteel.graph.execution_graph import Execution, Slot
+from firesteel.graph.execution_graph import Execution, LogicalSlot
 from firesteel.protocol.deployment import TaskFailure
 
 _WORD = re.compile(r"[\w-]+")
@@ -81,7 +81,7 @@ def is_of_another_release(failure: Mapping[str, Any]) -> bool:
     return failure.get("error_class") == _OTHER_RELEASE
 
 
-def name_peers(failure: Mapping[str, Any], find: Callable[[str], Slot | None]) -> Mapping[str, Any]:
+def name_peers(failure: Mapping[str, Any], find: Callable[[str], LogicalSlot | None]) -> Mapping[str, Any]:
     """The failure, with the TaskManagers of the slots that its message names by their allocation ids."""
     message = str(failure.get("message"))
     named = [slot for word in dict.fromkeys(_WORD.findall(message)) if (slot := find(word)) is not None]
@@ -91,7 +91,7 @@ def name_peers(failure: Mapping[str, Any], find: Callable[[str], Slot | None]) -
     return {**failure, "message": f"{message} ({where})"}
 
 
-def where_is(slot: Slot) -> str:
+def where_is(slot: LogicalSlot) -> str:
     """A slot, for people."""
     return f"{slot.slot_index} of TaskManager {slot.taskmanager_id} (process {slot.pid})"
 

@@ -30,17 +30,17 @@ from firesteel.service.leaving import Leaving
 from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.host_core import (
     AdoptJobMaster,
-    EndProcess,
+    EndJobProcess,
     ForgetEntry,
     ForkJobMaster,
     HostCore,
     Hosted,
     Instruction,
-    KillProcess,
+    KillJobProcess,
     ReportLoss,
 )
 from firesteel_jobmaster.job_start import JobRefusedError, JobStart, StartedProcess, StartError
-from firesteel_jobmaster.registry import FOLDER, Registry
+from firesteel_jobmaster.registry import FOLDER, ProcessRegistry
 from firesteel_jobmaster.routes import host_routes
 from firesteel_jobmaster.submission import check_leads, read_job
 from firesteel_jobmaster.template_process import TemplateProcess
@@ -93,7 +93,7 @@ class HostService(Service):
         leaders = ha or FixedLeaders({})
         self._dispatcher = LeaderChannel(leaders, DISPATCHER, DispatcherGateway, lambda: self._client)
         self._resourcemanager = LeaderChannel(leaders, RESOURCEMANAGER, ResourceManagerGateway, lambda: self._client)
-        self._registry = Registry(cluster_directory)
+        self._registry = ProcessRegistry(cluster_directory)
         self._logs = (
             run_directory.subdir(FOLDER) if log_directory is None else private_directory(log_directory / FOLDER)
         )
@@ -207,9 +207,9 @@ class HostService(Service):
                     self.spawn(self._start_process(job_id), f"start of job {job_id}")
                 case AdoptJobMaster(job_id, adopt):
                     self.spawn(self._adopt(job_id, adopt), f"adoption of job {job_id}")
-                case EndProcess(process):
+                case EndJobProcess(process):
                     ask_to_end(process)
-                case KillProcess(process):
+                case KillJobProcess(process):
                     kill(process)
                 case ReportLoss(job_id, jobmaster):
                     self._log_tail(job_id)

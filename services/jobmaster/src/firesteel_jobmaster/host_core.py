@@ -15,7 +15,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.service.leaving import Leaving
-from firesteel_jobmaster.registry import Entry
+from firesteel_jobmaster.registry import RegisteredProcess
 from firesteel_jobmaster.submission import check_term, leads_elsewhere, other_job
 
 logger = logging.getLogger(__name__)
@@ -98,14 +98,14 @@ class AdoptJobMaster:
 
 
 @dataclass(frozen=True)
-class EndProcess:
+class EndJobProcess:
     """The process of an ended job may go now; or the cluster ends, and the JobMaster gives its slots back."""
 
     process: ProcessId
 
 
 @dataclass(frozen=True)
-class KillProcess:
+class KillJobProcess:
     """A JobMaster was given up and lives: it has to go before another one follows. Or it does not end with its host."""
 
     process: ProcessId
@@ -127,7 +127,7 @@ class ForgetEntry:
     token: str = field(repr=False)
 
 
-Instruction = ForkJobMaster | AdoptJobMaster | EndProcess | KillProcess | ReportLoss | ForgetEntry
+Instruction = ForkJobMaster | AdoptJobMaster | EndJobProcess | KillJobProcess | ReportLoss | ForgetEntry
 
 
 class HostCore:
@@ -203,7 +203,7 @@ class HostCore:
             return None, []
         logger.warning("the JobMaster of job %s (process %d) was given up: it is killed", job.graph.job_id, process.pid)
         job.given_up = True
-        return None, [KillProcess(process)]
+        return None, [KillJobProcess(process)]
 
     def _hosted(self, graph: JobGraph, start: m.StartJob, state: HostedState) -> Hosted:
         name = f"JobMaster of {graph.name} ({graph.job_id})"
@@ -213,14 +213,14 @@ class HostCore:
         job = self._jobs[job_id]
         job.process, job.address, job.token = process, address, token
         job.machine.move(HostedState.RUNNING, f"process {process.pid}")
-        return [EndProcess(process)] if self._leaving is Leaving.END_ALL else []
+        return [EndJobProcess(process)] if self._leaving is Leaving.END_ALL else []
 
     def start_failed(self, job_id: str, cause: str) -> list[Instruction]:
         """There is no JobMaster for the job, and there will be none."""
         self._jobs.pop(job_id).machine.move(HostedState.GONE, cause)
         return []
 
-    def recovered(self, entry: Entry, graph: JobGraph, alive: bool) -> list[Instruction]:
+    def recovered(self, entry: RegisteredProcess, graph: JobGraph, alive: bool) -> list[Instruction]:
         """A former host left a JobMaster behind, or what remained of one."""
         job = self._hosted(graph, entry.start, HostedState.RUNNING)
         job.process, job.address, job.token = entry.process, entry.address, entry.token
@@ -229,7 +229,7 @@ class HostCore:
             return []
         return self._lose(entry.job_id, job, "ended while no host was there to see it")
 
-    def adopted(self, entry: Entry) -> None:
+    def adopted(self, entry: RegisteredProcess) -> None:
         """A JobMaster may have been told without its host that another Dispatcher leads: its file says which."""
         job = self._jobs.get(entry.job_id)
         if job is not None and job.token == entry.token and entry.start.dispatcher_term > job.start.dispatcher_term:
@@ -243,7 +243,7 @@ class HostCore:
         job.machine.move(HostedState.ENDED, "stored")
         ended = [j for j in self._jobs.values() if j.state is HostedState.ENDED]
         ended.sort(key=lambda j: j.machine.entered_ms[HostedState.ENDED])
-        return [EndProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
+        return [EndJobProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
 
     def crashed(self, job_id: str, process: ProcessId, what: str) -> None:
         """The process of a JobMaster is about to end, and says why."""
@@ -287,7 +287,7 @@ class HostCore:
         if self._leaving is not Leaving.END_ALL:
             self._leaving = leaving
             if leaving is Leaving.END_ALL:
-                return [EndProcess(job.process) for job in self.with_processes() if job.process is not None]
+                return [EndJobProcess(job.process) for job in self.with_processes() if job.process is not None]
         return []
 
     def is_waited_for(self) -> bool:
@@ -303,7 +303,7 @@ class HostCore:
         late = self.with_processes()
         for job in late:
             logger.error("job %s did not stop in time: its JobMaster is killed", job.graph.job_id)
-        return [KillProcess(job.process) for job in late if job.process is not None]
+        return [KillJobProcess(job.process) for job in late if job.process is not None]
 
     def _lose(self, job_id: str, job: Hosted, what: str) -> list[Instruction]:
         pid = job.process.pid if job.process is not None else 0

@@ -94,7 +94,7 @@ class SendOperatorEvents:
 
 
 @dataclass(frozen=True)
-class TriggerCheckpoint:
+class SendTriggerCheckpoint:
     """Have tasks of a slot begin a checkpoint; report ``checkpoint_not_triggered`` if nobody takes the order."""
 
     taskmanager_id: str
@@ -122,7 +122,7 @@ class NotifyCheckpointAborted(_NotifyCheckpoint):
 
 
 @dataclass(frozen=True)
-class RunStages:
+class StartStageRun:
     """Have Spark run these; report ``stages_seen``, and at the end ``stages_ended`` or ``stages_failed``."""
 
     run_id: str
@@ -178,7 +178,7 @@ class ReleaseSlot:
 
 
 @dataclass(frozen=True)
-class ReportState:
+class ReportJobState:
     """Tell the Dispatcher about the job's state."""
 
     state: str
@@ -221,16 +221,16 @@ Instruction = (
     | CancelSlotTasks
     | PushSplits
     | SendOperatorEvents
-    | TriggerCheckpoint
+    | SendTriggerCheckpoint
     | NotifyCheckpointComplete
     | NotifyCheckpointAborted
-    | RunStages
+    | StartStageRun
     | DropStages
     | WriteOutput
     | CheckpointWork
     | NoteAttempts
     | ReleaseSlot
-    | ReportState
+    | ReportJobState
     | ReportEnd
     | GoOn
     | SetTimer

@@ -3,7 +3,7 @@
 It talks with the host over a socket, in lines of JSON:
 
 =============  ==================================================  ==================================================
-from the host  ``{"settings", "secret", ...}`` (``Order``)         first
+from the host  ``{"settings", "secret", ...}`` (``JobOrder``)         first
 to the host    ``{"listening": address, "pid", "start_time"}``     its RPC server is up; nothing runs yet
 from the host  ``{"go": true}``                                    the host still wants it; else the socket just ends
 to the host    ``{"started": address, "token"}``
@@ -62,8 +62,8 @@ from firesteel.service.reporting import report_metrics
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.attempts import JobAttempts, attempts_of
 from firesteel_jobmaster.checkpoints.queue import in_a_thread
-from firesteel_jobmaster.order import GO, Order
-from firesteel_jobmaster.registry import Entry, Registry
+from firesteel_jobmaster.order import GO, JobOrder
+from firesteel_jobmaster.registry import ProcessRegistry, RegisteredProcess
 from firesteel_jobmaster.shell import JobMaster
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def run(connection: socket.socket) -> int:
         line = lines.readline()
     if not line.endswith(b"\n"):
         return EXIT_IN_ORDER  # the host is gone before it said what to do
-    order = Order(**json.loads(line))
+    order = JobOrder(**json.loads(line))
     _log_to(Path(order.log_file))
     # As long as somebody holds the lock, the run directory (with our log) is not taken for abandoned.
     lock = os.open(order.run_directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -111,10 +111,10 @@ class EndOnRecordError(FiresteelError):
 
 
 class _JobProcess:
-    def __init__(self, order: Order, connection: socket.socket) -> None:
+    def __init__(self, order: JobOrder, connection: socket.socket) -> None:
         self._order, self._connection = order, connection
         self._start = m.StartJob.from_plain(order.start)
-        self._registry = Registry(Path(order.cluster_directory))
+        self._registry = ProcessRegistry(Path(order.cluster_directory))
         self._services: HighAvailabilityServices | None = None
         self._leadership: Leadership | None = None
         self._leaders: LeaderRetrieval | None = None
@@ -262,7 +262,7 @@ class _JobProcess:
 
     def _write_entry(self, job: JobMaster) -> OSError | None:
         try:
-            self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
+            self._registry.write(RegisteredProcess(job.job_id, myself(), job.address, job.token, job.start_message))
         except OSError as error:
             return error
         return None

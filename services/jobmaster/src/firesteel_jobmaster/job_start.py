@@ -11,7 +11,7 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.core.process import ProcessId
 from firesteel.protocol import messages as m
-from firesteel_jobmaster.order import GO, Order
+from firesteel_jobmaster.order import GO, JobOrder
 from firesteel_jobmaster.template_process import TemplateError, TemplateProcess
 
 READY_SECONDS, START_SECONDS = 30.0, 30.0
@@ -94,7 +94,7 @@ class JobStart:
             JobRefusedError: it refuses the job.
             StartError: it could not be started.
         """
-        order = Order(
+        order = JobOrder(
             self._settings.to_plain(),
             self._secret,
             self._bind_host,
@@ -120,7 +120,7 @@ class JobStart:
             del self._exits[job_id]
 
     async def _talk(
-        self, job_id: str, order: Order, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, job_id: str, order: JobOrder, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> StartedProcess:
         heard, process = "nothing", None
         try:

@@ -11,7 +11,7 @@ GO = b'{"go": true}\n'
 
 
 @dataclass(frozen=True)
-class Order:
+class JobOrder:
     """The job that a new JobMaster process is to run, as the template process hands it over.
 
     Attributes:

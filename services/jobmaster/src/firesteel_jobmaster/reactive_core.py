@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import StateRestoreError
-from firesteel.graph.execution_graph import Execution, Slot
+from firesteel.graph.execution_graph import Execution, LogicalSlot
 from firesteel.graph.job_archive import REACTIVE
 from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
@@ -26,7 +26,7 @@ from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.core import CANCEL_TIMER, RESTART_TIMER, SLOTS_TIMER, JobMasterCore
 from firesteel_jobmaster.reactive import NOW, ReactiveSettings, RescaleTiming, Scale
-from firesteel_jobmaster.rescales import Cause, Phase, RescaleHistory
+from firesteel_jobmaster.rescales import RescaleCause, RescaleHistory, RescalePhase
 from firesteel_jobmaster.restarts import SLACK
 from firesteel_jobmaster.splits import SplitAssigner
 
@@ -69,7 +69,7 @@ class ReactiveCore(JobMasterCore):
         """The job begins: it asks for slots."""
         self.checkpoints.start()
         self._move(JobStatus.CREATED, "submitted")
-        self._history.begin(Cause.INITIAL_SCHEDULE, Phase.WAITING)
+        self._history.begin(RescaleCause.INITIAL_SCHEDULE, RescalePhase.WAITING)
         self._move(JobStatus.RUNNING, "scheduling started")
         self._out.append(do.ConnectResourceManager())
         if self._reactive.wait is not None:
@@ -158,7 +158,7 @@ class ReactiveCore(JobMasterCore):
             if not self.graph.all_terminal() or self._to_cancel:
                 return
             self._waits = True
-            self._history.enter(Phase.WAITING)
+            self._history.enter(RescalePhase.WAITING)
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))
             self._declare_more()
@@ -206,7 +206,7 @@ class ReactiveCore(JobMasterCore):
         self.graph.waiting_reason = message.message if self.waits_for_slots else ""
         return self._take()
 
-    def _unused_slot_lost(self, slot: Slot, executions: Sequence[Execution], cause: str) -> None:
+    def _unused_slot_lost(self, slot: LogicalSlot, executions: Sequence[Execution], cause: str) -> None:
         """A slot is lost in which nothing runs: while the job waits, there is one less."""
         if self._waits:
             logger.info("slot %s is lost; nothing runs in it: %s", failures.where_is(slot), cause)
@@ -228,7 +228,7 @@ class ReactiveCore(JobMasterCore):
     def _move(self, to: JobStatus, cause: str) -> None:
         super()._move(to, cause)
         if to is JobStatus.RESTARTING and not self._is_rescaled:
-            self._history.begin(Cause.RECOVERABLE_FAILOVER, Phase.RESTARTING, cause)
+            self._history.begin(RescaleCause.RECOVERABLE_FAILOVER, RescalePhase.RESTARTING, cause)
         self._history.job_moved(to)
 
     def _take(self) -> list[do.Instruction]:
@@ -252,7 +252,7 @@ class ReactiveCore(JobMasterCore):
             self._looked_at = slots
             return
         if self._history.cause is None:
-            self._history.begin(Cause.NEW_RESOURCE_AVAILABLE, Phase.EXECUTING)
+            self._history.begin(RescaleCause.NEW_RESOURCE_AVAILABLE, RescalePhase.EXECUTING)
         figures = coordinator.statistics.metrics()
         now = self._clock.monotonic()
         left = self._timing.look(
@@ -267,7 +267,7 @@ class ReactiveCore(JobMasterCore):
         used = self.graph.slots_needed
         logger.info("the job is rescaled: it uses %d slots, and has %d", used, slots)
         self._is_rescaled = True
-        self._history.enter(Phase.RESTARTING)
+        self._history.enter(RescalePhase.RESTARTING)
         self._move(JobStatus.RESTARTING, f"rescaled from {used} to {slots} slots")
         self._cancel_tasks(f"the job is rescaled from {used} to {slots} slots")
 

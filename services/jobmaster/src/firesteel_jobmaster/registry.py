@@ -29,7 +29,7 @@ _NAME = re.compile(r"[0-9a-f]{32}\.json")
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredProcess:
     """A JobMaster process.
 
     Attributes:
@@ -56,7 +56,7 @@ class Entry:
         }
 
     @classmethod
-    def from_plain(cls, plain: Any) -> Entry:
+    def from_plain(cls, plain: Any) -> RegisteredProcess:
         """The inverse of ``to_plain``.
 
         Raises:
@@ -72,7 +72,7 @@ class Entry:
             raise ProtocolError("file of a JobMaster", f"{type(error).__name__}: {error}") from error
 
 
-class Registry:
+class ProcessRegistry:
     """The files of one host.
 
     Args:
@@ -93,14 +93,14 @@ class Registry:
         """Whether the job has a file: it is not over, or not cleaned up."""
         return self._path(job_id).exists()
 
-    def read(self, job_id: str) -> Entry | None:
+    def read(self, job_id: str) -> RegisteredProcess | None:
         """The entry of a job; None if there is none, or it can't be read."""
         try:
-            return Entry.from_plain(json.loads(self._path(job_id).read_bytes()))
+            return RegisteredProcess.from_plain(json.loads(self._path(job_id).read_bytes()))
         except (OSError, ValueError, ProtocolError):
             return None
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: RegisteredProcess) -> None:
         """Keep an entry; it is on disk when this returns.
 
         Raises:
@@ -121,7 +121,7 @@ class Registry:
         except OSError as error:
             logger.warning("%s can't be removed: %s", self._path(job_id), error.strerror or error)
 
-    def read_all(self) -> list[Entry]:
+    def read_all(self) -> list[RegisteredProcess]:
         """All entries; a file that holds something else is set aside and logged, and one that can't be read is logged.
 
         The others are returned. No job is lost with a file: its JobMaster tells the Dispatcher where it is.
@@ -129,7 +129,7 @@ class Registry:
         entries = []
         for path in sorted(self.folder.glob("*.json")):
             try:
-                entry = Entry.from_plain(json.loads(path.read_bytes()))
+                entry = RegisteredProcess.from_plain(json.loads(path.read_bytes()))
                 if entry.job_id != path.stem:
                     raise ProtocolError("file of a JobMaster", f"it is of job {entry.job_id[:80]}")
             except FileNotFoundError:

@@ -18,7 +18,7 @@ from firesteel.core.clock import Clock
 from firesteel_jobmaster.reactive import Scale
 
 
-class Cause(StrEnum):
+class RescaleCause(StrEnum):
     """Why a job is laid out for its slots."""
 
     INITIAL_SCHEDULE = "INITIAL_SCHEDULE"
@@ -26,7 +26,7 @@ class Cause(StrEnum):
     RECOVERABLE_FAILOVER = "RECOVERABLE_FAILOVER"
 
 
-class Reason(StrEnum):
+class RescaleOutcome(StrEnum):
     """How a rescale has ended."""
 
     SUCCEEDED = "SUCCEEDED"
@@ -37,7 +37,7 @@ class Reason(StrEnum):
     JOB_FAILOVER_RESTARTING = "JOB_FAILOVER_RESTARTING"
 
 
-class Phase(StrEnum):
+class RescalePhase(StrEnum):
     """What the JobMaster does meanwhile; states of Flink's scheduler."""
 
     WAITING = "WaitingForResources"
@@ -48,11 +48,11 @@ class Phase(StrEnum):
 
 COMPLETED, IGNORED = "COMPLETED", "IGNORED"
 _ENDS: Final = {
-    JobStatus.FAILING: Reason.JOB_FAILED,
-    JobStatus.FAILED: Reason.JOB_FAILED,
-    JobStatus.CANCELLING: Reason.JOB_CANCELED,
-    JobStatus.CANCELED: Reason.JOB_CANCELED,
-    JobStatus.FINISHED: Reason.JOB_FINISHED,
+    JobStatus.FAILING: RescaleOutcome.JOB_FAILED,
+    JobStatus.FAILED: RescaleOutcome.JOB_FAILED,
+    JobStatus.CANCELLING: RescaleOutcome.JOB_CANCELED,
+    JobStatus.CANCELED: RescaleOutcome.JOB_CANCELED,
+    JobStatus.FINISHED: RescaleOutcome.JOB_FINISHED,
 }
 
 
@@ -62,11 +62,11 @@ class _Rescale:
 
     id: str
     attempt: int
-    cause: Cause
+    cause: RescaleCause
     start: int
     before: Mapping[str, int]
     after: Mapping[str, int] = field(default_factory=dict)
-    reason: Reason | None = None
+    reason: RescaleOutcome | None = None
     end: int | None = None
     phases: list[list[Any]] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class _Rescale:
             "attempt": self.attempt,
             "cause": self.cause.value,
             "reason": self.reason.value if self.reason is not None else None,
-            "state": None if self.reason is None else COMPLETED if self.reason is Reason.SUCCEEDED else IGNORED,
+            "state": None if self.reason is None else COMPLETED if self.reason is RescaleOutcome.SUCCEEDED else IGNORED,
             "start": self.start,
             "end": self.end,
             "before": dict(self.before),
@@ -104,21 +104,21 @@ class RescaleHistory:
         self._parallelism: Mapping[str, int] = {}
 
     @property
-    def cause(self) -> Cause | None:
+    def cause(self) -> RescaleCause | None:
         """Of the one under way."""
         return self._open.cause if self._open is not None else None
 
-    def begin(self, cause: Cause, phase: Phase, error: str = "") -> None:
+    def begin(self, cause: RescaleCause, phase: RescalePhase, error: str = "") -> None:
         """One begins; one that is under way comes to nothing."""
         if self._open is not None:
-            self.end(Reason.JOB_FAILOVER_RESTARTING)
+            self.end(RescaleOutcome.JOB_FAILOVER_RESTARTING)
         self._begun += 1
         now = self._clock.epoch_ms()
         named = hashlib.sha256(f"{self._scale.job_id} {self._begun} {now}".encode()).hexdigest()[:32]
         self._open = _Rescale(named, self._begun, cause, now, self._parallelism)
         self.enter(phase, error)
 
-    def enter(self, phase: Phase, error: str = "") -> None:
+    def enter(self, phase: RescalePhase, error: str = "") -> None:
         """The one under way has come so far."""
         if self._open is not None and not (self._open.phases and self._open.phases[-1][0] == phase.value):
             now = self._clock.epoch_ms()
@@ -129,26 +129,30 @@ class RescaleHistory:
         """The tasks are about to be deployed: so many of each vertex."""
         if self._open is not None:
             self._open.after = dict(parallelism)
-            self.enter(Phase.DEPLOYING)
+            self.enter(RescalePhase.DEPLOYING)
 
     def all_run(self) -> None:
         """All tasks run: one that has been laid out has succeeded."""
         if self._open is not None and self._open.after:
             self._parallelism = self._open.after
-            self.end(Reason.SUCCEEDED)
+            self.end(RescaleOutcome.SUCCEEDED)
 
     def is_as_before(self) -> None:
         """The slots are gone again that one waits to use."""
         one = self._open
-        if one is not None and one.cause is Cause.NEW_RESOURCE_AVAILABLE and one.phases[-1][0] == Phase.EXECUTING.value:
-            self.end(Reason.NO_CHANGE)
+        if (
+            one is not None
+            and one.cause is RescaleCause.NEW_RESOURCE_AVAILABLE
+            and one.phases[-1][0] == RescalePhase.EXECUTING.value
+        ):
+            self.end(RescaleOutcome.NO_CHANGE)
 
     def job_moved(self, to: JobStatus) -> None:
         """A job that ends has no use for one."""
         if to in _ENDS:
             self.end(_ENDS[to])
 
-    def end(self, reason: Reason) -> None:
+    def end(self, reason: RescaleOutcome) -> None:
         """The one under way has ended."""
         one, self._open = self._open, None
         if one is None:
@@ -156,7 +160,7 @@ class RescaleHistory:
         one.reason, one.end = reason, self._clock.epoch_ms()
         if one.phases[-1][2] is None:
             one.phases[-1][2] = one.end
-        state = COMPLETED if reason is Reason.SUCCEEDED else IGNORED
+        state = COMPLETED if reason is RescaleOutcome.SUCCEEDED else IGNORED
         self._counts[state] += 1
         if self._size:
             self._ended.append(one)

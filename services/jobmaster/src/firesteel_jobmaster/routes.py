@@ -26,7 +26,7 @@ class Host(Protocol):
         """End the host's process in order; see ``Service``."""
 
 
-class Jobs(Protocol):
+class HostedJobs(Protocol):
     """The JobMasters of this process."""
 
     def job(self, job_id: str) -> JobMaster:
@@ -59,7 +59,7 @@ def host_routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
     return rpc_routes(handlers, secret, clock=clock)
 
 
-def job_routes(host: Jobs, secret: str, clock: Clock) -> list[web.RouteDef]:
+def job_routes(host: HostedJobs, secret: str, clock: Clock) -> list[web.RouteDef]:
     """``/jobs/<job id>/rpc/<method>`` of jobs: each JobMaster answers its own."""
 
     def job(call: RpcRequest) -> JobMaster:

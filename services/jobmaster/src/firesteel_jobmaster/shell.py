@@ -38,7 +38,7 @@ from firesteel.traces.tracing import Tracing
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.batch_core import BatchCore, batch_settings
-from firesteel_jobmaster.checkpoints.pending import Savepoint
+from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import LONGEST_WAIT_MS, collect
@@ -307,7 +307,7 @@ class JobMaster:
                 f"Config key [{options.SAVEPOINT_DIRECTORY.key}] is not set. Property [target-directory] must be "
                 "provided: the directory of the savepoint, which all hosts see",
             )
-        savepoint = Savepoint(target, message.format, message.stop)
+        savepoint = SavepointTarget(target, message.format, message.stop)
         self._event("a request for a savepoint", lambda: self.core.trigger_savepoint(message.trigger_id, savepoint))
 
     @answers(JobMasterGateway.trigger_checkpoint)
@@ -531,7 +531,7 @@ class JobMaster:
                 self._taskmanagers.forget(taskmanager_id)
             case do.CheckTaskManagers():
                 self._taskmanagers.check_all()
-            case do.ReportState(state, timestamps):
+            case do.ReportJobState(state, timestamps):
                 self._dispatcher.state(state, timestamps)
             case do.ReportEnd():
                 self._report_end()
@@ -539,7 +539,7 @@ class JobMaster:
                 asyncio.get_running_loop().call_soon(self._event, "what is left of it", self.core.go_on)
             case do.CheckpointWork(work):
                 self._checkpoint_work.add(work)
-            case do.RunStages():
+            case do.StartStageRun():
                 self._stages.run(instruction)
             case do.DropStages(run_id):
                 self._stages.drop(run_id)
@@ -594,7 +594,7 @@ class JobMaster:
                         "lost operator events", lambda: self.core.operator_events_lost(execution_id)
                     ),
                 )
-            case do.TriggerCheckpoint(tm, allocation, ids, checkpoint, timestamp_ms, options):
+            case do.SendTriggerCheckpoint(tm, allocation, ids, checkpoint, timestamp_ms, options):
                 self._call_together(
                     tm,
                     allocation,

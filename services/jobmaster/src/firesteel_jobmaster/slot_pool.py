@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from firesteel.graph.execution_graph import Slot
+from firesteel.graph.execution_graph import LogicalSlot
 
 KEPT_RETURNED = 1000
 
@@ -22,10 +22,10 @@ class SlotPool:
         """So many are taken, if that is more."""
         self.returned: deque[str] = deque(maxlen=KEPT_RETURNED)
         """Slots that were given back or lost while the job went on."""
-        self._slots: dict[str, Slot] = {}
-        self._at: dict[str, dict[str, Slot]] = {}
+        self._slots: dict[str, LogicalSlot] = {}
+        self._at: dict[str, dict[str, LogicalSlot]] = {}
         """By TaskManager."""
-        self._unused: dict[str, Slot] = {}
+        self._unused: dict[str, LogicalSlot] = {}
         """That hold nothing."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
@@ -41,15 +41,15 @@ class SlotPool:
         """Whether the job has all it needs."""
         return len(self._slots) >= self.needed
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[LogicalSlot]:
         """All that are held."""
         return list(self._slots.values())
 
-    def get(self, allocation_id: str) -> Slot | None:
+    def get(self, allocation_id: str) -> LogicalSlot | None:
         """The slot of an allocation, if it is held."""
         return self._slots.get(allocation_id)
 
-    def at(self, taskmanager_id: str) -> list[Slot]:
+    def at(self, taskmanager_id: str) -> list[LogicalSlot]:
         """Those of one TaskManager."""
         return list(self._at.get(taskmanager_id, {}).values())
 
@@ -57,11 +57,11 @@ class SlotPool:
         """Those that have some."""
         return list(self._at)
 
-    def unused(self) -> list[Slot]:
+    def unused(self) -> list[LogicalSlot]:
         """Those that hold nothing."""
         return list(self._unused.values())
 
-    def offer(self, slot: Slot) -> bool:
+    def offer(self, slot: LogicalSlot) -> bool:
         """Whether the slot is (or was before) accepted. A second offer of an allocation by another one is refused."""
         held = self._slots.get(slot.allocation_id)
         if held is not None:
@@ -102,7 +102,7 @@ class SlotPool:
         self._idle_since.pop(allocation_id, None)
         self._unused.pop(allocation_id, None)
 
-    def idle_before(self, moment: float) -> list[Slot]:
+    def idle_before(self, moment: float) -> list[LogicalSlot]:
         """Those that the job was done with by this moment."""
         return [self._slots[id_] for id_, since in self._idle_since.items() if since <= moment]
 
@@ -111,7 +111,7 @@ class SlotPool:
         """Since when the first of the idle slots is idle; None = none is."""
         return min(self._idle_since.values(), default=None)
 
-    def close(self) -> list[Slot]:
+    def close(self) -> list[LogicalSlot]:
         """Accept nothing more; returns what has to be given back, and holds it no longer."""
         self._closed = True
         slots = self.slots()

@@ -62,7 +62,7 @@ class StageRunLink:
         self._blob_address, self._spawn = blob_address, spawn
         self._wanted = ""
 
-    def run(self, order: do.RunStages) -> None:
+    def run(self, order: do.StartStageRun) -> None:
         """Have it run, and tell its owner what becomes of it."""
         self._wanted = order.run_id
         self._spawn(self._follow(order), f"stages {order.run_id}")
@@ -82,7 +82,7 @@ class StageRunLink:
     def _ref(self, run_id: str, offset: int = 0) -> m.StageRunRef:
         return m.StageRunRef(self._owner.job_id, run_id, offset, self._owner.token)
 
-    async def _follow(self, order: do.RunStages) -> None:
+    async def _follow(self, order: do.StartStageRun) -> None:
         run_id = order.run_id
         message = m.RunStages(
             self._owner.job_id,

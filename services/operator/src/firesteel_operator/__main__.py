@@ -9,11 +9,11 @@ import sys
 
 from firesteel.config import options
 from firesteel.core.environment import SECRET_VARIABLE
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 from firesteel_operator.app import create_service
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     """The service, and where it listens.
 
     Raises:

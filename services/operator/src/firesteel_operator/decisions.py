@@ -75,7 +75,7 @@ class OperationSeen:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedObject:
     """What the operator observed of an object's cluster, job and savepoints.
 
     Attributes:
@@ -300,7 +300,7 @@ def operation_id_of(uid: str, what: str, number: int) -> str:
     return str(derived_job_id(f"{what} of {uid}", number))
 
 
-def decide(uid: str, spec: Spec, seen: Seen, status: Status, now: float, generation: int = 0) -> Decision:
+def decide(uid: str, spec: Spec, seen: ObservedObject, status: Status, now: float, generation: int = 0) -> Decision:
     """What comes next for an object that is wanted.
 
     Args:
@@ -324,7 +324,7 @@ def decide(uid: str, spec: Spec, seen: Seen, status: Status, now: float, generat
     return d.decided()
 
 
-def remove(seen: Seen, status: Status) -> Decision:
+def remove(seen: ObservedObject, status: Status) -> Decision:
     """What comes next for an object that is deleted: first what runs, then its records, then the object."""
     d = _Draft(status)
     if seen.exists or seen.is_going:
@@ -336,7 +336,7 @@ def remove(seen: Seen, status: Status) -> Decision:
     return d.decided()
 
 
-def _look(d: _Draft, seen: Seen) -> None:
+def _look(d: _Draft, seen: ObservedObject) -> None:
     cluster = "MISSING"
     if seen.exists:
         cluster = "READY" if seen.is_ready else "ERROR" if seen.trouble else "DEPLOYING"
@@ -352,7 +352,7 @@ def _look(d: _Draft, seen: Seen) -> None:
 # -- steps
 
 
-def _creating(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
+def _creating(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
     s = d.status
     if (seen.exists or seen.is_going) and seen.incarnation != s.incarnation:
         d.actions.append(Remove(seen.incarnation))
@@ -374,7 +374,7 @@ def _next(d: _Draft, uid: str, plain: Mapping[str, Any], now: float, state: str)
     d.actions.append(Create(number, s.job_id, plain, s.restore, s.claim))
 
 
-def _removing(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
+def _removing(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
     s = d.status
     if seen.exists or seen.is_going:
         d.actions.append(Remove(s.incarnation))
@@ -426,7 +426,7 @@ def _goes_on_from(d: _Draft, last: LastCheckpoint | None, *, claim: bool) -> boo
     return True
 
 
-def _stopping(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
+def _stopping(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
     s = d.status
     assert s.operation is not None
     done = seen.operation
@@ -455,7 +455,7 @@ def _stopping(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
         d.actions.append(Stop(s.job_id, s.operation.id))
 
 
-def _idle(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
+def _idle(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
     s, job = d.status, spec.job
     if not s.incarnation:
         if job is not None:
@@ -511,7 +511,7 @@ def _mode(spec: Spec) -> UpgradeMode:
     return UpgradeMode.STATELESS if spec.job is None else spec.job.mode
 
 
-def _upgrade(d: _Draft, uid: str, spec: Spec, seen: Seen, now: float) -> None:
+def _upgrade(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
     """What runs is to be replaced, or to stop."""
     s, mode = d.status, _mode(spec)
     d.note(state=UPGRADING, refused="")
@@ -560,7 +560,7 @@ def _recover(d: _Draft, spec: Spec) -> None:
                "spec.job.initialSavepointPath, with another savepointRedeployNonce")  # fmt: skip
 
 
-def _savepoint_taken(d: _Draft, seen: Seen, now: float) -> None:
+def _savepoint_taken(d: _Draft, seen: ObservedObject, now: float) -> None:
     """A savepoint that a nonce has asked for."""
     s, done = d.status, seen.operation
     assert s.operation is not None
@@ -586,7 +586,7 @@ def _has_savepoint(d: _Draft, location: str, trigger: str, now: float) -> None:
 # -- stable, or rolled back
 
 
-def _find_stable(d: _Draft, spec: Spec, seen: Seen) -> None:
+def _find_stable(d: _Draft, spec: Spec, seen: ObservedObject) -> None:
     s = d.status
     runs = seen.is_ready and seen.exists if spec.job is None else seen.job is not None and seen.job.state == "RUNNING"
     finished = seen.job is not None and seen.job.state == "FINISHED"
@@ -597,7 +597,7 @@ def _find_stable(d: _Draft, spec: Spec, seen: Seen) -> None:
         d.again = SOON
 
 
-def _should_roll_back(s: Status, running: Spec, seen: Seen, now: float) -> bool:
+def _should_roll_back(s: Status, running: Spec, seen: ObservedObject, now: float) -> bool:
     return (
         running.rollback
         and s.state == UPGRADING
@@ -607,7 +607,7 @@ def _should_roll_back(s: Status, running: Spec, seen: Seen, now: float) -> bool:
     )
 
 
-def _roll_back(d: _Draft, spec: Spec, seen: Seen) -> None:
+def _roll_back(d: _Draft, spec: Spec, seen: ObservedObject) -> None:
     s = d.status
     if _mode(spec) is UpgradeMode.STATELESS:
         d.note(restore="", claim=False, find=False)

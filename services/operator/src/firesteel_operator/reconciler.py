@@ -12,7 +12,7 @@ from typing import Any, Final
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, MissingError
-from firesteel_operator.decisions import LATER, SOON, Decision, Event, Release, Seen, Status, decide, remove
+from firesteel_operator.decisions import LATER, SOON, Decision, Event, ObservedObject, Release, Status, decide, remove
 from firesteel_operator.report import now_text, read_status, status_of
 from firesteel_operator.specs import GROUP, SESSION_JOBS, VERSION, Spec, SpecError
 from firesteel_operator.worlds import World
@@ -96,7 +96,7 @@ class Reconciler:
             return None, wrong
         return Spec.from_plain(status.reconciled, session_job=is_job), wrong
 
-    def _decide(self, thing: JsonObject, spec: Spec, seen: Seen, status: Status) -> Decision:
+    def _decide(self, thing: JsonObject, spec: Spec, seen: ObservedObject, status: Status) -> Decision:
         metadata = thing["metadata"]
         now, generation = self._clock.epoch_ms() / 1000, int(metadata.get("generation", 0))
         return decide(metadata["uid"], spec, seen, status, now, generation)

@@ -37,9 +37,9 @@ from firesteel_operator.decisions import (
     Forget,
     JobSeen,
     LastCheckpoint,
+    ObservedObject,
     OperationSeen,
     Remove,
-    Seen,
     Status,
     Stop,
     TakeSavepoint,
@@ -215,7 +215,7 @@ class World(ABC):
         self.api, self.namespace, self.rest = api, namespace, rest
 
     @abstractmethod
-    def see(self, thing: JsonObject, spec: Spec, status: Status) -> Seen:
+    def see(self, thing: JsonObject, spec: Spec, status: Status) -> ObservedObject:
         """What there is of an object.
 
         Raises:
@@ -239,25 +239,25 @@ class Clusters(World):
     """``FiresteelDeployment``: a session cluster, or one for a job."""
 
     @override
-    def see(self, thing: JsonObject, spec: Spec, status: Status) -> Seen:
+    def see(self, thing: JsonObject, spec: Spec, status: Status) -> ObservedObject:
         cluster = self._cluster(thing, spec, status)
         workload, pods = cluster.workload(), cluster.pods()
         if workload is None:
-            seen = Seen(is_going=bool(pods), incarnation=status.incarnation)
+            seen = ObservedObject(is_going=bool(pods), incarnation=status.incarnation)
             if pods or not status.incarnation:
                 return seen
             leftovers = bool(self._records(cluster.name))
             last = None
             if status.step == REMOVING and status.find:
                 last = self._last(thing, status)
-            return Seen(incarnation=status.incarnation, leftovers=leftovers or last is not None, last=last)
+            return ObservedObject(incarnation=status.incarnation, leftovers=leftovers or last is not None, last=last)
         metadata = workload["metadata"]
         notes = metadata.get("annotations") or {}
         if notes.get(OWNER) != thing["metadata"]["uid"]:
-            return Seen(is_foreign=True)
+            return ObservedObject(is_foreign=True)
         number = int(notes.get(INCARNATION, 0))
         if metadata.get("deletionTimestamp"):
-            return Seen(is_going=True, incarnation=number)
+            return ObservedObject(is_going=True, incarnation=number)
         masters = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == JOBMANAGER]
         ready = any(_is_ready(pod) for pod in masters)
         trouble = next((why for pod in pods if (why := waits_for(pod))), "") or _end(workload, masters)
@@ -271,7 +271,7 @@ class Clusters(World):
             except (RpcError, KubernetesClusterError, OSError) as error:
                 logger.info("%s does not answer: %s", cluster.name, error)
                 ready = False
-        return Seen(
+        return ObservedObject(
             True, number, cluster.is_complete(), is_ready=ready, trouble="" if ready else trouble, job=job,
             operation=operation,
         )  # fmt: skip
@@ -375,13 +375,15 @@ class SessionJobs(World):
     """``FiresteelSessionJob``: a job in a session cluster."""
 
     @override
-    def see(self, thing: JsonObject, spec: Spec, status: Status) -> Seen:
+    def see(self, thing: JsonObject, spec: Spec, status: Status) -> ObservedObject:
         try:
             parent = self.api.ask("GET", _path(self.namespace, "firesteeldeployments", spec.session))
         except MissingError:
-            return Seen(blocked=f"there is no FiresteelDeployment {spec.session} in namespace {self.namespace}")
+            return ObservedObject(
+                blocked=f"there is no FiresteelDeployment {spec.session} in namespace {self.namespace}"
+            )
         if (parent.get("spec") or {}).get("job") is not None:
-            return Seen(blocked=f"FiresteelDeployment {spec.session} has a job of its own: it is no session")
+            return ObservedObject(blocked=f"FiresteelDeployment {spec.session} has a job of its own: it is no session")
         try:
             rest = self._rest_of(spec.session)
             job = rest.job(status.job_id) if status.job_id else None
@@ -389,13 +391,13 @@ class SessionJobs(World):
             if status.operation is not None and job is not None:
                 operation = rest.operation(status.job_id, status.operation.id)
         except (RpcError, KubernetesClusterError, OSError) as error:
-            return Seen(blocked=f"FiresteelDeployment {spec.session} takes no requests: {error}")
+            return ObservedObject(blocked=f"FiresteelDeployment {spec.session} takes no requests: {error}")
         ended = job is not None and job.state in TERMINAL
         is_removed = status.step == REMOVING or bool(thing["metadata"].get("deletionTimestamp"))
         last = None
         if status.find and (job is None or ended):
             last = LastCheckpoint(error=f"{spec.session} does not know the job any more") if job is None else job.last
-        return Seen(
+        return ObservedObject(
             exists=job is not None and not (ended and is_removed), incarnation=status.incarnation,
             is_ready=True, job=job, operation=operation, last=last,
         )  # fmt: skip

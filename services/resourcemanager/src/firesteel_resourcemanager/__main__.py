@@ -7,12 +7,12 @@ import sys
 from firesteel.config.addresses import advertised_host
 from firesteel.config.options import JOBMANAGER_BIND_HOST, RESOURCEMANAGER_ADDRESS, RESOURCEMANAGER_PORT
 from firesteel.protocol.provider import ProviderContext
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 from firesteel.spark.mains import SLOT_MAIN, STAGE_MAIN
 from firesteel_resourcemanager.app import create_service, load_provider
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     """The service, and where it listens.
 
     Raises:

@@ -20,15 +20,21 @@ from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import (
     CancelLaunch,
     Instruction,
-    NotifyWaiting,
+    SendWaiting,
     StartFleet,
     TellTaskManagerEnded,
 )
-from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
+from firesteel_resourcemanager.registry import (
+    ClusterRegistry,
+    FleetState,
+    FormerJobMasterError,
+    RegisteredJob,
+    TaskManagerRefusedError,
+)
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_life import FOLLOWED, SlotLife
 from firesteel_resourcemanager.slot_manager import SlotManager
-from firesteel_resourcemanager.slot_table import SlotState, TaskManager
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager, SlotState
 from firesteel_resourcemanager.workers import Workers, WorkerState
 
 logger = logging.getLogger(__name__)
@@ -64,7 +70,7 @@ class ResourceManagerCore:
         slots_outlive_driver: bool = False,
     ) -> None:
         self._settings, self._outlive = settings, slots_outlive_driver
-        self.registry = Registry(settings, now)
+        self.registry = ClusterRegistry(settings, now)
         self.table = self.registry.table
         self.executors = Executors(self.table.taskmanagers, settings.spare_cores)
         self.workers = Workers(self.registry, worker_ids, active)
@@ -72,10 +78,10 @@ class ResourceManagerCore:
         self._manager = SlotManager(self.registry, self.executors, self.workers, allocation_ids or AllocationIds())
 
     @property
-    def jobs(self) -> dict[str, Job]:
+    def jobs(self) -> dict[str, RegisteredJob]:
         return self.registry.jobs
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> RegisteredJob:
         """A registered job.
 
         Raises:
@@ -124,7 +130,7 @@ class ResourceManagerCore:
         if known is not None:  # its next report says how it is; this one may be older than what it has granted since
             known.hardware, known.memory_configuration = message.hardware, message.memory_configuration
             return out + self._settle(now)
-        taskmanager = TaskManager(
+        taskmanager = RegisteredTaskManager(
             message.taskmanager_id, message.address, {}, Executor(message.executor_id), message.hardware,
             message.memory_configuration, now_ms,
         )  # fmt: skip
@@ -161,7 +167,9 @@ class ResourceManagerCore:
         out = self._forget(taskmanager, cause, now, orderly)
         return out + self.workers.stop(taskmanager_id, cause, now) + self._settle(now)
 
-    def _forget(self, taskmanager: TaskManager, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
+    def _forget(
+        self, taskmanager: RegisteredTaskManager, cause: str, now: float, orderly: bool = False
+    ) -> list[Instruction]:
         self.workers.lost(taskmanager.id, _jobs_at(taskmanager))
         if orderly:
             logger.info("TaskManager %s has left: %s", taskmanager.id, cause)
@@ -196,7 +204,7 @@ class ResourceManagerCore:
         return self._reconcile(taskmanager, report, as_of, now) + self._settle(now)
 
     def _reconcile(
-        self, taskmanager: TaskManager, report: Iterable[SlotStatus], as_of: int, now: float
+        self, taskmanager: RegisteredTaskManager, report: Iterable[SlotStatus], as_of: int, now: float
     ) -> list[Instruction]:
         out: list[Instruction] = []
         for status in report:
@@ -300,7 +308,7 @@ class ResourceManagerCore:
             return []
         kept = self.registry.revived(job_id)
         others = job is not None or (kept is not None and kept.token not in ("", token))
-        self.jobs[job_id] = Job(job_id, name, address, token, dict(python or {}), epoch=epoch)
+        self.jobs[job_id] = RegisteredJob(job_id, name, address, token, dict(python or {}), epoch=epoch)
         if former_taskmanagers is not None:
             self.jobs[job_id].former_taskmanagers = frozenset(former_taskmanagers)
         out: list[Instruction] = []
@@ -527,11 +535,11 @@ class ResourceManagerCore:
             reason = self._manager.why_waiting(job, now)
             if reason != job.told_waiting:
                 job.told_waiting = reason
-                out.append(NotifyWaiting(job.address, job.token, reason))
+                out.append(SendWaiting(job.address, job.token, reason))
         return out
 
 
-def _jobs_at(taskmanager: TaskManager) -> frozenset[str]:
+def _jobs_at(taskmanager: RegisteredTaskManager) -> frozenset[str]:
     """Jobs that have slots at a TaskManager, or were given some last."""
     held = (slot.job_id for slot in taskmanager.slots.values() if slot.state is not SlotState.FREE)
     return frozenset((*taskmanager.last_jobs, *held))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from firesteel.core.backoff import pause_after
 from firesteel_resourcemanager.executor import Executor, ExecutorState
 from firesteel_resourcemanager.instructions import Instruction, StartExecutor
-from firesteel_resourcemanager.slot_table import TaskManager
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Executors:
         spare_cores: of each executor, beside those of its slots.
     """
 
-    def __init__(self, taskmanagers: Mapping[str, TaskManager], spare_cores: int) -> None:
+    def __init__(self, taskmanagers: Mapping[str, RegisteredTaskManager], spare_cores: int) -> None:
         self._taskmanagers, self._spare_cores = taskmanagers, spare_cores
         self._ready = self._needed = False
         self._attempts = 0
@@ -50,12 +50,12 @@ class Executors:
             t.executor.state in (ExecutorState.ASKED, ExecutorState.STARTED) for t in self._taskmanagers.values()
         )
 
-    def is_usable(self, taskmanager: TaskManager) -> bool:
+    def is_usable(self, taskmanager: RegisteredTaskManager) -> bool:
         """Whether slots can be launched on a TaskManager, as far as executors matter."""
         executor = taskmanager.executor
         return not self._needed or (executor.state is ExecutorState.ATTACHED and executor.missing_since is None)
 
-    def id_of(self, taskmanager: TaskManager) -> str:
+    def id_of(self, taskmanager: RegisteredTaskManager) -> str:
         """Where to launch its slots; empty if the fleet needs no executors."""
         return taskmanager.executor.id if self._needed else ""
 
@@ -83,7 +83,7 @@ class Executors:
                 executor.move(ExecutorState.MISSING, now)
             executor.id, executor.not_before, executor.failures = "", 0.0, 0
 
-    def registered(self, taskmanager: TaskManager, now: float) -> None:
+    def registered(self, taskmanager: RegisteredTaskManager, now: float) -> None:
         """A TaskManager is new, and may have an executor of this fleet already."""
         executor = taskmanager.executor
         if self._needed and executor.state is ExecutorState.MISSING and executor.id in self._attached:
@@ -117,12 +117,12 @@ class Executors:
         if taskmanager.executor.state is not ExecutorState.MISSING:
             self._fail(taskmanager_id, taskmanager.executor, cause, now)
 
-    def listed(self, attached: frozenset[str], now: float) -> list[TaskManager]:
+    def listed(self, attached: frozenset[str], now: float) -> list[RegisteredTaskManager]:
         """The fleet says which executors it has; returns TaskManagers on which slots can be launched from now on."""
         if not (self._ready and self._needed):
             return []
         self._attached = attached
-        usable: list[TaskManager] = []
+        usable: list[RegisteredTaskManager] = []
         for taskmanager in self._taskmanagers.values():
             executor, was_usable = taskmanager.executor, self.is_usable(taskmanager)
             if executor.id and executor.id in attached:

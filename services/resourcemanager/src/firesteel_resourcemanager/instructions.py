@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class RequestSlot:
+class SendRequestSlot:
     """Tell a TaskManager that a slot now belongs to a job; answer by ``slot_granted`` or ``slot_refused``."""
 
     taskmanager_id: str
@@ -42,7 +42,7 @@ class CancelLaunch:
 
 
 @dataclass(frozen=True)
-class FreeSlot:
+class SendFreeSlot:
     """Tell a TaskManager to release a slot, then ask it for a slot report."""
 
     taskmanager_id: str
@@ -59,7 +59,7 @@ class AskForReport:
 
 
 @dataclass(frozen=True)
-class FailSlot:
+class SendFailSlot:
     """Tell a JobMaster that a slot of its job is gone, or never came (then ``allocation_id`` may be empty)."""
 
     jobmaster_address: str
@@ -80,7 +80,7 @@ class TellTaskManagerEnded:
 
 
 @dataclass(frozen=True)
-class NotifyNoResources:
+class SendNoResources:
     """Tell a JobMaster that its job needs more slots than there are; ``message`` says what to do."""
 
     jobmaster_address: str
@@ -91,7 +91,7 @@ class NotifyNoResources:
 
 
 @dataclass(frozen=True)
-class NotifyWaiting:
+class SendWaiting:
     """Tell a JobMaster why the TaskManagers do not come that it waits for; no reason: nothing is wrong any more."""
 
     jobmaster_address: str
@@ -134,15 +134,15 @@ class StopWorker:
 
 
 Instruction = (
-    RequestSlot
+    SendRequestSlot
     | LaunchSlot
     | CancelLaunch
-    | FreeSlot
+    | SendFreeSlot
     | AskForReport
-    | FailSlot
+    | SendFailSlot
     | TellTaskManagerEnded
-    | NotifyNoResources
-    | NotifyWaiting
+    | SendNoResources
+    | SendWaiting
     | StartFleet
     | StartExecutor
     | StartWorker

@@ -12,7 +12,7 @@ from firesteel.core.backoff import pause_after
 from firesteel.core.errors import IllegalTransitionError
 from firesteel.service.heartbeat import REGISTERS_AGAIN
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.slot_table import Slot, SlotTable, TaskManager
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager, SlotTable, TaskManagerSlot
 
 FIRST_SETBACK, LONGEST_SETBACK = 1.0, 60.0
 """Seconds for which a job that has lost a slot gets no other one: it fails, or declares anew what it needs."""
@@ -39,11 +39,11 @@ FLEET_MOVES: Final[Mapping[FleetState, frozenset[FleetState]]] = {
 }
 
 
-class UnknownJobError(KeyError):
+class UnregisteredJobError(KeyError):
     """No JobMaster is registered for this job."""
 
 
-class UnknownTaskManagerError(KeyError):
+class UnregisteredTaskManagerError(KeyError):
     """No TaskManager of this id is registered."""
 
 
@@ -56,7 +56,7 @@ class TaskManagerRefusedError(Exception):
 
 
 @dataclass
-class Job:
+class RegisteredJob:
     """A registered JobMaster."""
 
     id: str
@@ -100,13 +100,13 @@ class Kept:
     """Of the JobMaster that was lost; empty if it was never known here."""
 
 
-class Registry:
+class ClusterRegistry:
     """What all parts of the core look at."""
 
     def __init__(self, settings: ResourceManagerSettings, now: float) -> None:
         self.settings, self.started = settings, now
         self.table = SlotTable()
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, RegisteredJob] = {}
         self.kept: dict[str, Kept] = {}
         """Jobs without a registered JobMaster that have slots."""
         self.fleet = FleetState.STARTING
@@ -124,7 +124,7 @@ class Registry:
             raise IllegalTransitionError(f"fleet: no move {self.fleet.name} -> {to.name}")
         self.fleet = to
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> RegisteredJob:
         """A registered job.
 
         Raises:
@@ -132,10 +132,10 @@ class Registry:
         """
         job = self.jobs.get(job_id)
         if job is None:
-            raise UnknownJobError(f"no JobMaster is registered for job {job_id}")
+            raise UnregisteredJobError(f"no JobMaster is registered for job {job_id}")
         return job
 
-    def taskmanager(self, taskmanager_id: str) -> TaskManager:
+    def taskmanager(self, taskmanager_id: str) -> RegisteredTaskManager:
         """A registered TaskManager.
 
         Raises:
@@ -143,10 +143,10 @@ class Registry:
         """
         taskmanager = self.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
-            raise UnknownTaskManagerError(f"no TaskManager {taskmanager_id!r} is registered")
+            raise UnregisteredTaskManagerError(f"no TaskManager {taskmanager_id!r} is registered")
         return taskmanager
 
-    def held(self, job: Job) -> list[Slot]:
+    def held(self, job: RegisteredJob) -> list[TaskManagerSlot]:
         """Slots that count for a job's requirements."""
         return [s for s in self.table.of_job(job.id) if s.counts]
 
@@ -155,32 +155,32 @@ class Registry:
         """When every TaskManager has registered that can reach this ResourceManager; monotonic seconds."""
         return self.started + REGISTERS_AGAIN * self.settings.heartbeat_interval + REGISTRATION_SECONDS
 
-    def may_have_former_slots(self, job: Job, now: float) -> bool:
+    def may_have_former_slots(self, job: RegisteredJob, now: float) -> bool:
         """Whether slots of the JobMaster before it are not freed yet: on TaskManagers that are there, or that have not
         registered here yet. One that can't be reached for longer frees them by itself: it hears of no JobMaster."""
         return self.former_slots(job) > 0 or (job.epoch > 1 and now < self.complete_at and not self._has_former(job))
 
-    def _has_former(self, job: Job) -> bool:
+    def _has_former(self, job: RegisteredJob) -> bool:
         """Whether all TaskManagers have registered where tasks of the JobMaster before may run."""
         return job.former_taskmanagers is not None and job.former_taskmanagers <= self.table.taskmanagers.keys()
 
-    def former_slots(self, job: Job) -> int:
+    def former_slots(self, job: RegisteredJob) -> int:
         """How many slots of the JobMaster before it are known and not freed yet."""
         return sum(self.table.find(allocation) is not None for allocation in job.former)
 
-    def is_taken_over(self, job: Job) -> bool:
+    def is_taken_over(self, job: RegisteredJob) -> bool:
         """Whether a JobMaster goes on with a job that another one has led, and has none of its slots yet."""
         return (job.epoch > 1 or bool(job.former)) and self.missing(job) == job.wanted
 
-    def missing(self, job: Job) -> int:
+    def missing(self, job: RegisteredJob) -> int:
         """How many slots a job wants and does not have."""
         return max(0, job.wanted - self.table.counting(job.id))
 
-    def room(self, job: Job) -> int:
+    def room(self, job: RegisteredJob) -> int:
         """How many slots a job would take beside those that it has."""
         return max(0, job.most - self.table.counting(job.id))
 
-    def set_back(self, job: Job, now: float) -> None:
+    def set_back(self, job: RegisteredJob, now: float) -> None:
         """A job has lost a slot that it wanted: a moment without another one, longer each time until it declares."""
         job.setbacks += 1
         job.not_before = now + pause_after(job.setbacks, FIRST_SETBACK, LONGEST_SETBACK)

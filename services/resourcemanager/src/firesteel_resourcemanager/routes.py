@@ -13,9 +13,9 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import answers, by_token, handlers_of, rpc_routes
 from firesteel.service.leaving import Leaving
 from firesteel_resourcemanager.core import ResourceManagerCore
-from firesteel_resourcemanager.registry import FormerJobMasterError, UnknownJobError, UnknownTaskManagerError
+from firesteel_resourcemanager.registry import FormerJobMasterError, UnregisteredJobError, UnregisteredTaskManagerError
 from firesteel_resourcemanager.shell import ResourceManagerService
-from firesteel_resourcemanager.slot_table import SlotState, TaskManager
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager, SlotState
 
 _MEGABYTE = 1024 * 1024
 _RESOURCES = {
@@ -136,8 +136,8 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
     """All routes of the service. Calls of those who registered carry the token that they got then."""
     calls = _Calls(service)
     refusals: dict[type[Exception], RpcCode] = {
-        UnknownJobError: RpcCode.NOT_FOUND,
-        UnknownTaskManagerError: RpcCode.NOT_FOUND,
+        UnregisteredJobError: RpcCode.NOT_FOUND,
+        UnregisteredTaskManagerError: RpcCode.NOT_FOUND,
         FormerJobMasterError: RpcCode.GONE,
     }
     check = by_token(lambda _: service.token)
@@ -153,7 +153,7 @@ def overview(core: ResourceManagerCore) -> m.ClusterOverview:
     return m.ClusterOverview(taskmanagers, total, sum(t["freeSlots"] for t in taskmanagers))
 
 
-def _taskmanager(taskmanager: TaskManager) -> dict[str, Any]:
+def _taskmanager(taskmanager: RegisteredTaskManager) -> dict[str, Any]:
     slots = list(taskmanager.slots.values())
     taken = [s for s in slots if s.state is not SlotState.FREE]
     hardware = {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0, **taskmanager.hardware}

@@ -283,20 +283,20 @@ class ResourceManagerService(Service):
 
     async def _do(self, instruction: i.Instruction) -> None:
         match instruction:
-            case i.RequestSlot():
+            case i.SendRequestSlot():
                 await self._request(instruction)
             case i.LaunchSlot():
                 await self._launch(instruction)
             case i.CancelLaunch():
                 await self._cancel(instruction.allocation_id)
-            case i.FreeSlot():
+            case i.SendFreeSlot():
                 taskmanager = TaskManagerGateway(self._client, instruction.taskmanager_address, self.token)
                 try:
                     await taskmanager.free_slot(m.FreeSlot(instruction.allocation_id, instruction.cause))
                 except RpcError as error:
                     logger.warning("slot %s: %s", instruction.allocation_id, error)
                 await self._heartbeat(instruction.taskmanager_id)
-            case i.FailSlot():
+            case i.SendFailSlot():
                 failed = m.FailSlot(instruction.taskmanager_id, instruction.allocation_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("lost slot", lambda: jobmaster.fail_slot(failed), waits=_RETRIES)
@@ -304,11 +304,11 @@ class ResourceManagerService(Service):
                 ended = m.TaskManagerEnded(instruction.taskmanager_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("end of a TaskManager", lambda: jobmaster.taskmanager_ended(ended), waits=_RETRIES)
-            case i.NotifyNoResources():
+            case i.SendNoResources():
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("lack of slots", lambda: jobmaster.notify_no_resources(notice), waits=_RETRIES)
-            case i.NotifyWaiting():
+            case i.SendWaiting():
                 reason = m.NotifyWaiting(instruction.reason)
                 jobmaster = self._jobmaster(instruction)
                 await until_it_works("what slots wait for", lambda: jobmaster.notify_waiting(reason), waits=_RETRIES)
@@ -325,11 +325,11 @@ class ResourceManagerService(Service):
                 await self._stop_worker(instruction.worker_id)
 
     def _jobmaster(
-        self, instruction: i.FailSlot | i.TellTaskManagerEnded | i.NotifyNoResources | i.NotifyWaiting
+        self, instruction: i.SendFailSlot | i.TellTaskManagerEnded | i.SendNoResources | i.SendWaiting
     ) -> JobMasterGateway:
         return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 
-    async def _request(self, request: i.RequestSlot) -> None:
+    async def _request(self, request: i.SendRequestSlot) -> None:
         message = m.RequestSlot(
             request.slot_index,
             request.allocation_id,

@@ -10,13 +10,13 @@ from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import (
     AskForReport,
     CancelLaunch,
-    FailSlot,
-    FreeSlot,
     Instruction,
     LaunchSlot,
+    SendFailSlot,
+    SendFreeSlot,
 )
-from firesteel_resourcemanager.registry import FleetState, Job, Registry
-from firesteel_resourcemanager.slot_table import Slot, SlotState, TaskManager
+from firesteel_resourcemanager.registry import ClusterRegistry, FleetState, RegisteredJob
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager, SlotState, TaskManagerSlot
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class SlotLife:
         executors: on which slots run.
     """
 
-    def __init__(self, registry: Registry, executors: Executors) -> None:
+    def __init__(self, registry: ClusterRegistry, executors: Executors) -> None:
         self._registry, self._executors = registry, executors
         self._table = registry.table
         self._leftovers: dict[str, float] = {}
@@ -57,7 +57,7 @@ class SlotLife:
 
     # -- launching
 
-    def launch(self, slot: Slot) -> list[Instruction]:
+    def launch(self, slot: TaskManagerSlot) -> list[Instruction]:
         """Have a process started for an allocated slot, now or as soon as one can be."""
         if not self._can_launch(slot):
             return []
@@ -74,12 +74,12 @@ class SlotLife:
                 out += self.launch(slot)
         return out
 
-    def launch_postponed(self, slot: Slot) -> None:
+    def launch_postponed(self, slot: TaskManagerSlot) -> None:
         """The fleet was gone before it could start a process: the next one will."""
         if slot.launched and slot.state is SlotState.ALLOCATED and slot.pid is None:
             slot.launched, slot.launches = False, slot.launches - 1
 
-    def launch_failed(self, slot: Slot, message: str, now: float) -> list[Instruction]:
+    def launch_failed(self, slot: TaskManagerSlot, message: str, now: float) -> list[Instruction]:
         """The fleet refused to start a process. It may have come all the same if this was not the first launch."""
         if slot.state is not SlotState.ALLOCATED or slot.pid is not None:
             return []
@@ -89,7 +89,7 @@ class SlotLife:
         slot.launched = False
         return self.fail(slot, message, now)
 
-    def _can_launch(self, slot: Slot) -> bool:
+    def _can_launch(self, slot: TaskManagerSlot) -> bool:
         return self._registry.fleet is FleetState.READY and self._executors.is_usable(self._table.owner(slot))
 
     def fleet_lost(self, message: str, now: float, outlive: bool) -> list[Instruction]:
@@ -105,7 +105,7 @@ class SlotLife:
                 out += self.fail(slot, message, now)
         return out
 
-    def ended(self, slot: Slot, outcome: SlotOutcome, message: str, now: float) -> list[Instruction]:
+    def ended(self, slot: TaskManagerSlot, outcome: SlotOutcome, message: str, now: float) -> list[Instruction]:
         """The fleet has no process for a slot any more."""
         if slot.state is not SlotState.ALLOCATED or slot.ended is not None:
             slot.launched = False
@@ -124,23 +124,23 @@ class SlotLife:
         """The process of a freed slot has ended."""
         self._leftovers.pop(allocation_id, None)
 
-    def _doubt(self, slot: Slot, ask_at: float) -> None:
+    def _doubt(self, slot: TaskManagerSlot, ask_at: float) -> None:
         slot.unsure, slot.ask_at = True, ask_at
         self._table.watch(slot)
         self._table.touch(slot)
 
     # -- giving up
 
-    def fail(self, slot: Slot, cause: str, now: float) -> list[Instruction]:
+    def fail(self, slot: TaskManagerSlot, cause: str, now: float) -> list[Instruction]:
         """The slot of a job is no good: the job is told, and the slot is freed."""
         out: list[Instruction] = []
         job = self._registry.jobs.get(slot.job_id)
         if job is not None and slot.state is SlotState.ALLOCATED:
-            out.append(FailSlot(job.address, job.token, slot.taskmanager_id, slot.allocation_id, cause))
+            out.append(SendFailSlot(job.address, job.token, slot.taskmanager_id, slot.allocation_id, cause))
             self._registry.set_back(job, now)
         return out + self.release(slot, cause)
 
-    def release(self, slot: Slot, cause: str) -> list[Instruction]:
+    def release(self, slot: TaskManagerSlot, cause: str) -> list[Instruction]:
         """Have the TaskManager free a slot, once it has answered what it was asked before."""
         if slot.state is SlotState.REQUESTED:
             self._table.give_back(slot, slot.give_back or cause)
@@ -149,7 +149,7 @@ class SlotLife:
             return [self._free(slot, cause)]
         return []
 
-    def release_soon(self, slot: Slot, cause: str, now: float) -> list[Instruction]:
+    def release_soon(self, slot: TaskManagerSlot, cause: str, now: float) -> list[Instruction]:
         """The job gives its slots back itself, but for those that it forgets."""
         if slot.state is not SlotState.ALLOCATED:
             return self.release(slot, cause)
@@ -158,7 +158,7 @@ class SlotLife:
         self._table.watch(slot)
         return []
 
-    def trim(self, job: Job) -> list[Instruction]:
+    def trim(self, job: RegisteredJob) -> list[Instruction]:
         """Give back what a job has too much, as long as it can't have got to know it: it may be using everything else.
 
         A job turns away by itself what it is offered and does not need.
@@ -168,17 +168,17 @@ class SlotLife:
         unknown = sorted((s for s in held if not s.launched), key=lambda s: s.state is SlotState.ALLOCATED)
         return self.release_all(unknown[:surplus], "it is not needed")
 
-    def release_all(self, slots: list[Slot], cause: str) -> list[Instruction]:
+    def release_all(self, slots: list[TaskManagerSlot], cause: str) -> list[Instruction]:
         """Have these slots freed."""
         return [instruction for slot in slots for instruction in self.release(slot, cause)]
 
-    def clear(self, slot: Slot, now: float) -> None:
+    def clear(self, slot: TaskManagerSlot, now: float) -> None:
         """The TaskManager says that a slot is free; a process that was launched and has not ended is given up soon."""
         if slot.launched:
             self._leftovers[slot.allocation_id] = now + LEFTOVER_GRACE
         self._table.clear(slot)
 
-    def lost(self, slot: Slot, now: float) -> None:
+    def lost(self, slot: TaskManagerSlot, now: float) -> None:
         """The TaskManager freed a slot, perhaps although its job wants it."""
         job = self._registry.jobs.get(slot.job_id)
         if slot.state is SlotState.ALLOCATED and job is not None and self._table.counting(job.id) <= job.most:
@@ -201,13 +201,15 @@ class SlotLife:
                 out.append(CancelLaunch(allocation))
         return out
 
-    def _free(self, slot: Slot, cause: str) -> FreeSlot:
+    def _free(self, slot: TaskManagerSlot, cause: str) -> SendFreeSlot:
         taskmanager = self._table.owner(slot)
-        return FreeSlot(taskmanager.id, taskmanager.address, slot.allocation_id, cause)
+        return SendFreeSlot(taskmanager.id, taskmanager.address, slot.allocation_id, cause)
 
     # -- reports
 
-    def reconcile(self, taskmanager: TaskManager, slot: Slot, status: SlotStatus, now: float) -> list[Instruction]:
+    def reconcile(
+        self, taskmanager: RegisteredTaskManager, slot: TaskManagerSlot, status: SlotStatus, now: float
+    ) -> list[Instruction]:
         """Bring a slot in line with what its TaskManager says; the report is newer than what is known here."""
         if slot.state is not SlotState.FREE and slot.allocation_id != status.allocation_id:
             self.lost(slot, now)
@@ -224,12 +226,12 @@ class SlotLife:
                 self._table.move(slot, SlotState.RELEASING)
                 slot.unsure, slot.ask_at = False, None
         elif slot.state is SlotState.RELEASING:
-            return [FreeSlot(taskmanager.id, taskmanager.address, slot.allocation_id, "it was given back")]
+            return [SendFreeSlot(taskmanager.id, taskmanager.address, slot.allocation_id, "it was given back")]
         elif slot.unsure:
             return self._resolve(slot, now)
         return []
 
-    def _resolve(self, slot: Slot, now: float) -> list[Instruction]:
+    def _resolve(self, slot: TaskManagerSlot, now: float) -> list[Instruction]:
         """A report says whether the process of a slot has come."""
         if slot.pid is not None:
             slot.unsure, slot.ask_at = False, None
@@ -243,7 +245,7 @@ class SlotLife:
             return self.fail(slot, f"it did not come to its executor in {slot.launches} launches", now)
         return self.launch(slot)
 
-    def _learn(self, slot: Slot, status: SlotStatus, now: float) -> list[Instruction]:
+    def _learn(self, slot: TaskManagerSlot, status: SlotStatus, now: float) -> list[Instruction]:
         """A TaskManager has a slot in use that is free here: another ResourceManager gave it away, or it came back."""
         assert status.allocation_id is not None
         assert status.job_id is not None

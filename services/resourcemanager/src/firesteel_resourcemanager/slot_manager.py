@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firesteel_resourcemanager.executors import Executors
-from firesteel_resourcemanager.instructions import FailSlot, Instruction, NotifyNoResources, RequestSlot
-from firesteel_resourcemanager.registry import FleetState, Job, Registry
-from firesteel_resourcemanager.slot_table import Slot, SlotState
+from firesteel_resourcemanager.instructions import Instruction, SendFailSlot, SendNoResources, SendRequestSlot
+from firesteel_resourcemanager.registry import ClusterRegistry, FleetState, RegisteredJob
+from firesteel_resourcemanager.slot_table import SlotState, TaskManagerSlot
 from firesteel_resourcemanager.workers import Workers
 
 HOLDING_BACK = 0.5
@@ -36,14 +36,16 @@ class SlotManager:
         new_id: makes allocation ids.
     """
 
-    def __init__(self, registry: Registry, executors: Executors, workers: Workers, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, registry: ClusterRegistry, executors: Executors, workers: Workers, new_id: Callable[[], str]
+    ) -> None:
         self._registry, self._executors, self._workers, self._new_id = registry, executors, workers, new_id
 
     def schedule(self, now: float) -> list[Instruction]:
         """Give away what can be given away."""
         registry, out = self._registry, list[Instruction]()
         total = registry.table.total()
-        free: list[Slot] | None = None
+        free: list[TaskManagerSlot] | None = None
         waiting = [j for j in registry.jobs.values() if registry.missing(j) or (j.former and not j.declared)]
         kept = 0
         for job in sorted(waiting, key=lambda j: (not registry.is_taken_over(j), j.waiting_since)):
@@ -84,7 +86,7 @@ class SlotManager:
             out += [self._request(slot, job) for slot in free[: max(0, min(registry.room(job), len(free) - kept))]]
         return out
 
-    def why_waiting(self, job: Job, now: float) -> str:
+    def why_waiting(self, job: RegisteredJob, now: float) -> str:
         """What a job that waits for slots waits for, in words for people; empty: for nothing that is worth a word."""
         registry = self._registry
         missing = registry.missing(job) if job.declared else 0
@@ -103,14 +105,14 @@ class SlotManager:
         free = registry.table.total_free()
         return f"Slots that are missing: {missing}; {free} of {total} are free." if missing > free else ""
 
-    def no_slots(self, job: Job, cause: str) -> FailSlot:
+    def no_slots(self, job: RegisteredJob, cause: str) -> SendFailSlot:
         """The job waits in vain, though there are slots; it holds none yet that could be named."""
-        return FailSlot(job.address, job.token, next(iter(self._registry.table.taskmanagers), "(none)"), "", cause)
+        return SendFailSlot(job.address, job.token, next(iter(self._registry.table.taskmanagers), "(none)"), "", cause)
 
-    def _request(self, slot: Slot, job: Job) -> RequestSlot:
+    def _request(self, slot: TaskManagerSlot, job: RegisteredJob) -> SendRequestSlot:
         self._registry.table.allocate(slot, self._new_id(), job.id, SlotState.REQUESTED, job.epoch)
         taskmanager = self._registry.table.owner(slot)
-        return RequestSlot(
+        return SendRequestSlot(
             taskmanager.id,
             taskmanager.address,
             slot.index,
@@ -122,7 +124,7 @@ class SlotManager:
             job.epoch,
         )
 
-    def _too_small(self, job: Job, now: float) -> list[Instruction]:
+    def _too_small(self, job: RegisteredJob, now: float) -> list[Instruction]:
         registry = self._registry
         settings, total = registry.settings, registry.table.total()
         most = total + self._workers.potential()
@@ -136,13 +138,13 @@ class SlotManager:
             message = f"Set taskmanager.numberOfTaskSlots to {job.wanted} or more, or lower the parallelism."
         else:
             message = "No TaskManager has registered: start one."
-        return [NotifyNoResources(job.address, job.token, job.wanted, most, message)]
+        return [SendNoResources(job.address, job.token, job.wanted, most, message)]
 
-    def _no_executors(self, job: Job) -> list[Instruction]:
+    def _no_executors(self, job: RegisteredJob) -> list[Instruction]:
         failing = self._executors.failing()
         if failing is None or job.told_executors:
             return []
         job.told_executors = True
         taskmanager_id, cause = failing
         text = f"TaskManager {taskmanager_id} can't start a Spark executor: {cause}"
-        return [FailSlot(job.address, job.token, taskmanager_id, "", text)]
+        return [SendFailSlot(job.address, job.token, taskmanager_id, "", text)]

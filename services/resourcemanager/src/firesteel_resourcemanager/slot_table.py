@@ -34,7 +34,7 @@ MOVES: Final[Mapping[SlotState, frozenset[SlotState]]] = {
 
 
 @dataclass
-class Slot:
+class TaskManagerSlot:
     """One slot of a TaskManager."""
 
     taskmanager_id: str
@@ -84,12 +84,12 @@ LAST_JOBS: Final = 64
 
 
 @dataclass
-class TaskManager:
+class RegisteredTaskManager:
     """A registered TaskManager."""
 
     id: str
     address: str
-    slots: dict[int, Slot]
+    slots: dict[int, TaskManagerSlot]
     executor: Executor
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory_configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -113,33 +113,33 @@ class SlotTable:
     """
 
     def __init__(self) -> None:
-        self.taskmanagers: dict[str, TaskManager] = {}
+        self.taskmanagers: dict[str, RegisteredTaskManager] = {}
         self.revision = 0
         self._total = 0
-        self._by_allocation: dict[str, Slot] = {}
-        self._of_jobs: dict[str, dict[str, Slot]] = {}
+        self._by_allocation: dict[str, TaskManagerSlot] = {}
+        self._of_jobs: dict[str, dict[str, TaskManagerSlot]] = {}
         self._counting: Counter[str] = Counter()
         """How many slots count for each job's requirements."""
-        self._watched: dict[str, Slot] = {}
+        self._watched: dict[str, TaskManagerSlot] = {}
         """By allocation: those that may wait for something."""
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[TaskManagerSlot]:
         for taskmanager in self.taskmanagers.values():
             yield from taskmanager.slots.values()
 
-    def add(self, taskmanager: TaskManager) -> None:
+    def add(self, taskmanager: RegisteredTaskManager) -> None:
         """A TaskManager has registered."""
         self.taskmanagers[taskmanager.id] = taskmanager
         self._total += len(taskmanager.slots)
 
-    def grow(self, taskmanager: TaskManager, slots: int) -> None:
+    def grow(self, taskmanager: RegisteredTaskManager, slots: int) -> None:
         """A TaskManager has at least so many slots."""
         before = len(taskmanager.slots)
         for index in range(slots):
-            taskmanager.slots.setdefault(index, Slot(taskmanager.id, index))
+            taskmanager.slots.setdefault(index, TaskManagerSlot(taskmanager.id, index))
         self._total += len(taskmanager.slots) - before
 
-    def remove(self, taskmanager: TaskManager) -> None:
+    def remove(self, taskmanager: RegisteredTaskManager) -> None:
         """A TaskManager is gone; its slots are free."""
         del self.taskmanagers[taskmanager.id]
         self._total -= len(taskmanager.slots)
@@ -152,9 +152,9 @@ class SlotTable:
         """Slots that nobody has, some of which may not be given away for now."""
         return self._total - len(self._by_allocation)
 
-    def free(self, now: float) -> list[Slot]:
+    def free(self, now: float) -> list[TaskManagerSlot]:
         """Slots that can be given away, spread over TaskManagers: those with the most free slots first."""
-        found: list[tuple[int, int, Slot]] = []
+        found: list[tuple[int, int, TaskManagerSlot]] = []
         for number, taskmanager in enumerate(self.taskmanagers.values()):
             if taskmanager.held == len(taskmanager.slots):
                 continue
@@ -163,22 +163,22 @@ class SlotTable:
         found.sort(key=lambda one: one[:2])  # how many its TaskManager has left at that point, the most first
         return [slot for _, _, slot in found]
 
-    def watched(self) -> list[Slot]:
+    def watched(self) -> list[TaskManagerSlot]:
         """Slots that wait for something: the fleet, time or a report."""
         waiting = {allocation: slot for allocation, slot in self._watched.items() if slot.is_waiting}
         self._watched = waiting
         return list(waiting.values())
 
-    def watch(self, slot: Slot) -> None:
+    def watch(self, slot: TaskManagerSlot) -> None:
         """A slot may wait for something from now on."""
         if slot.allocation_id:
             self._watched[slot.allocation_id] = slot
 
-    def find(self, allocation_id: str) -> Slot | None:
+    def find(self, allocation_id: str) -> TaskManagerSlot | None:
         """The slot of an allocation that was not freed yet."""
         return self._by_allocation.get(allocation_id)
 
-    def of_job(self, job_id: str) -> list[Slot]:
+    def of_job(self, job_id: str) -> list[TaskManagerSlot]:
         """Slots that are tied to a job, those on their way back included."""
         return list(self._of_jobs.get(job_id, {}).values())
 
@@ -186,25 +186,25 @@ class SlotTable:
         """How many slots count for a job's requirements."""
         return self._counting[job_id]
 
-    def give_back(self, slot: Slot, cause: str) -> None:
+    def give_back(self, slot: TaskManagerSlot, cause: str) -> None:
         """A requested slot is to be released when its TaskManager has answered; empty: it is not."""
         counted = slot.counts
         slot.give_back = cause
         self._count(slot, counted)
 
-    def _count(self, slot: Slot, counted: bool) -> None:
+    def _count(self, slot: TaskManagerSlot, counted: bool) -> None:
         self._counting[slot.job_id] += slot.counts - counted
 
-    def owner(self, slot: Slot) -> TaskManager:
+    def owner(self, slot: TaskManagerSlot) -> RegisteredTaskManager:
         """The TaskManager of a slot of the table."""
         return self.taskmanagers[slot.taskmanager_id]
 
-    def touch(self, slot: Slot) -> None:
+    def touch(self, slot: TaskManagerSlot) -> None:
         """Note that a slot has just changed."""
         self.revision += 1
         slot.revision = self.revision
 
-    def move(self, slot: Slot, to: SlotState) -> None:
+    def move(self, slot: TaskManagerSlot, to: SlotState) -> None:
         """Go to a state.
 
         Raises:
@@ -217,7 +217,7 @@ class SlotTable:
             )
         self._go(slot, to)
 
-    def _go(self, slot: Slot, to: SlotState) -> None:
+    def _go(self, slot: TaskManagerSlot, to: SlotState) -> None:
         counted = slot.counts
         self.taskmanagers[slot.taskmanager_id].held += (to is not SlotState.FREE) - (slot.state is not SlotState.FREE)
         slot.state = to
@@ -225,7 +225,9 @@ class SlotTable:
             self._count(slot, counted)
         self.touch(slot)
 
-    def allocate(self, slot: Slot, allocation_id: str, job_id: str, state: SlotState, epoch: int = 0) -> None:
+    def allocate(
+        self, slot: TaskManagerSlot, allocation_id: str, job_id: str, state: SlotState, epoch: int = 0
+    ) -> None:
         """FREE -> REQUESTED (or ALLOCATED, when learnt from a report)."""
         assert allocation_id not in self._by_allocation, slot
         self.move(slot, state)
@@ -235,7 +237,7 @@ class SlotTable:
         self.owner(slot).last_jobs.append(job_id)
         self._count(slot, counted=False)
 
-    def clear(self, slot: Slot) -> None:
+    def clear(self, slot: TaskManagerSlot) -> None:
         """Any other state -> FREE."""
         self.move(slot, SlotState.FREE)
         self._by_allocation.pop(slot.allocation_id)

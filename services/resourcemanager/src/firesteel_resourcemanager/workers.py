@@ -11,9 +11,9 @@ from typing import Final
 
 from firesteel.core.errors import IllegalTransitionError
 from firesteel_resourcemanager.instructions import Instruction, StartWorker, StopWorker
-from firesteel_resourcemanager.registry import Registry
+from firesteel_resourcemanager.registry import ClusterRegistry
 from firesteel_resourcemanager.settings import WorkerSettings
-from firesteel_resourcemanager.slot_table import SlotState, TaskManager
+from firesteel_resourcemanager.slot_table import RegisteredTaskManager, SlotState
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Workers:
         active: whether the provider can start workers.
     """
 
-    def __init__(self, registry: Registry, new_id: Callable[[], str], active: bool) -> None:
+    def __init__(self, registry: ClusterRegistry, new_id: Callable[[], str], active: bool) -> None:
         self._registry, self._new_id, self.is_active = registry, new_id, active
         self._settings: WorkerSettings = registry.settings.workers
         self._recovered = False
@@ -128,7 +128,7 @@ class Workers:
         self._forget_failures(now)
         return self._last_failure if self._failures else ""
 
-    def registered(self, taskmanager: TaskManager, now: float) -> None:
+    def registered(self, taskmanager: RegisteredTaskManager, now: float) -> None:
         """A TaskManager has registered; perhaps it is a worker."""
         worker = self._workers.get(taskmanager.id)
         if worker is not None and worker.state is WorkerState.STARTING:

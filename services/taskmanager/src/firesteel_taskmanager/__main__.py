@@ -17,11 +17,11 @@ from firesteel.config.options import (
 )
 from firesteel.core.log_levels import ROOT
 from firesteel.core.python_packages import environment_id
-from firesteel.service.process import ProcessContext, ServicePlan, run_service
+from firesteel.service.process import ServiceContext, ServicePlan, run_service
 from firesteel_taskmanager.app import create_service
 
 
-def build(context: ProcessContext) -> ServicePlan:
+def build(context: ServiceContext) -> ServicePlan:
     """The service, and where it listens.
 
     Raises:

@@ -10,7 +10,7 @@ from firesteel.core.errors import ProtocolError
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.messages import AcknowledgeCheckpoint, DeclineCheckpoint, NotifyCheckpoint, TriggerCheckpoint
 from firesteel_taskmanager.instructions import Instruction, ReportCheckpoint, Send
-from firesteel_taskmanager.slots import Process, Slot, SlotTable, UnknownAllocationError
+from firesteel_taskmanager.slots import Process, TaskSlot, TaskSlotTable, UnknownAllocationError
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class CheckpointDecisions:
     """Events about checkpoints in, instructions out. Nothing is remembered here: slots know what they were told."""
 
-    def __init__(self, slots: SlotTable) -> None:
+    def __init__(self, slots: TaskSlotTable) -> None:
         self._slots = slots
 
     # -- from JobMasters
@@ -74,9 +74,9 @@ class CheckpointDecisions:
 
     def _found(
         self, message: TriggerCheckpoint | NotifyCheckpoint, token: str
-    ) -> tuple[tuple[str, ...], list[tuple[Slot, Process, tuple[str, ...]]]]:
+    ) -> tuple[tuple[str, ...], list[tuple[TaskSlot, Process, tuple[str, ...]]]]:
         unknown: list[str] = []
-        found: list[tuple[Slot, Process, tuple[str, ...]]] = []
+        found: list[tuple[TaskSlot, Process, tuple[str, ...]]] = []
         for allocation_id, execution_ids in message.tasks.items():
             try:
                 slot, process = self._slots.usable(message.job_id, allocation_id)
@@ -123,6 +123,6 @@ class CheckpointDecisions:
         return [ReportCheckpoint(slot.jobmaster, report)]
 
 
-def _live(slot: Slot, execution_ids: Iterable[str]) -> list[str]:
+def _live(slot: TaskSlot, execution_ids: Iterable[str]) -> list[str]:
     tasks = ((e, slot.tasks.get(e)) for e in execution_ids)
     return [e for e, task in tasks if task is not None and task.sent and not task.is_final]

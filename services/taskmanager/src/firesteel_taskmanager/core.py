@@ -30,7 +30,7 @@ from firesteel_taskmanager.instructions import (
     Send,
 )
 from firesteel_taskmanager.settings import TaskManagerSettings
-from firesteel_taskmanager.slots import Process, Slot, SlotState, SlotTable
+from firesteel_taskmanager.slots import Process, TaskSlot, TaskSlotState, TaskSlotTable
 from firesteel_taskmanager.tasks import TaskDecisions
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class SlotTakenError(Exception):
     """The slot belongs to another allocation, the allocation has ended, or no executor can run it."""
 
 
-class Executors(Protocol):
+class SlotExecutors(Protocol):
     """The executors on which slot processes may run."""
 
     @property
@@ -74,7 +74,7 @@ class TaskManagerCore:
         self,
         taskmanager_id: str,
         slots: int,
-        executors: Executors,
+        executors: SlotExecutors,
         settings: TaskManagerSettings,
         memory_limit: int | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class TaskManagerCore:
         self.memory_limit = memory_limit
         self.log_levels: dict[str, str] = {}
         """Of loggers in slots, where they are others than these have by themselves."""
-        self.slots = SlotTable(taskmanager_id, slots)
+        self.slots = TaskSlotTable(taskmanager_id, slots)
         self.tasks = TaskDecisions(self.slots)
         self.checkpoints = CheckpointDecisions(self.slots)
         self._endings = SlotEndings(self.slots, settings)
@@ -107,9 +107,9 @@ class TaskManagerCore:
             raise SlotTakenError(f"allocation {request.allocation_id} has ended")
         if executor is None:
             raise SlotTakenError(f"no Spark executor runs on {self._id}: it waits for one from the ResourceManager")
-        if slot.allocation_id == request.allocation_id and slot.state is not SlotState.RELEASING:
+        if slot.allocation_id == request.allocation_id and slot.state is not TaskSlotState.RELEASING:
             return executor
-        if slot.state is not SlotState.FREE:
+        if slot.state is not TaskSlotState.FREE:
             raise SlotTakenError(
                 f"slot {slot.index} is {slot.state.value} for allocation {slot.allocation_id} of job {slot.job_id}"
             )
@@ -122,26 +122,26 @@ class TaskManagerCore:
         slot.python = dict(request.python)
         slot.deadline = now + self._settings.start_timeout
         slot.cancellation = self._settings.cancellation
-        slot.move(SlotState.ALLOCATED, "requested by the ResourceManager")
+        slot.move(TaskSlotState.ALLOCATED, "requested by the ResourceManager")
         return executor
 
-    def needs_environment(self, allocation_id: str, environment: str) -> Slot | None:
+    def needs_environment(self, allocation_id: str, environment: str) -> TaskSlot | None:
         """The slot, if its process has to run in another Python environment than it does."""
         slot = self.slots.find(allocation_id)
-        if slot is None or not slot.python or slot.state is not SlotState.ALLOCATED or slot.had_process:
+        if slot is None or not slot.python or slot.state is not TaskSlotState.ALLOCATED or slot.had_process:
             return None
         return None if PythonEnvironment.from_plain(slot.python).id == environment else slot
 
     def environment_takes(self, allocation_id: str, seconds: float, now: float) -> None:
         """The slot's process comes so much later than usual."""
         slot = self.slots.find(allocation_id)
-        if slot is not None and slot.state is SlotState.ALLOCATED and slot.process is None:
+        if slot is not None and slot.state is TaskSlotState.ALLOCATED and slot.process is None:
             slot.deadline = now + self._settings.start_timeout + seconds
 
     def environment_failed(self, allocation_id: str, cause: str, now: float) -> list[Instruction]:
         """The Python environment can't be made: no process will come."""
         slot = self.slots.find(allocation_id)
-        if slot is None or slot.state is not SlotState.ALLOCATED or slot.process is not None:
+        if slot is None or slot.state is not TaskSlotState.ALLOCATED or slot.process is not None:
             return []
         failed = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause, in_vain=True)
         return [failed, *self._endings.release(slot, cause.splitlines()[0], now)]
@@ -181,7 +181,7 @@ class TaskManagerCore:
             expected = True  # Spark starts the task of a process that was killed again
         elif slot is None and self._endings.has_ended(allocation):
             reason, expected = f"allocation {allocation} has ended", True
-        elif slot is None or slot.state is not SlotState.ALLOCATED:
+        elif slot is None or slot.state is not TaskSlotState.ALLOCATED:
             reason = f"allocation {allocation} is not expected"
         if reason or slot is None or not isinstance(pid, int):
             if expected:
@@ -207,7 +207,7 @@ class TaskManagerCore:
         slot = self.slots.at(channel)
         if slot is None or slot.process is None:
             return []
-        if slot.state is SlotState.RELEASING:
+        if slot.state is TaskSlotState.RELEASING:
             return self._endings.ended(slot, "its process ended", now)
         if slot.lost is not None:
             return []
@@ -230,7 +230,7 @@ class TaskManagerCore:
     def memory_measured(self, allocation_id: str, pss: int, now: float, now_ms: int) -> list[Instruction]:
         """What a slot's process and its children use, in bytes; more than the limit ends it."""
         slot = self.slots.find(allocation_id)
-        if slot is None or slot.process is None or slot.lost is not None or slot.state is SlotState.RELEASING:
+        if slot is None or slot.process is None or slot.lost is not None or slot.state is TaskSlotState.RELEASING:
             return []
         slot.process.memory = pss
         if self.memory_limit is None or pss <= self.memory_limit:
@@ -256,7 +256,7 @@ class TaskManagerCore:
         out: list[Instruction] = []
         for allocation in offered:
             slot = self.slots.find(allocation)
-            if slot is None or slot.state is not SlotState.ALLOCATED:
+            if slot is None or slot.state is not TaskSlotState.ALLOCATED:
                 continue
             if allocation in accepted:
                 slot.activate(now)
@@ -314,9 +314,9 @@ class TaskManagerCore:
         out: list[Instruction] = []
         for slot in self.slots.of_job(job_id, token):
             listed = slot.allocation_id in allocations
-            if slot.state is SlotState.ALLOCATED and listed and slot.process is not None:
+            if slot.state is TaskSlotState.ALLOCATED and listed and slot.process is not None:
                 slot.activate(now)
-            elif slot.state is SlotState.ACTIVE and not listed and now - slot.active_since >= SETTLE_SECONDS:
+            elif slot.state is TaskSlotState.ACTIVE and not listed and now - slot.active_since >= SETTLE_SECONDS:
                 out += self._endings.release(slot, "the JobMaster does not know it", now)
         return out
 
@@ -359,7 +359,7 @@ class TaskManagerCore:
         """Release everything; tasks that run fail."""
         out: list[Instruction] = []
         for slot in self.slots:
-            if slot.state is SlotState.ACTIVE:
+            if slot.state is TaskSlotState.ACTIVE:
                 cause = f"TaskManager {self._id} was stopped"
                 out += self._endings.fail(slot, "external", cause, now_ms, TaskManagerStoppedError)
             out += self._endings.release(slot, "the TaskManager stops", now)
@@ -373,19 +373,19 @@ class TaskManagerCore:
     @property
     def is_idle(self) -> bool:
         """Whether all slots are free."""
-        return all(s.state is SlotState.FREE for s in self.slots)
+        return all(s.state is TaskSlotState.FREE for s in self.slots)
 
     def executors_in_use(self) -> tuple[frozenset[str], bool]:
         """Executors that slots use, and whether a process is on its way, which may come from any of them."""
         used = frozenset(s.process.executor_id for s in self.slots if s.process is not None)
-        return used, any(s.state is SlotState.ALLOCATED and s.process is None for s in self.slots)
+        return used, any(s.state is TaskSlotState.ALLOCATED and s.process is None for s in self.slots)
 
     # -- inside
 
-    def _kill_cancelled(self, slot: Slot, now: float, now_ms: int) -> list[Instruction]:
+    def _kill_cancelled(self, slot: TaskSlot, now: float, now_ms: int) -> list[Instruction]:
         process = slot.process
         slot.cancel_deadline = None
-        if process is None or slot.state is not SlotState.ACTIVE or slot.lost is not None:
+        if process is None or slot.state is not TaskSlotState.ACTIVE or slot.lost is not None:
             return []
         cause = (
             f"slot process {process.pid} was killed: its tasks did not end within {slot.cancellation.timeout:g} s "
@@ -393,11 +393,11 @@ class TaskManagerCore:
         )
         return self._endings.fail_and_kill(slot, process, "cancel", cause, now, now_ms, FleetError)
 
-    def _overdue(self, slot: Slot, now: float, now_ms: int) -> list[Instruction]:
+    def _overdue(self, slot: TaskSlot, now: float, now_ms: int) -> list[Instruction]:
         process = slot.process
         if slot.lost is not None:
             return self.process_lost(slot.allocation_id, slot.lost, now, now_ms)
-        if slot.state is SlotState.RELEASING and process is not None:
+        if slot.state is TaskSlotState.RELEASING and process is not None:
             if slot.killed:
                 logger.error("process %d of slot %d was killed and is still there", process.pid, slot.index)
                 return self._endings.ended(slot, "its process does not die", now)

@@ -10,19 +10,19 @@ from firesteel.core.errors import FleetError, class_name
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import TaskStateUpdate
 from firesteel_taskmanager.instructions import (
-    CancelLaunch,
     CloseChannel,
     DeleteFiles,
     ForgetJob,
     Instruction,
     KillProcess,
     ReportSlotFailed,
-    ReportState,
+    ReportTaskState,
+    RequestLaunchCancel,
     Send,
     SlotFreed,
 )
 from firesteel_taskmanager.settings import TaskManagerSettings
-from firesteel_taskmanager.slots import Process, Slot, SlotState, SlotTable
+from firesteel_taskmanager.slots import Process, TaskSlot, TaskSlotState, TaskSlotTable
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def _needless(process: Process, last_checkpoint: int | None) -> list[str]:
 class SlotEndings:
     """Ends slots of a table; ``now`` is in monotonic seconds."""
 
-    def __init__(self, slots: SlotTable, settings: TaskManagerSettings) -> None:
+    def __init__(self, slots: TaskSlotTable, settings: TaskManagerSettings) -> None:
         self._slots, self._settings = slots, settings
         self._lingering: list[tuple[float, KillProcess]] = []
         """Processes that closed their channel, and when to kill what is left of them."""
@@ -54,18 +54,18 @@ class SlotEndings:
         """Whether an allocation was here, and is over."""
         return allocation_id in self._ended
 
-    def release(self, slot: Slot, cause: str, now: float) -> list[Instruction]:
+    def release(self, slot: TaskSlot, cause: str, now: float) -> list[Instruction]:
         """Have a slot's process return; nothing happens if it is free or being released."""
-        if slot.state in (SlotState.FREE, SlotState.RELEASING):
+        if slot.state in (TaskSlotState.FREE, TaskSlotState.RELEASING):
             return []
         if slot.process is None or slot.lost is not None:
-            launch = [CancelLaunch(slot.index, slot.allocation_id)] if slot.process is None else []
+            launch = [RequestLaunchCancel(slot.index, slot.allocation_id)] if slot.process is None else []
             return [*launch, *self.ended(slot, cause, now)]
-        slot.move(SlotState.RELEASING, cause)
+        slot.move(TaskSlotState.RELEASING, cause)
         slot.deadline, slot.cancel_deadline = now + self._settings.release_grace, None
         return [Send(slot.process.channel, {"type": "release"})]
 
-    def ended(self, slot: Slot, cause: str, now: float) -> list[Instruction]:
+    def ended(self, slot: TaskSlot, cause: str, now: float) -> list[Instruction]:
         """The slot's process is gone, or its channel is: the slot is free."""
         out: list[Instruction] = []
         process, job = slot.process, slot.job_id
@@ -85,7 +85,7 @@ class SlotEndings:
         return out
 
     def fail(
-        self, slot: Slot, kind: str, cause: str, now_ms: int, error: type[Exception] = FleetError
+        self, slot: TaskSlot, kind: str, cause: str, now_ms: int, error: type[Exception] = FleetError
     ) -> list[Instruction]:
         """All tasks that have not ended do so now, and the JobMaster hears that the slot is lost."""
         out: list[Instruction] = []
@@ -96,24 +96,24 @@ class SlotEndings:
             plain = task.failure or (
                 None if task.cancelling else TaskFailure(kind, class_name(error), cause, "").to_plain()
             )
-            out.append(ReportState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, plain)))
+            out.append(ReportTaskState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, plain)))
         lost = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
         if all(task.state != "FAILED" for task in slot.tasks.values()):
             return [lost, *out]  # or the JobMaster, which waits for nothing but these ends, would use the slot again
         return [*out, lost]
 
-    def kill(self, slot: Slot, process: Process, now: float) -> KillProcess:
+    def kill(self, slot: TaskSlot, process: Process, now: float) -> KillProcess:
         """Kill the process of a slot that is being released."""
         slot.killed, slot.deadline = True, now + KILL_PATIENCE
         return KillProcess(slot.index, slot.allocation_id, process.identity)
 
     def fail_and_kill(
-        self, slot: Slot, process: Process, kind: str, cause: str, now: float, now_ms: int, error: type[Exception]
+        self, slot: TaskSlot, process: Process, kind: str, cause: str, now: float, now_ms: int, error: type[Exception]
     ) -> list[Instruction]:
         """Its process has to go now, and its tasks with it."""
         logger.warning("%s", cause)
         out = self.fail(slot, kind, cause, now_ms, error)
-        slot.move(SlotState.RELEASING, cause)
+        slot.move(TaskSlotState.RELEASING, cause)
         slot.cancel_deadline = None
         return [self.kill(slot, process, now), *out]
 

@@ -34,7 +34,7 @@ _EXECUTORS: Final = CallPool("executors", threads=8, deadline=None)
 """No deadline: an executor that came after it would be nobody's. Stops have a time limit of their own."""
 
 
-class Executor(Protocol):
+class RunningExecutor(Protocol):
     """A running executor, as ``firesteel.spark.executor.ExecutorProcess``. Its methods may block."""
 
     @property
@@ -52,11 +52,11 @@ class Executor(Protocol):
         """End it, after so many seconds by force, and remove its files; also when it has ended by itself."""
 
 
-ExecutorFactory = Callable[[ExecutorSpec], Executor]
+ExecutorFactory = Callable[[ExecutorSpec], RunningExecutor]
 """Starts an executor; may block; raises ``FleetError`` or ``OSError`` if it can't."""
 
 
-class Phase(Enum):
+class ExecutorPhase(Enum):
     """Life of one executor process."""
 
     STARTING = "STARTING"
@@ -68,9 +68,9 @@ class Phase(Enum):
 class _Entry:
     spec: ExecutorSpec
     since: float
-    starting: asyncio.Task[Executor]
-    phase: Phase = Phase.STARTING
-    executor: Executor | None = None
+    starting: asyncio.Task[RunningExecutor]
+    phase: ExecutorPhase = ExecutorPhase.STARTING
+    executor: RunningExecutor | None = None
 
 
 class FixedExecutor:
@@ -173,7 +173,7 @@ class ExecutorSupervisor:
             entry.executor = await asyncio.shield(entry.starting)
         except (FiresteelError, OSError, MemoryError) as error:
             return f"it could not be started: {_explain(error)}"
-        entry.phase = Phase.RUNNING
+        entry.phase = ExecutorPhase.RUNNING
         return ""
 
     async def _watch(self, key: tuple[str, str], entry: _Entry) -> str:
@@ -184,9 +184,9 @@ class ExecutorSupervisor:
             await asyncio.sleep(LOOK_SECONDS)
             if self._newest != key and self._is_unused(entry):
                 logger.info("executor %s: a newer one has its place, and no slot uses it", entry.spec.executor_id)
-                entry.phase = Phase.STOPPING
+                entry.phase = ExecutorPhase.STOPPING
                 await _EXECUTORS.call(executor.stop, STOP_GRACE)
-        if entry.phase is Phase.STOPPING:
+        if entry.phase is ExecutorPhase.STOPPING:
             return "it was ended"
         tail = await _EXECUTORS.call(executor.log_tail)
         if tail:

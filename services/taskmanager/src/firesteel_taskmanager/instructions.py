@@ -46,7 +46,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class ReportState:
+class ReportTaskState:
     """Tell the JobMaster that a task changed its state. Reports of a job are delivered in order."""
 
     jobmaster: JobMasterRef
@@ -135,7 +135,7 @@ class Investigate:
 
 
 @dataclass(frozen=True)
-class CancelLaunch:
+class RequestLaunchCancel:
     """Ask the ResourceManager to give up the launch of a slot."""
 
     slot_index: int
@@ -177,7 +177,7 @@ Instruction = (
     Send
     | CloseChannel
     | Offer
-    | ReportState
+    | ReportTaskState
     | ReportEndOfData
     | ReportCheckpoint
     | ReportOperatorEvents
@@ -187,7 +187,7 @@ Instruction = (
     | PublishMetrics
     | SlotFreed
     | Investigate
-    | CancelLaunch
+    | RequestLaunchCancel
     | KillProcess
     | DeleteFiles
     | ForgetJob

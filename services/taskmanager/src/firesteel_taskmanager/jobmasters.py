@@ -21,7 +21,7 @@ from firesteel.protocol.method import DEFAULT_TIMEOUT
 from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.lanes import Lane
-from firesteel.service.retries import Failure, Patience, is_gone, may_work_later, repeated
+from firesteel.service.retries import Failure, PeerPatience, is_gone, may_work_later, repeated
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.outbox import Outbox, Report
@@ -179,7 +179,7 @@ class JobMasterLinks:
     async def ask_for_splits(self, ask: i.AskForSplits) -> None:
         """Ask again, under the same number, while the answer may be lost; a task that gets none in time fails."""
         core, timeout = self._owner.core, min(DEFAULT_TIMEOUT, self._settings.heartbeat_timeout)
-        patience = Patience(self._clock, self._settings.heartbeat_timeout, timeout + 2 * _RETRY_PAUSES[-1])
+        patience = PeerPatience(self._clock, self._settings.heartbeat_timeout, timeout + 2 * _RETRY_PAUSES[-1])
         gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         message = m.RequestSplits(ask.execution_id, ask.number, ask.taken)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from firesteel.functions.metrics import OPERATOR_METRICS, OPERATORS, USER_METRICS
 from firesteel.protocol.deployment import METRIC_TOTALS, POOL_USAGES, QUEUE_SIZES
 from firesteel.service.measured import TASKMANAGER, Measured, numbers, summaries_of
-from firesteel_taskmanager.slots import Slot, Task
+from firesteel_taskmanager.slots import Task, TaskSlot
 
 _TASK: Final = (*TASKMANAGER, "job", "task")
 _OPERATOR: Final = (*_TASK, "operator")
@@ -24,7 +24,7 @@ _BUFFERS: Final = {
 _GROWING: Final = frozenset(METRIC_TOTALS) - set(_TIMES)
 
 
-def of_slots(slots: Iterable[Slot], labels: Mapping[str, str]) -> list[Measured]:
+def of_slots(slots: Iterable[TaskSlot], labels: Mapping[str, str]) -> list[Measured]:
     """Of all tasks that run."""
     found: list[Measured] = []
     for slot in slots:

@@ -17,18 +17,18 @@ from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.lanes import Lane, Spawn
-from firesteel.service.retries import Failure, Patience, is_gone, repeated
+from firesteel.service.retries import Failure, PeerPatience, is_gone, repeated
 from firesteel_taskmanager.instructions import (
     JobMasterRef,
     ReportCheckpoint,
     ReportEndOfData,
     ReportOperatorEvents,
     ReportSlotFailed,
-    ReportState,
+    ReportTaskState,
 )
 
 logger = logging.getLogger(__name__)
-Report = ReportState | ReportEndOfData | ReportCheckpoint | ReportOperatorEvents | ReportSlotFailed
+Report = ReportTaskState | ReportEndOfData | ReportCheckpoint | ReportOperatorEvents | ReportSlotFailed
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LARGEST_BATCH = 1000
 _LARGEST_BATCH_BYTES = 4 << 20
@@ -86,7 +86,7 @@ class Outbox:
 
     async def _persist(self, batch: list[Report]) -> bool:
         """Deliver, however often it takes; whether there is a sense in going on."""
-        patience = Patience(self._clock, self._patience, _LONGEST_TRY)
+        patience = PeerPatience(self._clock, self._patience, _LONGEST_TRY)
 
         async def send() -> None:
             patience.next_try()
@@ -131,8 +131,8 @@ class Outbox:
 
     async def _send(self, batch: list[Report]) -> None:
         first = batch[0]
-        if isinstance(first, ReportState):
-            updates = tuple(report.update for report in batch if isinstance(report, ReportState))
+        if isinstance(first, ReportTaskState):
+            updates = tuple(report.update for report in batch if isinstance(report, ReportTaskState))
             await self.gateway.update_task_states(m.UpdateTaskStates(self._taskmanager_id, updates))
         elif isinstance(first, ReportEndOfData):
             await self.gateway.end_of_data(m.ExecutionRef(first.execution_id))
@@ -180,7 +180,7 @@ def _one_call(earlier: _Batch, later: _Batch) -> _Batch | None:
 def _go_together(one: Report, other: Report) -> bool:
     if isinstance(one, ReportCheckpoint) and isinstance(other, ReportCheckpoint):
         return isinstance(one.message, m.AcknowledgeCheckpoint) and isinstance(other.message, m.AcknowledgeCheckpoint)
-    return isinstance(one, ReportState) and isinstance(other, ReportState)
+    return isinstance(one, ReportTaskState) and isinstance(other, ReportTaskState)
 
 
 def _size(report: Report) -> int:

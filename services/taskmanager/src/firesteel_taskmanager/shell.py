@@ -227,7 +227,7 @@ class TaskManagerService(Service):
             case i.CloseChannel():
                 self.channels.close_channel(instruction.channel)
             case (
-                i.ReportState()
+                i.ReportTaskState()
                 | i.ReportEndOfData()
                 | i.ReportCheckpoint()
                 | i.ReportOperatorEvents()
@@ -247,7 +247,7 @@ class TaskManagerService(Service):
                 self.spawn(self._link.tell_free(freed), "free slot")
             case i.Investigate():
                 self.spawn(self._investigate(instruction), "lost process")
-            case i.CancelLaunch():
+            case i.RequestLaunchCancel():
                 slot = m.SlotAvailable(self.taskmanager_id, instruction.slot_index, instruction.allocation_id)
                 self.spawn(self._link.cancel_launch(slot), "cancelled launch")
             case i.KillProcess():

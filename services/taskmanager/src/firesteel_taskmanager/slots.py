@@ -30,7 +30,7 @@ class UnknownExecutionError(Exception):
     """No slot here runs this execution."""
 
 
-class SlotState(Enum):
+class TaskSlotState(Enum):
     """Life of one slot, as the TaskManager sees it."""
 
     FREE = "FREE"
@@ -42,11 +42,11 @@ class SlotState(Enum):
     """Given back; its process has not ended yet."""
 
 
-MOVES: Final[Mapping[SlotState, frozenset[SlotState]]] = {
-    SlotState.FREE: frozenset({SlotState.ALLOCATED}),
-    SlotState.ALLOCATED: frozenset({SlotState.ACTIVE, SlotState.RELEASING, SlotState.FREE}),
-    SlotState.ACTIVE: frozenset({SlotState.RELEASING, SlotState.FREE}),
-    SlotState.RELEASING: frozenset({SlotState.FREE}),
+MOVES: Final[Mapping[TaskSlotState, frozenset[TaskSlotState]]] = {
+    TaskSlotState.FREE: frozenset({TaskSlotState.ALLOCATED}),
+    TaskSlotState.ALLOCATED: frozenset({TaskSlotState.ACTIVE, TaskSlotState.RELEASING, TaskSlotState.FREE}),
+    TaskSlotState.ACTIVE: frozenset({TaskSlotState.RELEASING, TaskSlotState.FREE}),
+    TaskSlotState.RELEASING: frozenset({TaskSlotState.FREE}),
 }
 
 
@@ -119,11 +119,11 @@ class Task:
 
 
 @dataclass
-class Slot:
+class TaskSlot:
     """One slot of this TaskManager: its job, its process, its state."""
 
     index: int
-    state: SlotState = SlotState.FREE
+    state: TaskSlotState = TaskSlotState.FREE
     allocation_id: str = ""
     jobmaster: JobMasterRef = NOBODY
     python: Mapping[str, Any] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Slot:
         """Whose it is; empty when it is free."""
         return self.jobmaster.job_id
 
-    def move(self, to: SlotState, cause: str) -> None:
+    def move(self, to: TaskSlotState, cause: str) -> None:
         """Go to a state.
 
         Raises:
@@ -164,40 +164,40 @@ class Slot:
 
     def activate(self, now: float) -> None:
         """The JobMaster has accepted it."""
-        self.move(SlotState.ACTIVE, "accepted by the JobMaster")
+        self.move(TaskSlotState.ACTIVE, "accepted by the JobMaster")
         self.active_since = now
         if self.lost is None:  # else the deadline is that of the search for a cause
             self.deadline = None
 
     def clear(self, cause: str) -> None:
         """Become FREE and forget everything."""
-        self.move(SlotState.FREE, cause)
-        fresh = Slot(self.index)
+        self.move(TaskSlotState.FREE, cause)
+        fresh = TaskSlot(self.index)
         self.__dict__.update(fresh.__dict__)
 
     def validate(self) -> None:
         """Check what must always hold (tests call it)."""
-        free = self.state is SlotState.FREE
+        free = self.state is TaskSlotState.FREE
         assert free == (not self.allocation_id) == (not self.job_id), self
         if free:
             assert self.process is None, self
             assert not self.tasks, self
             assert self.deadline is None, self
-        if self.state in (SlotState.ALLOCATED, SlotState.RELEASING) or self.lost is not None:
+        if self.state in (TaskSlotState.ALLOCATED, TaskSlotState.RELEASING) or self.lost is not None:
             assert self.deadline is not None, f"nothing ends this wait: {self}"
-        if self.state is SlotState.RELEASING:
+        if self.state is TaskSlotState.RELEASING:
             assert self.process is not None, self
 
 
-class SlotTable:
+class TaskSlotTable:
     """All slots of a TaskManager."""
 
     def __init__(self, taskmanager_id: str, count: int) -> None:
         self._id = taskmanager_id
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, TaskSlot] = {}
         self.grow(count)
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[TaskSlot]:
         return iter(self._slots.values())
 
     def __len__(self) -> int:
@@ -206,32 +206,34 @@ class SlotTable:
     def grow(self, count: int) -> None:
         """Have at least so many."""
         for index in range(count):
-            self._slots.setdefault(index, Slot(index))
+            self._slots.setdefault(index, TaskSlot(index))
 
-    def get(self, index: int) -> Slot | None:
+    def get(self, index: int) -> TaskSlot | None:
         """The slot of this index."""
         return self._slots.get(index)
 
-    def find(self, allocation_id: str) -> Slot | None:
+    def find(self, allocation_id: str) -> TaskSlot | None:
         """The slot of an allocation."""
         return next((s for s in self if allocation_id and s.allocation_id == allocation_id), None)
 
-    def at(self, channel: int) -> Slot | None:
+    def at(self, channel: int) -> TaskSlot | None:
         """The slot whose process is at the other end of a control channel."""
         return next((s for s in self if s.process is not None and s.process.channel == channel), None)
 
-    def of_job(self, job_id: str, token: str = "") -> list[Slot]:
+    def of_job(self, job_id: str, token: str = "") -> list[TaskSlot]:
         """All slots of a job, or those that the JobMaster with this token leads."""
         return [s for s in self if job_id and s.job_id == job_id and token in ("", s.jobmaster.token)]
 
-    def usable(self, job_id: str, allocation_id: str) -> tuple[Slot, Process]:
+    def usable(self, job_id: str, allocation_id: str) -> tuple[TaskSlot, Process]:
         """A slot that can run tasks, and its process.
 
         Raises:
             UnknownAllocationError: the job has no such slot here, or its process is gone.
         """
         slot = self.find(allocation_id)
-        in_use = slot is not None and slot.lost is None and slot.state in (SlotState.ALLOCATED, SlotState.ACTIVE)
+        in_use = (
+            slot is not None and slot.lost is None and slot.state in (TaskSlotState.ALLOCATED, TaskSlotState.ACTIVE)
+        )
         if slot is not None and in_use and slot.job_id == job_id and slot.process is not None:
             return slot, slot.process
         raise UnknownAllocationError(f"job {job_id} has no slot with allocation {allocation_id} on {self._id}")

@@ -18,11 +18,11 @@ from firesteel_taskmanager.instructions import (
     PublishMetrics,
     ReportEndOfData,
     ReportOperatorEvents,
-    ReportState,
+    ReportTaskState,
     Send,
 )
 from firesteel_taskmanager.settings import Cancellation
-from firesteel_taskmanager.slots import Process, Slot, SlotState, SlotTable, Task
+from firesteel_taskmanager.slots import Process, Task, TaskSlot, TaskSlotState, TaskSlotTable
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class TaskDecisions:
     """Events about tasks in, instructions out."""
 
-    def __init__(self, slots: SlotTable) -> None:
+    def __init__(self, slots: TaskSlotTable) -> None:
         self._slots = slots
 
     # -- from slot processes
@@ -48,7 +48,7 @@ class TaskDecisions:
             task.metrics = metrics
         if not any(t.cancelling and not t.is_final for t in slot.tasks.values()):
             slot.cancel_deadline = None
-        return [ReportState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, error, metrics))]
+        return [ReportTaskState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, error, metrics))]
 
     def splits_wanted(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
         """A source asks for work."""
@@ -121,7 +121,7 @@ class TaskDecisions:
             UnknownAllocationError: the job has no such slot here, or its process is gone.
         """
         slot, _ = self._slots.usable(job_id, allocation_id)
-        if slot.state is SlotState.ALLOCATED:  # accepted, but the answer to the offer is still on its way
+        if slot.state is TaskSlotState.ALLOCATED:  # accepted, but the answer to the offer is still on its way
             slot.activate(now)
         slot.cancellation = cancellation
         new = [e for e in execution_ids if e not in slot.tasks]
@@ -163,7 +163,7 @@ class TaskDecisions:
         """
         out: list[Instruction] = []
         for slot in self._slots.of_job(job_id, token):
-            if slot.process is None or slot.state is SlotState.RELEASING:
+            if slot.process is None or slot.state is TaskSlotState.RELEASING:
                 continue
             named = [t for t in slot.tasks.values() if execution_ids is None or t.execution_id in execution_ids]
             live = [t for t in named if not t.is_final]
@@ -172,7 +172,7 @@ class TaskDecisions:
                 if not task.sent:
                     task.state = task.end
                     update = TaskStateUpdate(task.execution_id, task.state, now_ms)
-                    out.append(ReportState(slot.jobmaster, update))
+                    out.append(ReportTaskState(slot.jobmaster, update))
             running = [t.execution_id for t in live if t.sent]
             if not running:
                 continue
@@ -180,7 +180,7 @@ class TaskDecisions:
         return out
 
     @staticmethod
-    def _cancel(slot: Slot, process: Process, execution_ids: list[str], now: float) -> Send:
+    def _cancel(slot: TaskSlot, process: Process, execution_ids: list[str], now: float) -> Send:
         if slot.cancellation.timeout and slot.cancel_deadline is None:
             slot.cancel_deadline = now + slot.cancellation.timeout
         interval = int(slot.cancellation.interval * 1000)
@@ -208,7 +208,7 @@ class TaskDecisions:
     def is_live(self, allocation_id: str, execution_id: str) -> bool:
         """Whether a slot with this allocation runs the execution, as far as is known here."""
         slot = self._slots.find(allocation_id)
-        if slot is None or slot.process is None or slot.lost is not None or slot.state is SlotState.RELEASING:
+        if slot is None or slot.process is None or slot.lost is not None or slot.state is TaskSlotState.RELEASING:
             return False
         task = slot.tasks.get(execution_id)
         return task is not None and not task.is_final
@@ -250,7 +250,7 @@ class TaskDecisions:
         totals = {t.execution_id: t.metrics for t in tasks if t.is_final and t.metrics}
         return {t.execution_id: t.state for t in tasks}, totals
 
-    def _task_at(self, channel: int, message: Mapping[str, Any]) -> tuple[Slot | None, Task | None]:
+    def _task_at(self, channel: int, message: Mapping[str, Any]) -> tuple[TaskSlot | None, Task | None]:
         slot = self._slots.at(channel)
         task = slot.tasks.get(str(message.get("execution_id"))) if slot is not None else None
         if slot is None or task is None:

@@ -17,7 +17,7 @@ from firesteel.state.columnar.key_index import KeyIndex
 from firesteel.state.columnar.snapshots import OutgoingRows, Rows
 from firesteel.state.columnar.store import ColumnarState, lost
 from firesteel.state.columnar.values import StateColumn
-from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.state.snapshots import Purpose, SlicedSnapshot
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.taken import take
@@ -52,7 +52,7 @@ def test_the_kit_finds_key_groups_that_nobody_looks_at() -> None:
             self.attach(made)
             return made
 
-    class GreedyBackend(HashMapStateBackend):
+    class GreedyBackend(HeapStateBackend):
         def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
             return GreedyKeyedState(parameters)
 

@@ -25,7 +25,7 @@ from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
-from firesteel.state.rocksdb.database import Database, Linking, _links
+from firesteel.state.rocksdb.database import Linking, RocksDatabase, _links
 from firesteel.state.rocksdb.metrics import _TICKERS, show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.snapshots import Purpose
@@ -109,18 +109,18 @@ class Reads:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.single, self.together = 0, list[int]()
-        get, get_many = Database.get, Database.get_many
+        get, get_many = RocksDatabase.get, RocksDatabase.get_many
 
-        def counted(database: Database, key: bytes) -> bytes | None:
+        def counted(database: RocksDatabase, key: bytes) -> bytes | None:
             self.single += 1
             return get(database, key)
 
-        def counted_many(database: Database, keys: list[bytes]) -> list[bytes | None]:
+        def counted_many(database: RocksDatabase, keys: list[bytes]) -> list[bytes | None]:
             self.together.append(len(keys))
             return get_many(database, keys)
 
-        patch.setattr(Database, "get", counted)
-        patch.setattr(Database, "get_many", counted_many)
+        patch.setattr(RocksDatabase, "get", counted)
+        patch.setattr(RocksDatabase, "get_many", counted_many)
 
 
 def test_keys_that_come_next_are_read_together(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +421,7 @@ def test_a_lost_database_is_not_an_empty_one(tmp_path: Path) -> None:
     memory = memory_of(RocksDBSettings(), 0)
     (tmp_path / "db").mkdir()
     with pytest.raises(StateDatabaseError, match="does not exist"):
-        Database(str(tmp_path), "counting", RocksDBSettings(), memory, exists=True)
+        RocksDatabase(str(tmp_path), "counting", RocksDBSettings(), memory, exists=True)
 
 
 @pytest.mark.parametrize("which", [".sst", "-CURRENT", "MANIFEST"])

@@ -20,7 +20,7 @@ from firesteel.state.heap import HeapKeyedState
 from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
 from firesteel.state.rocksdb.column_rows import KeyBytes, RowLayout
 from firesteel.state.rocksdb.columns import ChangedSlots, ColumnsOnDisk
-from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.database import RocksDatabase
 from firesteel.state.rocksdb.settings import RocksDBSettings
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.columnar_state_conformance import check_columnar_state
@@ -136,7 +136,7 @@ def test_more_keys_than_memory_holds(make: Make) -> None:
 
 
 def test_what_fits_into_memory_is_never_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Database, "get_many", lambda self, keys: pytest.fail("the database was asked"))
+    monkeypatch.setattr(RocksDatabase, "get_many", lambda self, keys: pytest.fail("the database was asked"))
     counts = make(memory=64 << 20)
     for _ in range(3):
         counts.add(np.arange(20_000))
@@ -149,14 +149,14 @@ def test_what_fits_into_memory_is_never_read(make: Make, monkeypatch: pytest.Mon
 def test_keys_that_come_often_stay_in_memory(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     counts, often = make(), np.arange(500)
     asked = 0
-    real = Database.get_many
+    real = RocksDatabase.get_many
 
-    def seen(self: Database, keys: list[bytes]) -> list[bytes | None]:
+    def seen(self: RocksDatabase, keys: list[bytes]) -> list[bytes | None]:
         nonlocal asked
         asked += sum(int.from_bytes(key[-8:], "big") < 500 for key in keys)
         return real(self, keys)
 
-    monkeypatch.setattr(Database, "get_many", seen)
+    monkeypatch.setattr(RocksDatabase, "get_many", seen)
     for start in range(500, 60_500, 1000):
         counts.add(often)
         counts.add(np.arange(start, start + 1000))

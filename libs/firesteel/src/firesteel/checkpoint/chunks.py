@@ -22,7 +22,7 @@ HEADER_BYTES: Final = _HEAD.size + _CRC.size
 _SEVERAL: Final = 0xFFFF
 
 
-class Chunk(NamedTuple):
+class StoredChunk(NamedTuple):
     """Some entries of one state and one key group; as ``firesteel.state.snapshots.StateChunk``.
 
     Attributes:
@@ -48,7 +48,7 @@ def write_chunks(chunks: Iterable[tuple[int, int, int, bytes]]) -> bytes:
     return b"".join(part for chunk in chunks for part in frame(*chunk))
 
 
-def read_chunks(stream: BinaryIO, where: str, key_groups: range | None = None) -> Iterator[Chunk]:
+def read_chunks(stream: BinaryIO, where: str, key_groups: range | None = None) -> Iterator[StoredChunk]:
     """The chunks of a stream, one by one.
 
     Args:
@@ -75,7 +75,7 @@ def read_chunks(stream: BinaryIO, where: str, key_groups: range | None = None) -
                 raise CheckpointCorruptedError(where, f"it ends at byte {end}, in a chunk of {length} bytes")
             if zlib.crc32(data) != expected:
                 raise CheckpointCorruptedError(where, f"the checksum of the chunk at byte {position} is wrong")
-            yield Chunk(state, key_group, count, data)
+            yield StoredChunk(state, key_group, count, data)
         position += HEADER_BYTES + length
     if key_groups is not None and position > (end := stream.seek(0, io.SEEK_END)):
         raise CheckpointCorruptedError(where, f"it ends at byte {end}, in a chunk that ends at byte {position}")

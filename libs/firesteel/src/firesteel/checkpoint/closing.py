@@ -25,7 +25,7 @@ class CleanUp(StrEnum):
     """All files stay, since somebody may want to look at those that are damaged."""
 
 
-class Retention(StrEnum):
+class CheckpointRetention(StrEnum):
     """What becomes of completed checkpoints when the job has ended; as in Flink."""
 
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
@@ -43,8 +43,8 @@ class Retention(StrEnum):
         if state == "SUSPENDED":
             return True
         if state == "FAILED":
-            return self is not Retention.NO_EXTERNALIZED_CHECKPOINTS
-        return state == "CANCELED" and self is Retention.RETAIN_ON_CANCELLATION
+            return self is not CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        return state == "CANCELED" and self is CheckpointRetention.RETAIN_ON_CANCELLATION
 
 
 def clean_up_of(settings: Settings, state: str) -> CleanUp:
@@ -57,7 +57,7 @@ def clean_up_of(settings: Settings, state: str) -> CleanUp:
     Raises:
         ConfigurationError: a value is not valid.
     """
-    retention = Retention(settings.get(options.CHECKPOINTING_RETENTION))
+    retention = CheckpointRetention(settings.get(options.CHECKPOINTING_RETENTION))
     return CleanUp.KEEP if retention.keeps(state) else CleanUp.REMOVE
 
 

@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 8
 _KEY: Final = options.CHECKPOINTING_DIRECTORY.key
 
 
-class FileSystemCheckpointStorage(CheckpointStorage):
+class DirectoryCheckpointStorage(CheckpointStorage):
     """See the head of this module.
 
     Args:

@@ -16,7 +16,7 @@ from firesteel.core.plugins import load
 _PREFIX: Final = "memory:"
 
 
-class JobManagerCheckpointStorage(CheckpointStorage):
+class MemoryCheckpointStorage(CheckpointStorage):
     """For small state. With ``execution.checkpointing.dir`` the metadata, and so all state, are files there.
 
     Args:

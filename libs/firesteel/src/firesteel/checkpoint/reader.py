@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from firesteel.checkpoint import savepoints
-from firesteel.checkpoint.chunks import HEADER_BYTES, Chunk, read_chunks
+from firesteel.checkpoint.chunks import HEADER_BYTES, StoredChunk, read_chunks
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.metadata import CheckpointMetadata, OperatorState
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
@@ -73,7 +73,7 @@ class SavepointState:
     def __repr__(self) -> str:
         return f"SavepointState({self.name!r}, {self.kind})"
 
-    def _chunks(self) -> Iterator[Chunk]:
+    def _chunks(self) -> Iterator[StoredChunk]:
         for infos, handles, files in self._operator.parts():
             numbers = {n for n, info in enumerate(infos) if (info["name"], info["kind"]) == (self.name, self.kind)}
             if numbers and files:
@@ -162,7 +162,7 @@ class SavepointOperator:
             if subtask.operator is not None:
                 yield subtask.operator.states, subtask.operator.handles, False
 
-    def chunks_of(self, handle: StateHandle) -> Iterator[Chunk]:
+    def chunks_of(self, handle: StateHandle) -> Iterator[StoredChunk]:
         """The chunks of a stream; their checksums are compared."""
         with self._reader.open_state(handle) as stream:
             yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)

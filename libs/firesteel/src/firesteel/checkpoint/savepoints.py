@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
-from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage, StateFileWriter, remove_all_but
+from firesteel.checkpoint.filesystem import DirectoryCheckpointStorage, StateFileWriter, remove_all_but
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from firesteel.checkpoint.reading import Plain
@@ -106,7 +106,7 @@ class SavepointDirectory(Protocol):
         """
 
 
-class LocalSavepointDirectory(FileSystemCheckpointStorage):
+class LocalSavepointDirectory(DirectoryCheckpointStorage):
     """A directory that all hosts see.
 
     Args:

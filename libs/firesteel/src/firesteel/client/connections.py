@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from firesteel.client.at_exit import before_threads_end
 from firesteel.client.loop_thread import LoopThread
-from firesteel.client.rest_client import Patience, RestClient
+from firesteel.client.rest_client import ClientPatience, RestClient
 from firesteel.config import options
 from firesteel.config.addresses import rest_address
 from firesteel.config.load import CONF_DIR_VARIABLE
@@ -29,7 +29,7 @@ _NO_TOKEN: Final = (
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClusterConnection:
     """A connection to a cluster that has answered.
 
     Attributes:
@@ -68,11 +68,11 @@ class _Connections:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._open: dict[tuple[str, str | None], Connection] = {}
+        self._open: dict[tuple[str, str | None], ClusterConnection] = {}
         self._variable_token: str | None = None
         self._hooked = False
 
-    def get(self, settings: Settings) -> Connection:
+    def get(self, settings: Settings) -> ClusterConnection:
         with self._lock:
             if self._pid != os.getpid():  # a forked child has none of its parent's threads
                 self._pid, self._open = os.getpid(), {}
@@ -126,7 +126,7 @@ class _Connections:
 _connections = _Connections()
 
 
-def connect(settings: Settings) -> Connection:
+def connect(settings: Settings) -> ClusterConnection:
     """The connection to the cluster at ``rest.address`` and ``rest.port``; made if there is none yet.
 
     Raises:
@@ -174,11 +174,11 @@ def cluster_url(settings: Settings) -> str:
     return rest_address(settings)
 
 
-def _connect(url: str, token: _Token, settings: Settings) -> Connection:
-    patience = Patience(
+def _connect(url: str, token: _Token, settings: Settings) -> ClusterConnection:
+    patience = ClientPatience(
         settings.get(options.CLIENT_TIMEOUT).total_seconds(), settings.get(options.CLIENT_RETRY_PERIOD).total_seconds()
     )
-    connection = Connection(
+    connection = ClusterConnection(
         RestClient(url, token.text, token_origin=token.origin, patience=patience), LoopThread("firesteel-client")
     )
     try:

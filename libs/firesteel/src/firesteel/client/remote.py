@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from firesteel.client import context
 from firesteel.client.attached import AttachedWait
-from firesteel.client.connections import Connection, connect
+from firesteel.client.connections import ClusterConnection, connect
 from firesteel.client.console import Console
 from firesteel.client.detached import DetachedJobExecutionResult
 from firesteel.client.failure_watch import FailureWatch, watch_failures
@@ -107,7 +107,7 @@ class RemoteJobClient(ClusterJobClient):
         settings: with which it was submitted.
     """
 
-    def __init__(self, graph: JobGraph, connection: Connection, settings: Settings) -> None:
+    def __init__(self, graph: JobGraph, connection: ClusterConnection, settings: Settings) -> None:
         super().__init__(graph.job_id, graph.name, connection.rest, connection.loop)
         self._graph, self._connection, self._settings = graph, connection, settings
         self._attached = settings.get(options.EXECUTION_ATTACHED)
@@ -163,7 +163,7 @@ def _load(configuration: Configuration) -> Settings:
     return load_settings(definitions=handed_on(), program=configuration.to_dict())
 
 
-def _is_known(connection: Connection, job_id: str) -> bool:
+def _is_known(connection: ClusterConnection, job_id: str) -> bool:
     try:
         connection.loop.run(connection.rest.get(f"/jobs/{job_id}/status"))
     except JobNotFoundError:
@@ -172,7 +172,7 @@ def _is_known(connection: Connection, job_id: str) -> bool:
     return True
 
 
-def _give_up(connection: Connection, job_id: str) -> None:
+def _give_up(connection: ClusterConnection, job_id: str) -> None:
     """The submission was interrupted: the cluster may have the job or not."""
     try:
         connection.loop.run(connection.rest.cancel(job_id), timeout=_LAST_CANCEL_SECONDS)

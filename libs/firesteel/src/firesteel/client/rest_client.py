@@ -56,7 +56,7 @@ class CollectedResults:
 
 
 @dataclass(frozen=True)
-class Patience:
+class ClientPatience:
     """How long a client tries to reach a cluster again, in seconds. Every call may be repeated: none does harm twice.
 
     Attributes:
@@ -88,13 +88,13 @@ class RestClient:
         token: str | None,
         *,
         token_origin: str = "",
-        patience: Patience | None = None,
+        patience: ClientPatience | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.base_url = base_url
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._token_origin = token_origin
-        self._patience = patience or Patience()
+        self._patience = patience or ClientPatience()
         self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
 

@@ -31,7 +31,7 @@ from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.state.backend import load_state_backend
 from firesteel.state.columnar.snapshots import COLUMNS, REMOVED
 from firesteel.state.heap_migration import listening
-from firesteel.state.schema import Answer, Compatibility
+from firesteel.state.schema import Compatibility, SchemaCompatibility
 from firesteel.state.snapshots import StateInfo
 from firesteel.state.timelines import TIMELINE
 
@@ -359,9 +359,9 @@ class _Found:
     def heard(self, old: StateInfo, new: StateInfo, answer: Compatibility) -> bool:
         """A state is asked for; it goes on whatever the answer is."""
         verdict = {
-            Answer.AS_IS: Verdict.RESTORED,
-            Answer.MIGRATE: Verdict.MIGRATED,
-            Answer.INCOMPATIBLE: Verdict.INCOMPATIBLE,
+            SchemaCompatibility.AS_IS: Verdict.RESTORED,
+            SchemaCompatibility.MIGRATE: Verdict.MIGRATED,
+            SchemaCompatibility.INCOMPATIBLE: Verdict.INCOMPATIBLE,
         }[answer.answer]
         how = f"{answer.field}: {answer.reason}" if answer.field else answer.reason
         ttl = "" if old.ttl == new.ttl else "its time-to-live begins now" if new.ttl else "it has no time-to-live now"

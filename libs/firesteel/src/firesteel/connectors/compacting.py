@@ -106,7 +106,7 @@ class _Parts(SinkStage):
 # -- the second stage: which parts are joined
 
 
-class Gathering(StageFactory):
+class PartGathering(StageFactory):
     """Gathers parts by folder."""
 
     name = "Compact coordinator"

@@ -21,8 +21,8 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.compacting import (
     CompactingWriter,
     Compaction,
-    Gathering,
     PartFiles,
+    PartGathering,
 )
 from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
@@ -100,7 +100,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
         """With compaction: parts, then which of them are joined."""
         if self._compaction is None:
             return ()
-        return PartFiles(self.create_part_writer), Gathering(self._compaction)
+        return PartFiles(self.create_part_writer), PartGathering(self._compaction)
 
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
         """A writer with part files of its own; with compaction what joins them."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
 from firesteel.connectors.filesystems.file_system import FileSystems, Persisted, scheme_of
-from firesteel.connectors.part_files import Part, part_maker
+from firesteel.connectors.part_files import PartFile, part_maker
 from firesteel.core.clock import Clock
 from firesteel.core.errors import CheckpointVersionError, StateRestoreError
 from firesteel.expressions.values import records_of
@@ -22,11 +22,11 @@ from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
 
 
-def _write_rows(records: list[Any], part: Part, start: int, limit: int | None) -> int:
+def _write_rows(records: list[Any], part: PartFile, start: int, limit: int | None) -> int:
     return part.write(records, start, limit)
 
 
-def _write_columns(batch: pa.RecordBatch, part: Part, start: int, limit: int | None) -> int:
+def _write_columns(batch: pa.RecordBatch, part: PartFile, start: int, limit: int | None) -> int:
     return part.write_columns(batch, start, limit)
 
 
@@ -65,10 +65,10 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._checked = clock.monotonic()
         self._id = uuid.uuid4()
         self._count = 0
-        self._open: dict[str, Part] = {}
-        self._closed: list[Part] = []
+        self._open: dict[str, PartFile] = {}
+        self._closed: list[PartFile] = []
         self.takes_columns = file_format.takes_columns
-        self._given: list[Part] = []
+        self._given: list[PartFile] = []
         """Committables speak of them."""
         self._ready: list[bytes] = []
         """Committables of what was finished by going on from a checkpoint."""
@@ -106,7 +106,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._restored = []
         self._set_timer()
 
-    def _take(self, bucket: str, part: Part) -> None:
+    def _take(self, bucket: str, part: PartFile) -> None:
         """Go on with a part; of two in one bucket one is finished."""
         if bucket in self._open:
             part.close(self._context.make_durable)
@@ -173,10 +173,10 @@ class FileWriter(TwoPhaseWriter[Any]):
         for bucket in [bucket for bucket, part in self._open.items() if self._is_full(part, now)]:
             self._close_part(bucket)
 
-    def _is_full(self, part: Part, now: float) -> bool:
+    def _is_full(self, part: PartFile, now: float) -> bool:
         return self._rolling.is_full(part.size, (now - part.begun) * 1000, (now - part.written) * 1000)
 
-    def _append(self, bucket: str, count: int, write: Callable[[Part, int, int | None], int], now: float) -> None:
+    def _append(self, bucket: str, count: int, write: Callable[[PartFile, int, int | None], int], now: float) -> None:
         part = self._open.get(bucket)
         start = 0
         while start < count:
@@ -188,7 +188,7 @@ class FileWriter(TwoPhaseWriter[Any]):
             start = write(part, start, self._rolling.part_size)
             part.written = now
 
-    def _new_part(self, bucket: str, now: float) -> Part:
+    def _new_part(self, bucket: str, now: float) -> PartFile:
         output = self._output.begin(bucket, self._new_name())
         try:
             return self._make_part(output, now)

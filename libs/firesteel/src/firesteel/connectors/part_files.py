@@ -21,7 +21,7 @@ def _at_once(work: Callable[[], None]) -> None:
     work()
 
 
-class Part(ABC):
+class PartFile(ABC):
     """A part file that is being written.
 
     Args:
@@ -76,7 +76,7 @@ class Part(ABC):
         self.output.abort()
 
 
-class _RowPart(Part):
+class _RowPart(PartFile):
     resumable = True
 
     def __init__(self, encoder: Encoder, output: PartOutput, now: float) -> None:
@@ -120,7 +120,7 @@ class _RowPart(Part):
         pass
 
 
-class _BulkPart(Part):
+class _BulkPart(PartFile):
     def __init__(self, factory: BulkWriterFactory, output: PartOutput, now: float) -> None:
         super().__init__(output, now)
         self._writer: BulkWriter | None = None
@@ -163,7 +163,7 @@ class _BulkPart(Part):
         self._writer.finish()
 
 
-MakePart = Callable[[PartOutput, float], Part]
+MakePart = Callable[[PartOutput, float], PartFile]
 """Of where its bytes go, and the time."""
 
 

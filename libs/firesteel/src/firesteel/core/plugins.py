@@ -10,9 +10,9 @@ from firesteel.core.errors import ConfigurationError
 
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.checkpoint_storages": {
-        "filesystem": "firesteel.checkpoint.filesystem:FileSystemCheckpointStorage",
+        "filesystem": "firesteel.checkpoint.filesystem:DirectoryCheckpointStorage",
         "hdfs": "firesteel.checkpoint.s3:HdfsCheckpointStorage",
-        "jobmanager": "firesteel.checkpoint.memory:JobManagerCheckpointStorage",
+        "jobmanager": "firesteel.checkpoint.memory:MemoryCheckpointStorage",
         "s3": "firesteel.checkpoint.s3:S3CheckpointStorage",
     },
     "firesteel.dashboards": {
@@ -48,7 +48,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     "firesteel.state_backends": {
         "filesystem": "firesteel.state.heap:FileSystemStateBackend",
-        "hashmap": "firesteel.state.heap:HashMapStateBackend",
+        "hashmap": "firesteel.state.heap:HeapStateBackend",
         "rocksdb": "firesteel.state.rocksdb.backend:RocksDBStateBackend",
     },
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["DEPTH", "Samples", "Seen", "dump_threads", "frames_of", "other_threads", "process_name", "sample"]
+__all__ = ["DEPTH", "Samples", "ThreadSample", "dump_threads", "frames_of", "other_threads", "process_name", "sample"]
 
 DEPTH: Final = 100
 """Frames of a stack that are kept: the innermost ones."""
@@ -70,7 +70,7 @@ def frames_of(frame: FrameType | None, depth: int = DEPTH) -> Stack:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ThreadSample:
     """The stack of one thread at one moment.
 
     Attributes:
@@ -140,7 +140,7 @@ _quick_switches = _QuickSwitches()
 
 
 def sample(
-    look: Callable[[], Mapping[int, Iterable[Seen]]],
+    look: Callable[[], Mapping[int, Iterable[ThreadSample]]],
     count: int,
     interval: float,
     *,
@@ -193,10 +193,10 @@ def sample(
     return found
 
 
-def other_threads() -> dict[int, list[Seen]]:
+def other_threads() -> dict[int, list[ThreadSample]]:
     """All threads but the one that asks, by their names; for ``sample``."""
     own = threading.get_ident()
-    return {one.ident: [Seen(one.name)] for one in threading.enumerate() if one.ident not in (None, own)}
+    return {one.ident: [ThreadSample(one.name)] for one in threading.enumerate() if one.ident not in (None, own)}
 
 
 def thread_cpu_times() -> dict[int, int]:

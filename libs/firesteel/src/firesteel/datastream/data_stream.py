@@ -109,7 +109,7 @@ from firesteel.windowing.assigners import (
 from firesteel.windowing.checks import check_span
 from firesteel.windowing.columnar import ColumnWindowSpec, check_windows
 from firesteel.windowing.evictors import Evictor
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 from firesteel.windowing.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -1084,7 +1084,7 @@ class _WindowedBase(ABC, NearNames):
         checks.check_function("reduce", function, ReduceFunction)
         if window_function is None and output_type is None:
             output_type = self.get_input_type()
-        return self._add_windows("reduce", Gathering.REDUCE, function, window_function, output_type)
+        return self._add_windows("reduce", WindowGathering.REDUCE, function, window_function, output_type)
 
     def _aggregated(
         self,
@@ -1096,7 +1096,7 @@ class _WindowedBase(ABC, NearNames):
         checks.check_class("aggregate", function, AggregateFunction)
         if accumulator_type is not None:
             checks.declared_type("accumulator_type", accumulator_type)
-        return self._add_windows("aggregate", Gathering.AGGREGATE, function, window_function, output_type)
+        return self._add_windows("aggregate", WindowGathering.AGGREGATE, function, window_function, output_type)
 
     def _whole_windows(self, method: str, function: Any, wanted: type[Function], output_type: Any) -> DataStream:
         hint = ""
@@ -1104,17 +1104,17 @@ class _WindowedBase(ABC, NearNames):
             here = "reduced to one by window_all()" if self._name == "WINDOW_ALL" else "keyed"
             hint = f" (the stream is {here}; apply() and process() take different classes)"
         checks.check_class(method, function, wanted, hint=hint)
-        return self._add_windows(method, Gathering.ALL, None, function, output_type)
+        return self._add_windows(method, WindowGathering.ALL, None, function, output_type)
 
     def _add_windows(
         self,
         method: str,
-        gathering: Gathering,
+        gathering: WindowGathering,
         gather_function: Any,
         window_function: Any,
         output_type: TypeDescriptor | None,
     ) -> DataStream:
-        if window_function is not None and gathering is not Gathering.ALL:
+        if window_function is not None and gathering is not WindowGathering.ALL:
             checks.check_class(f"the window function of {method}", window_function, self._plain, self._process)
         self._check_lateness()
         trigger = self._trigger

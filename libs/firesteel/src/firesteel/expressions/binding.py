@@ -14,8 +14,8 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.expression import Expression, refuse_alias_inside, unaliased
-from firesteel.expressions.functions import FUNCTIONS, Call, Operand, Refused
-from firesteel.expressions.lazy import FAILURES, LAZY, Columns, Evaluate, Part, guarded
+from firesteel.expressions.functions import FUNCTIONS, FunctionCall, InputsRefused, Operand
+from firesteel.expressions.lazy import FAILURES, LAZY, Columns, Evaluate, LazyInput, guarded
 from firesteel.expressions.literals import literal
 from firesteel.expressions.schema import arrow_type, is_nested, type_info_of
 
@@ -114,11 +114,11 @@ def _bind(e: Expression, columns: Mapping[str, TypeInformation], wrap: bool) -> 
         scalar = literal(e.options["value"])
         return Operand(scalar.type, scalar), lambda found: scalar
     parts = [_bind(part, columns, wrap) for part in e.inputs]
-    call = Call(e.function, tuple(operand for operand, _ in parts), e.options, wrap)
+    call = FunctionCall(e.function, tuple(operand for operand, _ in parts), e.options, wrap)
     try:
         data_type, kernel, *known = FUNCTIONS[e.function](call)
         type_info = known[0] if known else _inherited(call, data_type)
-    except Refused as refused:
+    except InputsRefused as refused:
         raise ProgramError(f"{e}: {refused}") from None
     result = Operand(data_type, None, type_info)
     inputs = [evaluate for _, evaluate in parts]
@@ -131,17 +131,17 @@ def _bind(e: Expression, columns: Mapping[str, TypeInformation], wrap: bool) -> 
 
     if e.function not in LAZY:
         return result, eager
-    lazy = [Part(evaluate, part.columns()) for part, evaluate in zip(e.inputs, inputs, strict=True)]
+    lazy = [LazyInput(evaluate, part.columns()) for part, evaluate in zip(e.inputs, inputs, strict=True)]
     return result, guarded(e.function, lazy, eager, data_type)
 
 
-def _inherited(call: Call, data_type: pa.DataType) -> TypeInformation | None:
+def _inherited(call: FunctionCall, data_type: pa.DataType) -> TypeInformation | None:
     """The declared type of a nested result: that of the inputs of the same type."""
     if not is_nested(data_type):
         return None
     known = {one.type_info for one in call.inputs if one.data_type == data_type and one.type_info is not None}
     if len(known) != 1:
-        raise Refused(f"{' and '.join(sorted(map(str, known)))} do not go together")
+        raise InputsRefused(f"{' and '.join(sorted(map(str, known)))} do not go together")
     return known.pop()
 
 

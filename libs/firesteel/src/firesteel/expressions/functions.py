@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from firesteel.expressions import logic, numbers, parts, text_and_time
-from firesteel.expressions.registry import FUNCTIONS, Call, Operand, Refused
+from firesteel.expressions.registry import FUNCTIONS, FunctionCall, InputsRefused, Operand
 
-__all__ = ["FUNCTIONS", "Call", "Operand", "Refused", "logic", "numbers", "parts", "text_and_time"]
+__all__ = ["FUNCTIONS", "FunctionCall", "InputsRefused", "Operand", "logic", "numbers", "parts", "text_and_time"]

@@ -23,7 +23,7 @@ FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError, Value
 """What kernels raise where a value can't be computed."""
 
 
-class Part(NamedTuple):
+class LazyInput(NamedTuple):
     """An input: what computes it, and the names of the columns that this reads."""
 
     evaluate: Evaluate
@@ -42,7 +42,7 @@ Pieces: TypeAlias = list[tuple[Rows, pa.Array]]
 """Values and the rows in which they stand; each row stands in one piece."""
 
 
-def when_rows(parts: Sequence[Part], found: Columns, left: Rows, data_type: pa.DataType) -> Pieces:
+def when_rows(parts: Sequence[LazyInput], found: Columns, left: Rows, data_type: pa.DataType) -> Pieces:
     """The value behind the first condition that holds; the last part where none does."""
     *branches, otherwise = parts
     pieces: Pieces = []
@@ -57,7 +57,7 @@ def when_rows(parts: Sequence[Part], found: Columns, left: Rows, data_type: pa.D
     return [*pieces, (left, otherwise.of(found, left, data_type))] if len(left) else pieces
 
 
-def coalesce_rows(parts: Sequence[Part], found: Columns, left: Rows, data_type: pa.DataType) -> Pieces:
+def coalesce_rows(parts: Sequence[LazyInput], found: Columns, left: Rows, data_type: pa.DataType) -> Pieces:
     """The first value that is not null."""
     pieces: Pieces = []
     for part in parts:
@@ -70,7 +70,7 @@ def coalesce_rows(parts: Sequence[Part], found: Columns, left: Rows, data_type: 
     return [*pieces, (left, pa.nulls(len(left), data_type))]
 
 
-def _connected(absorbing: bool, parts: Sequence[Part], found: Columns, rows: Rows) -> Pieces:
+def _connected(absorbing: bool, parts: Sequence[LazyInput], found: Columns, rows: Rows) -> Pieces:
     """``and``, ``or``: the right side where the left one does not say it all."""
     left, right = parts
     one = left.of(found, rows, pa.bool_())
@@ -84,7 +84,7 @@ def _connected(absorbing: bool, parts: Sequence[Part], found: Columns, rows: Row
     return pieces
 
 
-LAZY: dict[str, Callable[[Sequence[Part], Columns, Rows, pa.DataType], Pieces]] = {
+LAZY: dict[str, Callable[[Sequence[LazyInput], Columns, Rows, pa.DataType], Pieces]] = {
     "when": when_rows,
     "coalesce": coalesce_rows,
     "&": lambda parts, found, rows, _: _connected(False, parts, found, rows),
@@ -92,7 +92,7 @@ LAZY: dict[str, Callable[[Sequence[Part], Columns, Rows, pa.DataType], Pieces]] 
 }
 
 
-def guarded(function: str, parts: Sequence[Part], eager: Evaluate, data_type: pa.DataType) -> Evaluate:
+def guarded(function: str, parts: Sequence[LazyInput], eager: Evaluate, data_type: pa.DataType) -> Evaluate:
     """Computes a function of ``LAZY``: at once, and if that fails, each part in the rows where it counts.
 
     Args:
@@ -115,7 +115,7 @@ def guarded(function: str, parts: Sequence[Part], eager: Evaluate, data_type: pa
     return evaluate
 
 
-def by_rows(function: str, parts: Sequence[Part], found: Columns, data_type: pa.DataType) -> Any:
+def by_rows(function: str, parts: Sequence[LazyInput], found: Columns, data_type: pa.DataType) -> Any:
     """The result, an array; of no columns a scalar."""
     count = next((len(column) for column in found.values()), None)
     rows: Rows = np.arange(1 if count is None else count, dtype=np.int64)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_number, to
+from firesteel.expressions.registry import FunctionCall, InputsRefused, Kernel, common_type, function, is_number, to
 from firesteel.expressions.schema import BIG_DEC, is_nested
 
 _COMPARISONS = {
@@ -23,16 +23,16 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 _LOGIC = {"&": pc.and_kleene, "|": pc.or_kleene, "^": pc.xor}
 
 
-def _boolean(call: Call) -> None:
+def _boolean(call: FunctionCall) -> None:
     call.refuse_unless(pt.is_boolean, "Booleans")
 
 
 @function(*_COMPARISONS)
-def _comparison(call: Call) -> tuple[pa.DataType, Kernel]:
+def _comparison(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type, kernel = common_type(call), _COMPARISONS[call.name]
     data_type = pa.bool_() if data_type == pa.null() else data_type
     if is_nested(data_type):
-        raise Refused(f"{call.inputs[0]} has parts, which can't be compared at once")
+        raise InputsRefused(f"{call.inputs[0]} has parts, which can't be compared at once")
     if data_type == BIG_DEC:
         compare = _OPERATORS[call.name]
         return pa.bool_(), lambda a, b: _of_decimals(compare, to(a, BIG_DEC), to(b, BIG_DEC))
@@ -53,25 +53,25 @@ def _decimals(value: Any, count: int | None) -> list[Any]:
 
 
 @function(*_LOGIC)
-def _logic(call: Call) -> tuple[pa.DataType, Kernel]:
+def _logic(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     _boolean(call)
     kernel = _LOGIC[call.name]
     return pa.bool_(), lambda a, b: kernel(to(a, pa.bool_()), to(b, pa.bool_()))
 
 
 @function("not")
-def _not(call: Call) -> tuple[pa.DataType, Kernel]:
+def _not(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     _boolean(call)
     return pa.bool_(), lambda a: pc.invert(to(a, pa.bool_()))
 
 
 @function("is_null")
-def _is_null(call: Call) -> tuple[pa.DataType, Kernel]:
+def _is_null(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     return pa.bool_(), lambda a: pc.is_null(a)
 
 
 @function("is_nan")
-def _is_nan(call: Call) -> tuple[pa.DataType, Kernel]:
+def _is_nan(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     call.refuse_unless(is_number, "numbers")
     data_type = call.inputs[0].data_type
     floating = data_type if pt.is_floating(data_type) else pa.float64()
@@ -79,15 +79,15 @@ def _is_nan(call: Call) -> tuple[pa.DataType, Kernel]:
 
 
 @function("is_in")
-def _is_in(call: Call) -> tuple[pa.DataType, Kernel]:
+def _is_in(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     subject, *values = call.inputs
     if any(one.value is None for one in values):
-        raise Refused("is_in() takes constants; compare with == and | for other values")
+        raise InputsRefused("is_in() takes constants; compare with == and | for other values")
     if any(one.data_type == pa.null() for one in values):
-        raise Refused("is_in() takes no None; add | and is_null()")
+        raise InputsRefused("is_in() takes no None; add | and is_null()")
     data_type = common_type(call, [subject, *values])
     if is_nested(data_type) or data_type == BIG_DEC:
-        raise Refused(f"is_in() does not take {subject}; compare with == and |")
+        raise InputsRefused(f"is_in() does not take {subject}; compare with == and |")
     data_type = pa.bool_() if data_type == pa.null() else data_type
     found = pa.array([one.value.as_py() for one in values if one.value is not None], type=data_type)
 
@@ -99,18 +99,18 @@ def _is_in(call: Call) -> tuple[pa.DataType, Kernel]:
 
 
 @function("coalesce")
-def _coalesce(call: Call) -> tuple[pa.DataType, Kernel]:
+def _coalesce(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type = common_type(call)
     return data_type, lambda *values: pc.coalesce(*[to(value, data_type) for value in values])
 
 
 @function("when")
-def _when(call: Call) -> tuple[pa.DataType, Kernel]:
+def _when(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     *branches, otherwise = call.inputs
     conditions, values = branches[::2], branches[1::2]
     for one in conditions:
         if one.data_type not in (pa.bool_(), pa.null()):
-            raise Refused(f"when() takes a condition that is Boolean, not {one}")
+            raise InputsRefused(f"when() takes a condition that is Boolean, not {one}")
     data_type = common_type(call, [*values, otherwise])
 
     def kernel(*inputs: Any) -> Any:

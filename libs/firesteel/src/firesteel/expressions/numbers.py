@@ -9,29 +9,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_big, is_number, to
+from firesteel.expressions.registry import (
+    FunctionCall,
+    InputsRefused,
+    Kernel,
+    common_type,
+    function,
+    is_big,
+    is_number,
+    to,
+)
 from firesteel.expressions.schema import BIG_DEC, BIG_INT, INSTANT, TIMESTAMP, arrow_type, is_nested, type_info_of
 from firesteel.expressions.values import fitted
 
 _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply"}
 
 
-def _kernel(name: str, call: Call) -> Kernel:
+def _kernel(name: str, call: FunctionCall) -> Kernel:
     return getattr(pc, name if call.wrap else f"{name}_checked")  # type: ignore[no-any-return]
 
 
-def _number_type(call: Call) -> pa.DataType:
+def _number_type(call: FunctionCall) -> pa.DataType:
     call.refuse_unless(is_number, "numbers")
     found = common_type(call)
     return pa.int64() if found == pa.null() else found
 
 
-def _floating_type(call: Call) -> pa.DataType:
+def _floating_type(call: FunctionCall) -> pa.DataType:
     return pa.float32() if _number_type(call) == pa.float32() else pa.float64()
 
 
 @function("+", "-", "*")
-def _arithmetic(call: Call) -> tuple[pa.DataType, Kernel]:
+def _arithmetic(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     left, right = (one.data_type for one in call.inputs)
     if call.name == "+" and pt.is_string(left) and pt.is_string(right):
         return pa.string(), lambda a, b: pc.binary_join_element_wise(a, b, "", null_handling="emit_null")
@@ -39,19 +48,19 @@ def _arithmetic(call: Call) -> tuple[pa.DataType, Kernel]:
         shift = pc.add_checked if call.name == "+" else pc.subtract_checked
         return left, lambda a, b: pc.cast(shift(a, b), left)
     if left == right and left in (TIMESTAMP, INSTANT):
-        raise Refused("the difference of timestamps has no type; subtract their dt.epoch_millis()")
+        raise InputsRefused("the difference of timestamps has no type; subtract their dt.epoch_millis()")
     data_type, kernel = _number_type(call), _kernel(_ARITHMETIC[call.name], call)
     return data_type, lambda a, b: kernel(to(a, data_type), to(b, data_type))
 
 
 @function("/")
-def _true_division(call: Call) -> tuple[pa.DataType, Kernel]:
+def _true_division(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type = _floating_type(call)
     return data_type, lambda a, b: pc.divide(to(a, data_type), to(b, data_type))
 
 
 @function("//", "%")
-def _python_division(call: Call) -> tuple[pa.DataType, Kernel]:
+def _python_division(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     """Rounded down, the remainder with the sign of the divisor, as Python does; numpy has kernels for it."""
     data_type = _number_type(call)
     divide = np.floor_divide if call.name == "//" else np.remainder
@@ -88,7 +97,7 @@ def _check_division(left: Any, right: Any, nulls: Any, overflow: bool) -> None:
 
 
 @function("**")
-def _power(call: Call) -> tuple[pa.DataType, Kernel]:
+def _power(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type, exponent = _number_type(call), call.inputs[1].value
     whole = pt.is_integer(data_type) and exponent is not None and exponent.is_valid and exponent.as_py() >= 0
     if whole:
@@ -99,18 +108,18 @@ def _power(call: Call) -> tuple[pa.DataType, Kernel]:
 
 
 @function("negate", "abs")
-def _sign(call: Call) -> tuple[pa.DataType, Kernel]:
+def _sign(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type, kernel = _number_type(call), _kernel(call.name, call)
     return data_type, lambda a: kernel(to(a, data_type))
 
 
 @function("round", "floor", "ceil")
-def _rounding(call: Call) -> tuple[pa.DataType, Kernel]:
+def _rounding(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type = _number_type(call)
     digits = call.options.get("digits", 0)
     if pt.is_integer(data_type):
         if digits < 0:
-            raise Refused("whole numbers can't be rounded to tens; divide and multiply with //")
+            raise InputsRefused("whole numbers can't be rounded to tens; divide and multiply with //")
         return data_type, lambda a: to(a, data_type)
     if call.name == "round":
         return data_type, lambda a: pc.round(a, ndigits=digits, round_mode="half_to_even")
@@ -118,16 +127,16 @@ def _rounding(call: Call) -> tuple[pa.DataType, Kernel]:
 
 
 @function("sqrt", "exp", "ln")
-def _real(call: Call) -> tuple[pa.DataType, Kernel]:
+def _real(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     data_type, kernel = _floating_type(call), getattr(pc, call.name)
     return data_type, lambda a: kernel(to(a, data_type))
 
 
 @function("cast")
-def _cast(call: Call) -> tuple[pa.DataType, Kernel]:
+def _cast(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     source, target = call.inputs[0].data_type, arrow_type(call.options["type_info"])
     if target is None:
-        raise Refused(f"no column can be {call.options['type_info']}")
+        raise InputsRefused(f"no column can be {call.options['type_info']}")
     safe = not call.wrap
     if source in (target, pa.null()):
         return target, lambda a: to(a, target)
@@ -161,7 +170,7 @@ def _cast(call: Call) -> tuple[pa.DataType, Kernel]:
     if source == pa.date32() and target == TIMESTAMP:
         return target, lambda a: pc.cast(a, target)
     hint = "; take dt.epoch_millis()" if source in (TIMESTAMP, INSTANT) and is_number(target) else ""
-    raise Refused(f"{call.inputs[0]} can't become {call.options['type_info']}{hint}")
+    raise InputsRefused(f"{call.inputs[0]} can't become {call.options['type_info']}{hint}")
 
 
 def _cast_big(source: pa.DataType, target: pa.DataType, safe: bool) -> tuple[pa.DataType, Kernel]:
@@ -174,7 +183,7 @@ def _cast_big(source: pa.DataType, target: pa.DataType, safe: bool) -> tuple[pa.
         return target, lambda a: pc.cast(pc.cast(a, pa.string()), target)
     if pt.is_string(source):
         return target, lambda a: _from_text(a, target)
-    raise Refused(f"{type_info_of(source)} can't become {type_info_of(target)}")
+    raise InputsRefused(f"{type_info_of(source)} can't become {type_info_of(target)}")
 
 
 def _from_text(value: Any, target: pa.DataType) -> Any:

@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.common.typeinfo import MapTypeInfo, TypeInformation
-from firesteel.expressions.registry import Call, Kernel, Refused, function
+from firesteel.expressions.registry import FunctionCall, InputsRefused, Kernel, function
 from firesteel.expressions.schema import arrow_type, element_type, schema_of, unwrapped
 from firesteel.expressions.values import column_of
 
 
-def _declared(call: Call) -> TypeInformation:
+def _declared(call: FunctionCall) -> TypeInformation:
     one = call.inputs[0]
     if one.type_info is None:
-        raise Refused(f"{call.name} takes rows, lists or maps, not {one}")
+        raise InputsRefused(f"{call.name} takes rows, lists or maps, not {one}")
     return unwrapped(one.type_info)
 
 
@@ -30,33 +30,33 @@ def _typed(part: TypeInformation, kernel: Kernel) -> tuple[pa.DataType, Kernel, 
 
 
 @function("field")
-def _field(call: Call) -> tuple[pa.DataType, Kernel, TypeInformation]:
+def _field(call: FunctionCall) -> tuple[pa.DataType, Kernel, TypeInformation]:
     declared, name = _declared(call), call.options["name"]
     fields = schema_of(declared)
     if fields is None:
-        raise Refused(f"field takes rows and tuples, not {declared}")
+        raise InputsRefused(f"field takes rows and tuples, not {declared}")
     if name not in fields:
         near = get_close_matches(name, fields, n=3, cutoff=0.6)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(repr, fields))}"
-        raise Refused(f"there is no field {name!r}; {hint}")
+        raise InputsRefused(f"there is no field {name!r}; {hint}")
     position = list(fields).index(name)
     return _typed(fields[name], lambda a: pc.struct_field(a, [position]))
 
 
 @function("get")
-def _get(call: Call) -> tuple[pa.DataType, Kernel, TypeInformation]:
+def _get(call: FunctionCall) -> tuple[pa.DataType, Kernel, TypeInformation]:
     declared, key = _declared(call), call.options["key"]
     if isinstance(declared, MapTypeInfo):
         try:
             wanted = column_of([key], "key", declared.key_type)[0]
         except TypeError as error:
-            raise Refused(f"the key does not fit: {error}") from None
+            raise InputsRefused(f"the key does not fit: {error}") from None
         return _typed(declared.value_type, lambda a: pc.map_lookup(a, wanted, "first"))
     elements = element_type(declared)
     if elements is None:
-        raise Refused(f"get takes lists and maps, not {declared}")
+        raise InputsRefused(f"get takes lists and maps, not {declared}")
     if not isinstance(key, int) or isinstance(key, bool):
-        raise Refused(f"the position in a list is an int, not {key!r}")
+        raise InputsRefused(f"the position in a list is an int, not {key!r}")
     return _typed(elements, lambda a: _element(a, key))
 
 
@@ -71,9 +71,9 @@ def _element(lists: Any, position: int) -> Any:
 
 
 @function("size")
-def _size(call: Call) -> tuple[pa.DataType, Kernel]:
+def _size(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     if not any(fits(call.inputs[0].data_type) for fits in (pt.is_list, pt.is_map)):
-        raise Refused(f"size takes lists and maps, not {call.inputs[0]}")
+        raise InputsRefused(f"size takes lists and maps, not {call.inputs[0]}")
     return pa.int32(), _sizes
 
 

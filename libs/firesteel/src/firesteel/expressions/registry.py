@@ -17,7 +17,7 @@ Kernel = Callable[..., Any]
 """Takes an array or a scalar for each input, gives an array, or a scalar if all inputs are scalars."""
 
 
-class Refused(Exception):
+class InputsRefused(Exception):
     """The inputs of a function do not fit; the text says which and why."""
 
 
@@ -41,7 +41,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """One use of a function.
 
     Attributes:
@@ -62,12 +62,12 @@ class Call:
         for one in self.inputs:
             if one.data_type != pa.null() and not fits(one.data_type):
                 hint = "; cast it to DOUBLE" if wanted == "numbers" and is_big(one.data_type) else ""
-                raise Refused(f"{self.name} takes {wanted}, not {one}{hint}")
+                raise InputsRefused(f"{self.name} takes {wanted}, not {one}{hint}")
 
 
-Definition = Callable[[Call], tuple[pa.DataType, Kernel] | tuple[pa.DataType, Kernel, TypeInformation]]
+Definition = Callable[[FunctionCall], tuple[pa.DataType, Kernel] | tuple[pa.DataType, Kernel, TypeInformation]]
 FUNCTIONS: dict[str, Definition] = {}
-"""By name. A definition raises ``Refused`` when the inputs do not fit."""
+"""By name. A definition raises ``InputsRefused`` when the inputs do not fit."""
 
 
 def function(*names: str) -> Callable[[Definition], Definition]:
@@ -97,7 +97,7 @@ def to(value: Any, data_type: pa.DataType) -> Any:
     return pc.cast(value, data_type, safe=data_type == BIG_INT)
 
 
-def common_type(call: Call, operands: Sequence[Operand] | None = None) -> pa.DataType:
+def common_type(call: FunctionCall, operands: Sequence[Operand] | None = None) -> pa.DataType:
     """The type that operands are brought to. Constants adapt to columns where they fit.
 
     Raises:
@@ -116,7 +116,7 @@ def common_type(call: Call, operands: Sequence[Operand] | None = None) -> pa.Dat
     if all(one in (pa.date32(), TIMESTAMP) for one in types):
         return TIMESTAMP
     other = next(one for one in operands if one.data_type != types[0] and not _go_together(one.data_type, types[0]))
-    raise Refused(f"{operands[0]} and {other} do not go together")
+    raise InputsRefused(f"{operands[0]} and {other} do not go together")
 
 
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:

@@ -21,14 +21,14 @@ from firesteel.common.typeinfo import (
 )
 
 
-class Node(Protocol):
+class ExpressionNode(Protocol):
     """What an expression shows of itself to whoever writes it as text."""
 
     @property
     def function(self) -> str: ...
 
     @property
-    def inputs(self) -> Sequence[Node]: ...
+    def inputs(self) -> Sequence[ExpressionNode]: ...
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -44,28 +44,28 @@ _OF_TIMES = frozenset(("date_part", "date", "truncate", "epoch_millis"))
 Write = Callable[[Any], str]
 
 
-def text_of(e: Node) -> str:
+def text_of(e: ExpressionNode) -> str:
     """What a program writes for it: with ``from firesteel.expressions import *`` it gives the same expression."""
     return _text(e, lambda name: f"col({name!r})", lambda value: f"lit({_constant(value)})")
 
 
-def name_of(e: Node) -> str:
+def name_of(e: ExpressionNode) -> str:
     """What the result of an expression without an alias is called: ``price % 10``."""
     text = _text(e, str, _constant)
     return text[1:-1] if e.function in _INFIX else text
 
 
-def _text(e: Node, column: Write, constant: Write) -> str:
+def _text(e: ExpressionNode, column: Write, constant: Write) -> str:
     if e.function == "column":
         return column(e.options["name"])
     if e.function == "literal":
         return constant(e.options["value"])
 
-    def operand(part: Node) -> str:
+    def operand(part: ExpressionNode) -> str:
         """What may be a constant as it is."""
         return _constant(part.options["value"]) if part.function == "literal" else _text(part, column, constant)
 
-    def owner(part: Node) -> str:
+    def owner(part: ExpressionNode) -> str:
         """What a method or a power can follow."""
         text = _text(part, column, constant)
         return f"({text})" if part.function in _PREFIX else text
@@ -88,7 +88,7 @@ def _text(e: Node, column: Write, constant: Write) -> str:
     return f"{owner(e.inputs[0])}.{_method(e)}"
 
 
-def _method(e: Node) -> str:
+def _method(e: ExpressionNode) -> str:
     """The call of a method of an expression, or of one of its accessors."""
     if e.function == "date_part":
         return f"dt.{e.options['part']}()"

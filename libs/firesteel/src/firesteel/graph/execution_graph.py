@@ -40,7 +40,7 @@ MOST_USER_METRICS = 30_000
 
 
 @dataclass(frozen=True)
-class Slot:
+class LogicalSlot:
     """A slot as the scheduler sees it.
 
     Attributes:
@@ -157,7 +157,7 @@ class Execution:
         self.vertex, self.subtask, self.attempt = vertex, subtask, attempt
         self._tally = tally if tally is not None else Tally()
         self.machine = StateMachine(self.task_name, ExecutionState.CREATED, EXECUTION_MOVES, clock, self._moved)
-        self.slot: Slot | None = None
+        self.slot: LogicalSlot | None = None
         self.metrics: dict[str, float] = {}
         self.operator_metrics: dict[str, list[float]] = {}
         self.user_metrics: dict[str, float | str] = {}
@@ -353,7 +353,7 @@ class SharedSlot:
     index: int
     number: int = 0
     """Among all of the job."""
-    slot: Slot | None = None
+    slot: LogicalSlot | None = None
     members: list[ExecutionVertex] = field(default_factory=list)
 
     @property
@@ -552,7 +552,7 @@ class ExecutionGraph:
         tally = self._region_tallies[region]
         return tally.created == tally.total and tally.unplaced == 0
 
-    def place(self, slots: Iterable[Slot], most: int | None = None) -> tuple[list[Slot], set[int]]:
+    def place(self, slots: Iterable[LogicalSlot], most: int | None = None) -> tuple[list[LogicalSlot], set[int]]:
         """Give slots that hold nothing to shared slots that have something to run and no slot.
 
         Neighbours of a group go to neighbouring slots of one TaskManager.
@@ -568,7 +568,7 @@ class ExecutionGraph:
             sorted((s for s in slots if not self.is_placed(s)), key=lambda s: (s.taskmanager_id, s.slot_index))
         )
         regions: set[int] = set()
-        placed: list[Slot] = []
+        placed: list[LogicalSlot] = []
         while free and self._unplaced and (most is None or len(placed) < most):
             shared = self.shared_slots[heapq.heappop(self._unplaced)]
             self._are_unplaced.discard(shared.number)
@@ -584,7 +584,7 @@ class ExecutionGraph:
                     member.current.slot = slot
         return placed, regions
 
-    def is_placed(self, slot: Slot) -> bool:
+    def is_placed(self, slot: LogicalSlot) -> bool:
         """Whether a slot holds something, or is about to."""
         return slot.allocation_id in self._by_allocation
 
@@ -608,7 +608,7 @@ class ExecutionGraph:
                 if member.current.state is ExecutionState.CREATED:
                     member.current.slot = None
 
-    def placed_slots(self) -> list[Slot]:
+    def placed_slots(self) -> list[LogicalSlot]:
         """The slots that hold something."""
         return [shared.slot for shared in self.shared_slots if shared.slot is not None]
 

@@ -78,7 +78,7 @@ class Put:
 
 
 @dataclass(frozen=True)
-class Remove:
+class RemoveRecord:
     """A record goes.
 
     Attributes:
@@ -103,7 +103,7 @@ class Unchanged:
     expected: int
 
 
-Change = Put | Remove | Unchanged
+Change = Put | RemoveRecord | Unchanged
 
 
 class Cells(ABC):
@@ -324,7 +324,7 @@ class MemoryCells(Cells):
                 if isinstance(change, Put):
                     self._last_version += 1
                     records[checked(change.name, "a record")] = Record(change.value, self._last_version)
-                elif isinstance(change, Remove):
+                elif isinstance(change, RemoveRecord):
                     del records[change.name]
             self._records[component] = records
 

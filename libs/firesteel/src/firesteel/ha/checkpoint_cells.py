@@ -20,7 +20,7 @@ from typing_extensions import override
 from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError
-from firesteel.ha.cells import Cells, Change, Record, Remove, Unchanged, put, settle
+from firesteel.ha.cells import Cells, Change, Record, RemoveRecord, Unchanged, put, settle
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
 from firesteel.ha.job_cells import check_payloads
 from firesteel.ha.payloads import Payloads
@@ -119,7 +119,7 @@ class CellCheckpointStore(CompletedCheckpointStore):
             for name, there in found:
                 if there is not None and name != _COUNTER and (payload := _payload_of(there)):
                     payloads.add(payload)
-            gone = [Remove(name, there.version) for name, there in found if there is not None]
+            gone = [RemoveRecord(name, there.version) for name, there in found if there is not None]
             return [*self._as_writer(), *gone]
 
         self._settle(what, plan)
@@ -197,7 +197,7 @@ class CellCheckpointStore(CompletedCheckpointStore):
             if kind == _WRITER and epoch.isdigit() and int(epoch) < self._epoch:
                 there = self._cells.read(self._component, name)
                 if there is not None:
-                    gone.append(Remove(name, there.version))
+                    gone.append(RemoveRecord(name, there.version))
         return gone
 
     def _settle(self, what: str, plan: Callable[[], Sequence[Change] | None]) -> None:

@@ -2,7 +2,7 @@
 
 Records::
 
-    term                      see ``Contents.term``
+    term                      see ``StoreContents.term``
     store                     id of this store: payloads of another one, whose cells are lost, are left alone
     job.<job id>              payload with graph and blobs of a job that has not ended, fingerprint, time
     jobmaster.<job id>        where its JobMaster is
@@ -28,9 +28,9 @@ from typing_extensions import override
 
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.blobs import BlobIndex, sha256_of
-from firesteel.ha.cells import Cells, Change, Record, Remove, Unchanged, put, settle
+from firesteel.ha.cells import Cells, Change, Record, RemoveRecord, Unchanged, put, settle
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
-from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob, UnreadableJob
+from firesteel.ha.jobs import JobStore, JobsUnreadableError, StoreContents, StoredEnd, StoredJob, UnreadableJob
 from firesteel.ha.payloads import Payloads, PayloadsAwayError
 from firesteel.ha.retrieval import DISPATCHER
 from firesteel.ha.stored_jobs import DAMAGED, damaged_application, notes_of, other_version, reason_of, stored_graph
@@ -80,7 +80,7 @@ class CellJobStore(JobStore):
     # -- life
 
     @override
-    def open(self, now_ms: int = 0) -> Contents:
+    def open(self, now_ms: int = 0) -> StoreContents:
         try:
             self._check()
             self._find_payloads()
@@ -145,7 +145,7 @@ class CellJobStore(JobStore):
         self._settle(plan)
         return term
 
-    def _read_all(self, term: int) -> Contents:
+    def _read_all(self, term: int) -> StoreContents:
         names = self._cells.names(self._component)
         jobs, ends, unreadable, over = [], [], [], set()
         for name in names:
@@ -178,7 +178,7 @@ class CellJobStore(JobStore):
             application = self._document(_APPLICATION, _APPLICATION)
         except DamagedEntryError as error:
             raise ConfigurationError(damaged_application(f"the record {_APPLICATION}", error)) from error
-        return Contents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
+        return StoreContents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
 
     @override
     def read_again(self, job_id: str) -> StoredJob:
@@ -233,7 +233,7 @@ class CellJobStore(JobStore):
         name, fingerprint = str(plain["name"]), str(plain["fingerprint"])
         return StoredEnd(job_id, name, fingerprint, int(plain["ended_ms"]), content["archive"], config)
 
-    def _sweep(self, found: Contents) -> None:
+    def _sweep(self, found: StoreContents) -> None:
         """Remove payloads without a record, of leaders that can't write one any more."""
         named = {name for name, _ in self._folders.values()}
         damaged = {job.job_id for job in found.unreadable}
@@ -290,7 +290,10 @@ class CellJobStore(JobStore):
             if there is not None and there.value == value:
                 return None
             notes = [(note, self._read(note)) for note in (f"{_JOBMASTER}.{job_id}", f"{_CANCEL}.{job_id}")]
-            return [put(name, value, there), *(Remove(note, old.version) for note, old in notes if old is not None)]
+            return [
+                put(name, value, there),
+                *(RemoveRecord(note, old.version) for note, old in notes if old is not None),
+            ]
 
         try:
             self._settle(plan)
@@ -403,7 +406,7 @@ class CellJobStore(JobStore):
 
     def _removals(self, job_id: str, kinds: Sequence[str]) -> list[Change]:
         found = [(name, self._read(name)) for name in (f"{kind}.{job_id}" for kind in kinds)]
-        return [Remove(name, there.version) for name, there in found if there is not None]
+        return [RemoveRecord(name, there.version) for name, there in found if there is not None]
 
     def _payloads_of(self, job_id: str, kinds: Sequence[str] = (_JOB, _END)) -> list[str]:
         """Those that are named now, and by no record after the change."""

@@ -30,7 +30,7 @@ from firesteel.core.files import MAY_PASS
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, read_document, write_document
-from firesteel.ha.jobs import Contents, JobStore, JobsUnreadableError, StoredEnd, StoredJob, UnreadableJob
+from firesteel.ha.jobs import JobStore, JobsUnreadableError, StoreContents, StoredEnd, StoredJob, UnreadableJob
 from firesteel.ha.stored_jobs import (
     DAMAGED,
     damaged_application,
@@ -74,7 +74,7 @@ class DirectoryJobStore(JobStore):
 
     # -- life
 
-    def open(self, now_ms: int = 0) -> Contents:
+    def open(self, now_ms: int = 0) -> StoreContents:
         """See ``JobStore``; takes the directory.
 
         Args:
@@ -120,7 +120,7 @@ class DirectoryJobStore(JobStore):
                 f"The Dispatcher can't use the directory {self.directory}: {error.strerror or error}."
             ) from error
 
-    def _read_all(self, term: int, drafts: Path) -> Contents:
+    def _read_all(self, term: int, drafts: Path) -> StoreContents:
         ends, over = [], set()
         for path in _entries(self._ended):
             over.add(path.stem)  # also where it is damaged: a job that has ended does not run again
@@ -149,7 +149,7 @@ class DirectoryJobStore(JobStore):
             application = _read_application(path) if path.exists() else None
         except DamagedEntryError as error:
             raise ConfigurationError(damaged_application(str(path), error)) from error
-        return Contents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
+        return StoreContents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
 
     @override
     def read_again(self, job_id: str) -> StoredJob:

@@ -103,7 +103,7 @@ class UnreadableJob:
 
 
 @dataclass(frozen=True)
-class Contents:
+class StoreContents:
     """What a job store holds: jobs in the order of submission, ends in the order in which they came."""
 
     jobs: tuple[StoredJob, ...]
@@ -128,7 +128,7 @@ class JobStore(ABC):
     where: str
 
     @abstractmethod
-    def open(self, now_ms: int = 0) -> Contents:
+    def open(self, now_ms: int = 0) -> StoreContents:
         """Read what there is. A job that is damaged stands in the way of no other, and is left as it is.
 
         Args:

@@ -45,7 +45,7 @@ from firesteel.config import Settings, options
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import AwayError, Cells, Change, ChangedError, Put, Record, Remove, UnsureError, checked
+from firesteel.ha.cells import AwayError, Cells, Change, ChangedError, Put, Record, RemoveRecord, UnsureError, checked
 from firesteel.ha.payloads import payloads_in
 from firesteel.ha.retrieval import Leader, Listener, PolledWatches
 from firesteel.kubernetes.access import find_access, namespace_of
@@ -629,7 +629,7 @@ class KubernetesCells(Cells):
             there = _record(found, checked(change.name, "a record"))
             if (None if there is None else there.version) != change.expected:
                 raise ChangedError(f"the record {change.name} of {component} has changed")
-            if isinstance(change, Put | Remove):
+            if isinstance(change, Put | RemoveRecord):
                 data.pop(change.name, None)
                 binary.pop(change.name, None)
             if isinstance(change, Put):

@@ -58,7 +58,7 @@ from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import Cells, Change, ChangedError, Put, Record, Remove, UnsureError, checked
+from firesteel.ha.cells import Cells, Change, ChangedError, Put, Record, RemoveRecord, UnsureError, checked
 from firesteel.ha.payloads import payloads_in
 from firesteel.ha.retrieval import Leader, Listener, PolledWatches
 
@@ -447,7 +447,7 @@ class ZooKeeperCells(Cells):
                         transaction.create(path, change.value)
                     case Put():
                         transaction.set_data(path, change.value, change.expected)
-                    case Remove():
+                    case RemoveRecord():
                         transaction.delete(path, change.expected)
                     case _:
                         transaction.check(path, change.expected)
@@ -469,7 +469,7 @@ class ZooKeeperCells(Cells):
         for change, result in zip(changes, results[1:], strict=True):
             if isinstance(change, Put):
                 written[change.name] = Record(change.value, 0 if change.expected is None else result.version)
-            elif isinstance(change, Remove):
+            elif isinstance(change, RemoveRecord):
                 written.pop(change.name, None)
         with self._lock:
             if (component, epoch) in self._led and self._last_change.get(component) is mine:

@@ -105,7 +105,7 @@ class TokenFile(Credentials):
             return False
 
 
-class Program(Credentials):
+class CredentialProgram(Credentials):
     """A program tells the token, or the certificate.
 
     Args:
@@ -174,7 +174,7 @@ def _seconds(timestamp: str) -> float:
 
 
 @dataclass(frozen=True)
-class Access:
+class ApiServerAccess:
     """How the API server is reached.
 
     Attributes:
@@ -216,7 +216,7 @@ class Access:
         return context
 
 
-def find_access(settings: Settings) -> Access:
+def find_access(settings: Settings) -> ApiServerAccess:
     """How processes of a cluster, or its clients, reach the API server; see the options.
 
     Raises:
@@ -244,20 +244,20 @@ def find_access(settings: Settings) -> Access:
     return of_kubeconfig(text, path, settings.get(KUBERNETES_CONTEXT))
 
 
-def namespace_of(settings: Settings, access: Access) -> str:
+def namespace_of(settings: Settings, access: ApiServerAccess) -> str:
     """Of the cluster's objects."""
     if settings.is_set(KUBERNETES_NAMESPACE) or access.namespace is None:
         return settings.get(KUBERNETES_NAMESPACE)
     return access.namespace
 
 
-def _of_pod(host: str, port: str) -> Access:
+def _of_pod(host: str, port: str) -> ApiServerAccess:
     try:
         namespace = (SERVICE_ACCOUNT / "namespace").read_text().strip()
         authority = (SERVICE_ACCOUNT / "ca.crt").read_bytes()
     except OSError as error:
         raise ConfigurationError(f"the pod's service account can't be read: {error}") from error
-    return Access(
+    return ApiServerAccess(
         f"https://{host}:{port}",
         namespace,
         TokenFile(SERVICE_ACCOUNT / "token"),
@@ -266,7 +266,7 @@ def _of_pod(host: str, port: str) -> Access:
     )
 
 
-def of_kubeconfig(text: str, path: Path, context: str | None = None) -> Access:
+def of_kubeconfig(text: str, path: Path, context: str | None = None) -> ApiServerAccess:
     """What a kubeconfig says.
 
     Args:
@@ -292,7 +292,7 @@ def of_kubeconfig(text: str, path: Path, context: str | None = None) -> Access:
     server = cluster.get("server")
     if not server:
         raise ConfigurationError(f"{path}: the cluster of context {chosen} has no server")
-    return Access(
+    return ApiServerAccess(
         str(server).rstrip("/"),
         str(where["namespace"]) if where.get("namespace") else None,
         _credentials(user, path),
@@ -337,7 +337,7 @@ def _credentials(user: Mapping[str, Any], path: Path) -> Credentials:
         if "/" in command:
             command = str(path.parent / command)
         environment = {str(one["name"]): str(one["value"]) for one in program.get("env") or ()}
-        return Program(
+        return CredentialProgram(
             [command, *map(str, program.get("args") or ())],
             environment,
             str(program.get("apiVersion") or "client.authentication.k8s.io/v1"),

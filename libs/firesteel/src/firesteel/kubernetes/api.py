@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from firesteel.core.call_pool import CallPool
-from firesteel.kubernetes.access import Access
+from firesteel.kubernetes.access import ApiServerAccess
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class KubernetesApi:
         user_agent: how requests name who asks.
     """
 
-    def __init__(self, access: Access, user_agent: str = "firesteel") -> None:
+    def __init__(self, access: ApiServerAccess, user_agent: str = "firesteel") -> None:
         self._access, self._agent = access, user_agent
         self.server = access.server
         self._lock = threading.Lock()

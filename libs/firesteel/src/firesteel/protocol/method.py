@@ -115,10 +115,10 @@ class Method(Generic[Request, Answer]):
     def __get__(self, gateway: None, owner: type[Gateway]) -> Self: ...
 
     @overload
-    def __get__(self, gateway: Gateway, owner: type[Gateway]) -> Call[Request, Answer]: ...
+    def __get__(self, gateway: Gateway, owner: type[Gateway]) -> RemoteMethod[Request, Answer]: ...
 
-    def __get__(self, gateway: Gateway | None, owner: type[Gateway]) -> Self | Call[Request, Answer]:
-        return self if gateway is None else Call(gateway, self)
+    def __get__(self, gateway: Gateway | None, owner: type[Gateway]) -> Self | RemoteMethod[Request, Answer]:
+        return self if gateway is None else RemoteMethod(gateway, self)
 
     def read_answer(self, plain: Mapping[str, Any]) -> Answer:
         """What a callee answered.
@@ -129,7 +129,7 @@ class Method(Generic[Request, Answer]):
         return cast(Answer, None if self.answer is None else self.answer.from_plain(plain))
 
 
-class Call(Generic[Request, Answer]):
+class RemoteMethod(Generic[Request, Answer]):
     """A method of a service at an address."""
 
     __slots__ = ("_gateway", "_method")
@@ -138,7 +138,7 @@ class Call(Generic[Request, Answer]):
         self._gateway, self._method = gateway, method
 
     @overload
-    def __call__(self: Call[Empty, Answer]) -> Coroutine[Any, Any, Answer]: ...
+    def __call__(self: RemoteMethod[Empty, Answer]) -> Coroutine[Any, Any, Answer]: ...
 
     @overload
     def __call__(self, message: Request) -> Coroutine[Any, Any, Answer]: ...
@@ -179,7 +179,7 @@ class Gateway:
             row.fence = getattr(row, "fence", fence)
 
     async def call(self, method: Method[Request, Answer], message: Request) -> Answer:
-        """Call one of the methods; see ``Call``."""
+        """Call one of the methods; see ``RemoteMethod``."""
         timeout = max(method.at_least, self.timeout)
         if method.waits is not None:
             timeout += method.waits(message)

@@ -28,7 +28,7 @@ _WORST: Final = ("RUNNING", "FAILING", "CANCELING", "CREATED", "FAILED", "CANCEL
 _ENDED: Final = frozenset({"FAILED", "CANCELED", "FINISHED"})
 
 
-class Application(Protocol):
+class ApplicationView(Protocol):
     """What is shown of a program that a cluster runs, or ran."""
 
     @property
@@ -52,7 +52,7 @@ class Application(Protocol):
 
 
 def application_row(
-    application_id: str, application: Application | None, jobs: Sequence[Mapping[str, Any]], now_ms: int
+    application_id: str, application: ApplicationView | None, jobs: Sequence[Mapping[str, Any]], now_ms: int
 ) -> dict[str, Any]:
     """One item of /applications/overview.
 
@@ -84,7 +84,7 @@ def application_row(
 
 def application_details(
     application_id: str,
-    application: Application | None,
+    application: ApplicationView | None,
     jobs: Sequence[Mapping[str, Any]],
     archives: Sequence[Archive],
     now_ms: int,
@@ -103,7 +103,7 @@ def application_details(
     return {**row, "timestamps": stamps, "jobs": list(jobs)}
 
 
-def application_exceptions(application: Application | None, archives: Sequence[Archive]) -> dict[str, Any]:
+def application_exceptions(application: ApplicationView | None, archives: Sequence[Archive]) -> dict[str, Any]:
     """/applications/:applicationid/exceptions: what ended it; a failure that was followed by a restart is the job's."""
     if application is not None:
         return {"exceptionHistory": {"entries": list(reversed(application.exceptions))}}

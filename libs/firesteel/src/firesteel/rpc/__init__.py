@@ -2,13 +2,13 @@
 
 from firesteel.rpc.answering import answers, by_token, check_token, handlers_of
 from firesteel.rpc.client import RpcClient, check_reachable
-from firesteel.rpc.guard import Guard
+from firesteel.rpc.guard import RequestGuard
 from firesteel.rpc.server import Handler, RpcRequest, rpc_routes
 from firesteel.rpc.signing import Signer
 
 __all__ = [
-    "Guard",
     "Handler",
+    "RequestGuard",
     "RpcClient",
     "RpcRequest",
     "Signer",

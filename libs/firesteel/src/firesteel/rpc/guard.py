@@ -17,7 +17,7 @@ from firesteel.rpc.signing import Signer, Verified
 logger = logging.getLogger(__name__)
 
 
-class Guard:
+class RequestGuard:
     """Lets signed requests pass, and logs whom it refused.
 
     Args:

@@ -22,7 +22,7 @@ from firesteel.core.errors import (
     UnauthorizedError,
 )
 from firesteel.protocol.message import RPC_VERSION, RpcCode, RpcFault
-from firesteel.rpc.guard import Guard
+from firesteel.rpc.guard import RequestGuard
 from firesteel.rpc.signing import Verified
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def rpc_routes(
         clock: ages the kept answers, and tells the age of requests.
     """
     clock = clock or SystemClock()
-    guard, answers = Guard(secret, clock), _Answers(clock)
+    guard, answers = RequestGuard(secret, clock), _Answers(clock)
 
     def signed(verified: Verified, status: int, body: bytes) -> web.Response:
         return _response(status, body, guard.signer.answer_headers(verified.nonce, status, body))

@@ -18,7 +18,7 @@ STRANGER_SECONDS = 15.0
 """A stranger that sent no whole request header for so long is closed, also between two requests."""
 
 
-class Connection(web.RequestHandler):
+class TrackedConnection(web.RequestHandler):
     """A connection to a service.
 
     It is a stranger's until a request on it was signed with the cluster's secret, or had a token.
@@ -90,15 +90,15 @@ class Connections:
 
     def __init__(self, refusals: RefusalLog) -> None:
         self._refusals = refusals
-        self.all: dict[Connection, None] = {}
-        self.strangers: dict[Connection, None] = {}
+        self.all: dict[TrackedConnection, None] = {}
+        self.strangers: dict[TrackedConnection, None] = {}
         """In the order in which they came."""
-        self.known: set[Connection] = set()
+        self.known: set[TrackedConnection] = set()
         """Those that have begun and not ended, also if they had to go."""
         self.is_closed = False
         """The listener has stopped: no connection begins any more."""
 
-    def add(self, new: Connection) -> None:
+    def add(self, new: TrackedConnection) -> None:
         """One more; perhaps another one has to go for it, or it goes itself."""
         self.known.add(new)
         self.all[new] = self.strangers[new] = None
@@ -109,19 +109,19 @@ class Connections:
             gone = min(idle, key=lambda one: one.idle_since, default=new)
             self._close(gone, f"{MOST_CONNECTIONS} connections are open already")
 
-    def _stranger_to_go(self) -> Connection:
+    def _stranger_to_go(self) -> TrackedConnection:
         """Of the host that has most of them, the idle before the busy, then the oldest: never the new one alone."""
         hosts = Counter(one.peer for one in self.strangers)
         most = max(hosts.values())
         candidates = [one for one in self.strangers if hosts[one.peer] == most]
         return next((one for one in candidates if not one.is_busy), candidates[0])
 
-    def _close(self, one: Connection, reason: str) -> None:
+    def _close(self, one: TrackedConnection, reason: str) -> None:
         self.remove(one)
         self._refusals.refused(one.peer, reason)
         one.force_close()
 
-    def remove(self, one: Connection) -> None:
+    def remove(self, one: TrackedConnection) -> None:
         self.all.pop(one, None)
         self.strangers.pop(one, None)
 
@@ -129,5 +129,5 @@ class Connections:
 def authenticated(request: web.BaseRequest) -> None:
     """A request was signed with the cluster's secret, or had a token."""
     connection = request.protocol
-    if isinstance(connection, Connection):
+    if isinstance(connection, TrackedConnection):
         connection.authenticated()

@@ -20,7 +20,7 @@ from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.method import DEFAULT_TIMEOUT, Channel, Gateway
 from firesteel.service.leaders import PeerLeader
-from firesteel.service.registration import Answer, Registration, RegistrationSettings
+from firesteel.service.registration import Registration, RegistrationFailure, RegistrationSettings
 from firesteel.service.retries import Failure, repeated
 
 logger = logging.getLogger(__name__)
@@ -292,10 +292,10 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
                 self._on_ended(str(error))
                 return
             if isinstance(error, PeerUnreachableError):
-                kind = Answer.NONE
+                kind = RegistrationFailure.NONE
             else:
                 refused = isinstance(error, RpcFault) and error.code in _REFUSALS
-                kind = Answer.REFUSED if refused else Answer.ERROR
+                kind = RegistrationFailure.REFUSED if refused else RegistrationFailure.ERROR
             for end in self._bond.failed(kind, str(error), self._needed()):
                 self._on_ended(end.cause)
         else:

@@ -13,7 +13,7 @@ from aiohttp import web
 from firesteel.config.addresses import base_url, is_wildcard
 from firesteel.core.port_holders import port_holder
 from firesteel.core.refusals import RefusalLog
-from firesteel.service.connections import Connection, Connections
+from firesteel.service.connections import Connections, TrackedConnection
 
 HEADER_SECONDS = 60.0
 """A connection that sent no whole request header for so long is closed, idle ones too; callers keep theirs for 30 s.
@@ -114,7 +114,7 @@ class Listener:
         server: Any = self._runner.server
         if server is None:
             return _Closed()
-        return Connection(self._connections, server, asyncio.get_running_loop())
+        return TrackedConnection(self._connections, server, asyncio.get_running_loop())
 
 
 class _Closed(asyncio.Protocol):

@@ -52,7 +52,7 @@ STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class ProcessContext:
+class ServiceContext:
     """What a service process hands to whatever makes its service.
 
     Attributes:
@@ -141,7 +141,7 @@ class ServicePlan:
     on_listening: Callable[[], None] = lambda: None
 
 
-Build = Callable[[ProcessContext], ServicePlan]
+Build = Callable[[ServiceContext], ServicePlan]
 
 
 def cluster_directory(settings: Settings, config_directory: Path | None) -> Path:
@@ -224,7 +224,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _context(parsed: argparse.Namespace) -> ProcessContext:
+def _context(parsed: argparse.Namespace) -> ServiceContext:
     folder: Path | None = parsed.config_dir
     if folder is None and os.environ.get(CONF_DIR_VARIABLE):
         folder = Path(os.environ[CONF_DIR_VARIABLE])
@@ -238,7 +238,7 @@ def _context(parsed: argparse.Namespace) -> ProcessContext:
         print(f"{WARNING}{warning}", flush=True)  # the scripts show it to whoever has typed it
     logs = _log_directory(settings, parsed.log_file)
     run_directory = RunDirectory.create(settings.get(RUN_DIRECTORY))
-    return ProcessContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments), logs)
+    return ServiceContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments), logs)
 
 
 def _log_directory(settings: Settings, log_file: Path | None) -> Path | None:

@@ -14,7 +14,7 @@ from typing import Final
 from firesteel.core.text_output import ESCAPED
 from firesteel.service.logs import FORMAT, FieldsFilter
 
-__all__ = ["LogFile", "Part", "ProcessLogs", "RecentLog", "TextRing", "UnknownLogError", "own_log_file"]
+__all__ = ["LogPiece", "ProcessLog", "ProcessLogs", "RecentLog", "TextRing", "UnknownLogError", "own_log_file"]
 
 RING_BYTES: Final = 1 << 20
 SLOT_RING_BYTES: Final = 256 << 10
@@ -28,7 +28,7 @@ class UnknownLogError(Exception):
 
 
 @dataclass(frozen=True)
-class LogFile:
+class ProcessLog:
     """A log of this process, as listings show it.
 
     Attributes:
@@ -43,7 +43,7 @@ class LogFile:
 
 
 @dataclass(frozen=True)
-class Part:
+class LogPiece:
     """A piece of a log, with where it begins.
 
     Attributes:
@@ -78,13 +78,13 @@ class TextRing:
             while self._kept - len(self._parts[0]) >= self._limit:
                 self._kept -= len(self._parts.popleft())
 
-    def read(self, offset: int, length: int) -> Part:
+    def read(self, offset: int, length: int) -> LogPiece:
         """From this byte on, or the first that is left; a negative one counts from the end."""
         with self._lock:
             data, size = b"".join(self._parts)[-self._limit :], self.size
         first = size - len(data)
         start = min(max(size + offset if offset < 0 else offset, first), size)
-        return Part(size, start, data[start - first : start - first + length])
+        return LogPiece(size, start, data[start - first : start - first + length])
 
 
 class RecentLog(logging.Handler):
@@ -145,18 +145,18 @@ class ProcessLogs:
         path = self._file()
         return path.with_suffix(".out").name if path is not None and path.with_suffix(".out").is_file() else ""
 
-    def listed(self) -> list[LogFile]:
-        found: list[LogFile] = []
+    def listed(self) -> list[ProcessLog]:
+        found: list[ProcessLog] = []
         for name, path in self._files().items():
             try:
                 about = path.stat()
             except OSError:  # it was rotated away just now
                 continue
-            found.append(LogFile(name, about.st_size, about.st_mtime_ns // 1_000_000))
-        found += [LogFile(name, ring.size, ring.mtime) for name, ring in self._all_rings().items()]
+            found.append(ProcessLog(name, about.st_size, about.st_mtime_ns // 1_000_000))
+        found += [ProcessLog(name, ring.size, ring.mtime) for name, ring in self._all_rings().items()]
         return sorted(found, key=lambda one: one.name)
 
-    def read(self, name: str, offset: int, length: int) -> Part:
+    def read(self, name: str, offset: int, length: int) -> LogPiece:
         """A piece of one.
 
         Args:
@@ -179,7 +179,7 @@ class ProcessLogs:
                 size = file.seek(0, 2)
                 start = min(max(size + offset if offset < 0 else offset, 0), size)
                 file.seek(start)
-                return Part(size, start, file.read(length))
+                return LogPiece(size, start, file.read(length))
         except OSError as error:
             raise UnknownLogError(f"the log {name[:80]!r} can't be read: {error.strerror or error}") from error
 

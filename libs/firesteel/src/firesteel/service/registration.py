@@ -49,7 +49,7 @@ MOVES: Final[Mapping[BondState, frozenset[BondState]]] = {
 }
 
 
-class Answer(Enum):
+class RegistrationFailure(Enum):
     """How a registration failed; this decides how long to wait."""
 
     NONE = "no answer"
@@ -165,7 +165,7 @@ class Registration:
         self._tick_seconds = self._monitor.tick_seconds
         self._monitor.watch(_PEER)
 
-    def failed(self, answer: Answer, cause: str, in_use: bool) -> list[EndProcess]:
+    def failed(self, answer: RegistrationFailure, cause: str, in_use: bool) -> list[EndProcess]:
         """A registration came to nothing.
 
         Args:
@@ -180,19 +180,21 @@ class Registration:
             text = f"could not register at the ResourceManager for {seconds:g} s (taskmanager.registration.timeout)"
             return [EndProcess(f"{text}; the last try: {cause}")]
         match answer:
-            case Answer.NONE:
+            case RegistrationFailure.NONE:
                 pause, self._pause = self._pause, min(2 * self._pause, self._settings.longest_pause)
-            case Answer.ERROR:
+            case RegistrationFailure.ERROR:
                 pause = self._settings.error_pause
-            case Answer.REFUSED:
+            case RegistrationFailure.REFUSED:
                 pause = self._settings.refused_pause
-        if in_use and answer is not Answer.REFUSED:  # a new ResourceManager waits so long to hear of our slots
+        if (
+            in_use and answer is not RegistrationFailure.REFUSED
+        ):  # a new ResourceManager waits so long to hear of our slots
             pause = min(pause, self._patience)
         self._due = min(now + pause, end) if now < end else now + pause
         if self._moved:
             self._due, self._moved = now, False
         self._move(BondState.WAITING)
-        level = logging.WARNING if answer is Answer.NONE else logging.ERROR
+        level = logging.WARNING if answer is RegistrationFailure.NONE else logging.ERROR
         logger.log(level, "not registered at the ResourceManager, again in %.1f s: %s", self._due - now, cause)
         return []
 

@@ -62,7 +62,7 @@ async def repeated(
     return await call()
 
 
-class Patience:
+class PeerPatience:
     """For how long a peer that does not answer is asked again; stalls of this process do not count.
 
     Args:

@@ -49,7 +49,7 @@ from firesteel.state.stores import StateGetters
 from firesteel.state.tables import MISSING, HeapTable, Table, TtlTable, drain
 from firesteel.state.timelines import TIMELINE, HeapTimeline, Timeline, check_format, entries_of_tables, info_of
 
-__all__ = ["NO_KEY", "HashMapStateBackend", "HeapKeyedState", "HeapValueState", "NoKey"]
+__all__ = ["NO_KEY", "HeapKeyedState", "HeapStateBackend", "HeapValueState", "NoKey"]
 
 TABLE: Final = "table"
 _OF_RUNTIME: Final = (TABLE, TIMELINE)
@@ -79,7 +79,7 @@ class _Declared:
         self.state: HeapState | None = None
 
 
-class Part:
+class SnapshotTable:
     """A table of heap state, and what a snapshot says about it."""
 
     __slots__ = ("info", "prune", "table")
@@ -118,8 +118,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self.key: Any = NO_KEY
         self._parameters = parameters or KeyedStateParameters(strict_integers=strict_integers)
         self._declared: dict[str, _Declared] = {}
-        self._parts: dict[tuple[str, str], Part] = {}
-        self._restored: dict[tuple[str, str], list[Part]] = {}  # several where subtasks of before differ in the type
+        self._parts: dict[tuple[str, str], SnapshotTable] = {}
+        self._restored: dict[
+            tuple[str, str], list[SnapshotTable]
+        ] = {}  # several where subtasks of before differ in the type
         self._every_record: list[Sweeper] = []
         self._timers: dict[str, Any] = {}
         self._timelines: dict[str, Any] = {}
@@ -169,7 +171,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         sweep = self._sweeper(table, life, kind).sweep if life.cleanup_size else _nothing
         return TTL_STATES[kind.name](keyed, table, kind, life, DROPS[kind.name], sweep)
 
-    def _part(self, declared: _Declared, *, namespaced: bool) -> Part:
+    def _part(self, declared: _Declared, *, namespaced: bool) -> SnapshotTable:
         kind, life = declared.kind, declared.life
         name = kind.descriptor.name
         place = (name, "namespaced" if namespaced else "plain")
@@ -188,7 +190,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             table = self._first_table(info, self._restored.get(place, ()))
             prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
             self._restored.pop(place, None)
-            part = self._parts[place] = Part(info, table, prune)
+            part = self._parts[place] = SnapshotTable(info, table, prune)
             if life is not None and life.every_record and life.cleanup_size:
                 self._every_record.append(self._sweeper(table, life, kind))
                 self.__class__ = self._sweeping()
@@ -200,7 +202,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """An empty table; what is restored goes into it as it was written."""
         return HeapTable()
 
-    def _first_table(self, info: StateInfo, restored: Sequence[Part]) -> Any:
+    def _first_table(self, info: StateInfo, restored: Sequence[SnapshotTable]) -> Any:
         """The table of a state that is asked for, with what was restored for it.
 
         Raises:
@@ -293,7 +295,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         if part is None:
             before = self._restored.pop(place, None)
             info = StateInfo(name, TABLE, {})
-            part = self._parts[place] = before[0] if before else Part(info, self._new_table(info))
+            part = self._parts[place] = before[0] if before else SnapshotTable(info, self._new_table(info))
         return part.table
 
     def table_names(self) -> list[str]:
@@ -316,10 +318,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         for part in restored:
             check_format(part.info, self._parameters.operator)
         info = info_of(name)
-        part = self._parts[name, TIMELINE] = restored[0] if restored else Part(info, self._new_table(info))
+        part = self._parts[name, TIMELINE] = restored[0] if restored else SnapshotTable(info, self._new_table(info))
         return self._timeline_in(part.table, former)
 
-    def _timeline_in(self, table: Any, former: Sequence[Part]) -> Timeline:
+    def _timeline_in(self, table: Any, former: Sequence[SnapshotTable]) -> Timeline:
         """The records in a table, and those of tables that were written in format 1."""
         made = HeapTimeline(table)
 
@@ -347,7 +349,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         for timeline in self._timelines.values():
             timeline.clear()
 
-    def _all_parts(self) -> list[Part]:
+    def _all_parts(self) -> list[SnapshotTable]:
         return [*self._parts.values(), *(part for parts in self._restored.values() for part in parts)]
 
     # -- timers and columns
@@ -425,7 +427,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """The snapshot of these."""
         return SlicedSnapshot(stores, slice_seconds)
 
-    def _outgoing_table(self, part: Part, purpose: Purpose) -> OutgoingTable:
+    def _outgoing_table(self, part: SnapshotTable, purpose: Purpose) -> OutgoingTable:
         table = part.table
         drain(table, len(table.writing.changes) if table.writing is not None else 0)
         prune = None
@@ -436,7 +438,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             part.info, table, self._bind, prune, numbers=self._holds_numbers(part), groups_of=groups_of
         )
 
-    def _holds_numbers(self, part: Part) -> bool:
+    def _holds_numbers(self, part: SnapshotTable) -> bool:
         """Whether all values are small numbers."""
         declared = self._declared.get(part.info.name)
         if declared is None or declared.life is not None or part is not self._parts.get((part.info.name, "plain")):
@@ -444,7 +446,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         exact, _, _ = fits_as_it_is(declared.kind.descriptor.type_info)
         return declared.kind.name in _SINGLE and exact in (int, float, bool)
 
-    def _ttl_of(self, part: Part) -> int:
+    def _ttl_of(self, part: SnapshotTable) -> int:
         life = self._declared[part.info.name].life
         assert life is not None
         return life.ttl
@@ -488,16 +490,16 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         attached.expect(info)
         return partial(self._take_attached, attached, info)
 
-    def _restored_part(self, info: StateInfo) -> Part:
+    def _restored_part(self, info: StateInfo) -> SnapshotTable:
         former = self._restored.setdefault(place_of(info), [])
         for part in former:
             if part.info == info:
                 return part
         # of two subtasks only one may have asked for it since its type changed
-        former.append(Part(info, self._new_table(info)))
+        former.append(SnapshotTable(info, self._new_table(info)))
         return former[-1]
 
-    def _take_entries(self, part: Part, chunk: StateChunk) -> None:
+    def _take_entries(self, part: SnapshotTable, chunk: StateChunk) -> None:
         if chunk.key_group in self._parameters.key_groups:
             part.table.update(read(part.info.name, decode(chunk.data)))
         elif chunk.key_group == SEVERAL:
@@ -587,7 +589,7 @@ class _NamespaceStore(StateGetters):
         return self._keyed.namespaced_state(descriptor, wanted, method, self._namespace)
 
 
-class HashMapStateBackend(StateBackend):
+class HeapStateBackend(StateBackend):
     """``hashmap``: state on the heap."""
 
     name = "hashmap"
@@ -596,7 +598,7 @@ class HashMapStateBackend(StateBackend):
         return HeapKeyedState(parameters)
 
 
-class FileSystemStateBackend(HashMapStateBackend):
+class FileSystemStateBackend(HeapStateBackend):
     """``filesystem``: state on the heap, snapshots in files, however small."""
 
     name = "filesystem"

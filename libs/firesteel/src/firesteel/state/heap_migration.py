@@ -10,7 +10,7 @@ from firesteel.core.errors import StateMigrationError, TypeMismatchError
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.fitting import make_fit
 from firesteel.state.heap_ttl import NEWEST
-from firesteel.state.schema import Answer, Compatibility, Convert, LostKeysError, compare
+from firesteel.state.schema import Compatibility, Convert, LostKeysError, SchemaCompatibility, compare
 from firesteel.state.snapshots import Migration, StateInfo
 from firesteel.state.tables import HeapTable, Table, TtlTable
 
@@ -54,7 +54,7 @@ def converter_between(old: StateInfo, new: StateInfo, now: int) -> Callable[[Any
         StateMigrationError: the types are incompatible; names the field.
     """
     found = compatibility(old, new)
-    if found.answer is Answer.INCOMPATIBLE:
+    if found.answer is SchemaCompatibility.INCOMPATIBLE:
         raise StateMigrationError(new.name, found.field, found.reason)
     if found.convert is None and old.ttl == new.ttl:
         return None
@@ -85,7 +85,7 @@ def compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
     """
     found = _compatibility(old, new)
     if any([listener(old, new, found) for listener in _LISTENERS]):
-        return Compatibility(Answer.AS_IS)
+        return Compatibility(SchemaCompatibility.AS_IS)
     return found
 
 
@@ -103,15 +103,18 @@ def _compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
         missing = [version for version in range(old.version, new.version) if version not in migration.steps]
         if missing:
             return _incompatible(f"its StateMigration has no step from version {missing[0]}")
-        if old.kind in _WITH_KEYS and compare(old.schema["key"], new.schema["key"]).answer is not Answer.AS_IS:
-            return Compatibility(Answer.INCOMPATIBLE, "[key]", "types of keys can't be changed")
+        if (
+            old.kind in _WITH_KEYS
+            and compare(old.schema["key"], new.schema["key"]).answer is not SchemaCompatibility.AS_IS
+        ):
+            return Compatibility(SchemaCompatibility.INCOMPATIBLE, "[key]", "types of keys can't be changed")
         reason = f"by the program's steps from version {old.version} to {new.version}"
-        return Compatibility(Answer.MIGRATE, "", reason, _steps(new.name, old.version, migration))
+        return Compatibility(SchemaCompatibility.MIGRATE, "", reason, _steps(new.name, old.version, migration))
     return compare(old.schema, new.schema, defaults=migration.defaults)
 
 
 def _incompatible(reason: str) -> Compatibility:
-    return Compatibility(Answer.INCOMPATIBLE, "", reason)
+    return Compatibility(SchemaCompatibility.INCOMPATIBLE, "", reason)
 
 
 def _steps(name: str, version: int, migration: Migration) -> Convert:

@@ -29,7 +29,7 @@ from firesteel.state.heap_migration import compatibility, migration_of
 from firesteel.state.heap_snapshot import OutgoingTable, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
 from firesteel.state.pickled_values import complete, holds_pickles, read
-from firesteel.state.schema import Answer, LostKeysError, schema_of
+from firesteel.state.schema import LostKeysError, SchemaCompatibility, schema_of
 from firesteel.state.snapshots import SLICE_SECONDS, KeyedSnapshot, SlicedSnapshot, StateChunk, StateInfo
 from firesteel.state.tables import HeapTable, drain, save_changeable
 
@@ -321,7 +321,7 @@ def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
 def _adopted(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries, brought to the type of now."""
     found = compatibility(restored.info, info)
-    if found.answer is Answer.INCOMPATIBLE:
+    if found.answer is SchemaCompatibility.INCOMPATIBLE:
         raise StateMigrationError(info.name, found.field, found.reason)
     convert = found.convert
     if convert is None:

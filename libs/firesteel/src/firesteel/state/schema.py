@@ -53,7 +53,7 @@ _BYTE: Final = {"type": "basic", "of": BasicType.BYTE.name}
 _CONVERT: Final[Mapping[str, Convert]] = {"FLOAT": float, "DOUBLE": float, "BIG_DEC": Decimal}
 
 
-class Answer(Enum):
+class SchemaCompatibility(Enum):
     """What becomes of values of an older schema."""
 
     AS_IS = "as is"
@@ -71,7 +71,7 @@ class Compatibility:
         convert: MIGRATE: an old value as a new one; None where Python's value is the same.
     """
 
-    answer: Answer
+    answer: SchemaCompatibility
     field: str = ""
     reason: str = ""
     convert: Convert | None = None
@@ -90,7 +90,7 @@ class LostKeysError(Exception):
         self.field, self.reason = field, reason
 
 
-_AS_IS: Final = Compatibility(Answer.AS_IS)
+_AS_IS: Final = Compatibility(SchemaCompatibility.AS_IS)
 
 
 def schema_of(type_info: TypeInformation) -> Schema:
@@ -148,7 +148,7 @@ def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any
     if kind == "basic":
         if new["of"] in _WIDER.get(old["of"], ()):
             reason = f"widened from {old['of']} to {new['of']}"
-            return Compatibility(Answer.MIGRATE, path, reason, _CONVERT.get(new["of"]))
+            return Compatibility(SchemaCompatibility.MIGRATE, path, reason, _CONVERT.get(new["of"]))
         return _incompatible(old, new, path)
     if kind in ("row", "tuple"):
         return _compare_fields(old, new, path, defaults)
@@ -160,7 +160,7 @@ def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any
 
 
 def _incompatible(old: Schema, new: Schema, path: str) -> Compatibility:
-    return Compatibility(Answer.INCOMPATIBLE, path, f"it was {text_of(old)} and is {text_of(new)} now")
+    return Compatibility(SchemaCompatibility.INCOMPATIBLE, path, f"it was {text_of(old)} and is {text_of(new)} now")
 
 
 def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
@@ -176,9 +176,9 @@ def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, 
             continue
         position, schema = before.pop(name)
         found = compare(schema, field["type"], where, defaults)
-        if found.answer is Answer.INCOMPATIBLE:
+        if found.answer is SchemaCompatibility.INCOMPATIBLE:
             return found
-        if found.answer is Answer.MIGRATE:
+        if found.answer is SchemaCompatibility.MIGRATE:
             reasons.append((found.field, found.reason))
         plan.append(_Field(position, found.convert))
     reasons += [(f"{path}.{name}" if path else name, "removed") for name in before]
@@ -186,9 +186,12 @@ def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, 
     reason += "".join(f"; {name}: {why}" for name, why in reasons[1:])
     if old["type"] == "row":
         return Compatibility(
-            Answer.MIGRATE, field_name, reason, _row_converter(tuple(f["name"] for f in new["fields"]), plan)
+            SchemaCompatibility.MIGRATE,
+            field_name,
+            reason,
+            _row_converter(tuple(f["name"] for f in new["fields"]), plan),
         )
-    return Compatibility(Answer.MIGRATE, field_name, reason, lambda value: tuple(_pick(value, plan)))
+    return Compatibility(SchemaCompatibility.MIGRATE, field_name, reason, lambda value: tuple(_pick(value, plan)))
 
 
 class _Field(NamedTuple):
@@ -218,12 +221,12 @@ def _compare_maps(old: Schema, new: Schema, path: str, defaults: Mapping[str, An
     keys = compare(old["key"], new["key"], f"{path}[key]", defaults)
     values = compare(old["value"], new["value"], f"{path}[value]", defaults)
     for found in (keys, values):
-        if found.answer is Answer.INCOMPATIBLE:
+        if found.answer is SchemaCompatibility.INCOMPATIBLE:
             return found
-    first = keys if keys.answer is Answer.MIGRATE else values
+    first = keys if keys.answer is SchemaCompatibility.MIGRATE else values
     fit_key, fit_value = keys.convert, values.convert
     if fit_key is None and fit_value is None:
-        return Compatibility(Answer.MIGRATE, first.field, first.reason)
+        return Compatibility(SchemaCompatibility.MIGRATE, first.field, first.reason)
 
     def convert(value: dict[Any, Any]) -> dict[Any, Any]:
         converted = {
@@ -234,7 +237,7 @@ def _compare_maps(old: Schema, new: Schema, path: str, defaults: Mapping[str, An
             raise LostKeysError(f"{path}[key]", f"{first.reason}, which makes several of its keys one")
         return converted
 
-    return Compatibility(Answer.MIGRATE, first.field, first.reason, convert)
+    return Compatibility(SchemaCompatibility.MIGRATE, first.field, first.reason, convert)
 
 
 def _compare_elements(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
@@ -242,7 +245,7 @@ def _compare_elements(old: Schema, new: Schema, path: str, defaults: Mapping[str
         return _incompatible(old, new, path)  # bytes, not a list
     found = compare(old["element"], new["element"], f"{path}[]", defaults)
     fit = found.convert
-    if found.answer is Answer.INCOMPATIBLE or fit is None:
+    if found.answer is SchemaCompatibility.INCOMPATIBLE or fit is None:
         return found
 
     def convert(value: list[Any]) -> list[Any]:

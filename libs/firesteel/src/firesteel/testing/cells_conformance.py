@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from firesteel.core.errors import FencedError
-from firesteel.ha.cells import Cells, Change, ChangedError, Put, Record, Remove, Unchanged
+from firesteel.ha.cells import Cells, Change, ChangedError, Put, Record, RemoveRecord, Unchanged
 from firesteel.ha.retrieval import Leader
 
 _CELL, _OTHER = "job-one", "job-other"
@@ -76,10 +76,10 @@ def _check_records(one: Cells, other: Cells) -> None:
         "makes a record that there is": [Put("c", b"", None), Put("a", b"3", None)],
         "replaces a record that has changed": [Put("c", b"", None), Put("a", b"3", a.version)],
         "replaces a record that there is not": [Put("c", b"", None), Put("d", b"3", a.version)],
-        "removes a record that has changed": [Put("c", b"", None), Remove("a", a.version)],
-        "removes a record that there is not": [Put("c", b"", None), Remove("d", a.version)],
+        "removes a record that has changed": [Put("c", b"", None), RemoveRecord("a", a.version)],
+        "removes a record that there is not": [Put("c", b"", None), RemoveRecord("d", a.version)],
         "changes others though one is not as expected": [Unchanged("a", a.version), Put("c", b"", None)],
-        "changes others though one is not there": [Unchanged("d", a.version), Remove("b", b.version)],
+        "changes others though one is not there": [Unchanged("d", a.version), RemoveRecord("b", b.version)],
     }
     for what, changes in wrong.items():
         _refused(lambda changes=changes: one.change(_CELL, epoch, changes), ChangedError, what)  # type: ignore[misc]
@@ -87,12 +87,12 @@ def _check_records(one: Cells, other: Cells) -> None:
         assert _record(one, "a") == newer, f"who {what} is refused, and something has changed"
     _refused(lambda: other.change(_CELL, independent + 7, [Put("c", b"", None)]), FencedError, "changes a record")
     other.depose(_CELL)
-    _refused(lambda: one.change(_CELL, epoch, [Remove("b", b.version)]), FencedError, "removes a record")
+    _refused(lambda: one.change(_CELL, epoch, [RemoveRecord("b", b.version)]), FencedError, "removes a record")
     _refused(lambda: one.change(_CELL, epoch, [Put("a", b"9", None)]), FencedError, "makes a record")
     following = _lead(other, _CELL)
     _refused(lambda: one.change(_CELL, epoch, [Put("c", b"", None)]), FencedError, "makes a record")
     assert other.names(_CELL) == ["a", "b"], "a stale leader has changed something, or something is lost"
-    other.change(_CELL, following, [Remove("b", b.version), Put("a", b"4", _record(other, "a").version)])
+    other.change(_CELL, following, [RemoveRecord("b", b.version), Put("a", b"4", _record(other, "a").version)])
     assert (one.names(_CELL), _record(one, "a").value) == (["a"], b"4"), "the next leader can't change records"
     other.release(_CELL, following)
     assert one.exists(_CELL), "there is nothing of a cell with records"

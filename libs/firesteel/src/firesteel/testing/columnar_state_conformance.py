@@ -17,7 +17,7 @@ import pyarrow as pa
 from firesteel.core.errors import ProgramError, StateMigrationError, StateRestoreError
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.columnar.store import ColumnarState
-from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap import HeapStateBackend
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.taken import Taken, Taking
 
@@ -179,7 +179,7 @@ def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
             whole = taking.rest(between)
             assert all(chunk.key_group in range(GROUPS) for chunk in whole.chunks)
             assert not whole.files
-            assert _restored(HashMapStateBackend(), types, [whole], rng.randrange(1, 6)) == wanted
+            assert _restored(HeapStateBackend(), types, [whole], rng.randrange(1, 6)) == wanted
         before = taken if rng.random() < 0.7 else None
     own = _restored(backend, types, [taken], 3)
     halves = [_half(backend, types, own, index) for index in range(2)]
@@ -240,7 +240,7 @@ def check_columnar_state(backend: StateBackend | None = None, seeds: Iterable[in
         backend: makes them; None = ``hashmap``.
         seeds: of the random programs.
     """
-    backend = backend or HashMapStateBackend()
+    backend = backend or HeapStateBackend()
     with tempfile.TemporaryDirectory() as folder:
         placed = _InFolder(backend, folder)
         _check_refusals(placed)

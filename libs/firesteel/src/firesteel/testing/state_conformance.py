@@ -32,7 +32,7 @@ from firesteel.functions.state import (
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, Timer
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.columnar.values import StateColumn
-from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap import HeapStateBackend
 from firesteel.state.heap_snapshot import decode
 from firesteel.state.heap_timers import timers_in
 from firesteel.state.keys import NO_KEY
@@ -210,7 +210,7 @@ class _Kit:
             several = [chunk for chunk in taken.chunks if chunk.key_group == SEVERAL]
             _require(not several, "a chunk of a canonical snapshot has several key groups")
             _check_groups(taken)
-            self._backend = HashMapStateBackend()
+            self._backend = HeapStateBackend()
         try:
             return self._restored(taken, parallelism, memory, found)
         finally:

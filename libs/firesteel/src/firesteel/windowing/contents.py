@@ -9,9 +9,9 @@ from typing import Any, Final
 from firesteel.common.own_copies import own_copies, own_copy
 from firesteel.functions.functions import ReduceFunction
 from firesteel.windowing.evictors import TimestampedValue
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 
-__all__ = ["EMPTY", "Contents", "contents_of"]
+__all__ = ["EMPTY", "WindowContents", "contents_of"]
 
 
 class _Empty:
@@ -27,7 +27,7 @@ class _Empty:
 EMPTY: Final = _Empty()
 
 
-class Contents(ABC):
+class WindowContents(ABC):
     """Keeps the records of windows. What it keeps of one is an opaque value, handed in and out.
 
     Functions may change what they are given in place: so what a window goes on with is its own.
@@ -60,7 +60,7 @@ class Contents(ABC):
         """
 
 
-class AllRecords(Contents):
+class AllRecords(WindowContents):
     """The records.
 
     Args:
@@ -85,7 +85,7 @@ class AllRecords(Contents):
         return list(own_copies(contents) if goes_on or self._shared else contents)
 
 
-class Combined(Contents):
+class CombinedContents(WindowContents):
     """Keeps one value for each window, into which a reduce function combines each record."""
 
     changes = True
@@ -106,7 +106,7 @@ class Combined(Contents):
         return [own_copy(contents) if goes_on else contents]
 
 
-class Accumulated(Contents):
+class Accumulated(WindowContents):
     """Keeps the accumulator of an aggregate function for each window."""
 
     changes = True
@@ -129,10 +129,10 @@ class Accumulated(Contents):
         return [own_copy(result) if goes_on else result]
 
 
-class Evictable(Contents):
+class Evictable(WindowContents):
     """The records with their timestamps; combined or accumulated only when the window is evaluated, as in Flink."""
 
-    def __init__(self, inner: Contents) -> None:
+    def __init__(self, inner: WindowContents) -> None:
         self.inner = inner
 
     def first(self, value: Any, timestamp: int | None) -> Any:
@@ -161,13 +161,13 @@ class Evictable(Contents):
         return inner.elements(kept, goes_on=goes_on and not inner.changes)
 
 
-def contents_of(spec: WindowSpec) -> Contents:
+def contents_of(spec: WindowSpec) -> WindowContents:
     """What a window operation keeps."""
-    inner: Contents
-    if spec.gathering is Gathering.REDUCE:
+    inner: WindowContents
+    if spec.gathering is WindowGathering.REDUCE:
         function = spec.gather_function
-        inner = Combined(function.reduce if isinstance(function, ReduceFunction) else function)
-    elif spec.gathering is Gathering.AGGREGATE:
+        inner = CombinedContents(function.reduce if isinstance(function, ReduceFunction) else function)
+    elif spec.gathering is WindowGathering.AGGREGATE:
         inner = Accumulated(spec.gather_function)
     else:
         inner = AllRecords(shared=not spec.one_window)

@@ -42,7 +42,7 @@ __all__ = ["WindowCore", "WindowHost"]
 _KNOWN_PANES: Final = 1024
 
 
-class Stamp(Protocol):
+class ResultStamp(Protocol):
     """Carries the timestamp of the next result."""
 
     value: int | None
@@ -67,7 +67,7 @@ class WindowHost:
     table: MutableMapping[Any, dict[Any, Any]]
     stores: Stores
     merge_namespaces: MergeNamespaces
-    stamp: Stamp
+    stamp: ResultStamp
     results: Results
     late: Callable[[Any], Iterable[Any]]
     runtime_context: RuntimeContext

@@ -36,7 +36,7 @@ class Records(Protocol):
         """Forget those of a time."""
 
 
-class IntervalJoin:
+class IntervalJoiner:
     """The join of one subtask.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from firesteel.windowing.contents import Contents
+from firesteel.windowing.contents import WindowContents
 from firesteel.windowing.windows import MAX_TIMESTAMP
 
 __all__ = ["END", "HELD", "NEVER", "START", "Open", "Sessions", "SessionsDue"]
@@ -48,7 +48,7 @@ class Sessions:
         arm: sets a timer for the current key.
     """
 
-    def __init__(self, contents: Contents, lateness: int, arm: Callable[[int], None]) -> None:
+    def __init__(self, contents: WindowContents, lateness: int, arm: Callable[[int], None]) -> None:
         self._contents, self._lateness, self._arm = contents, lateness, arm
 
     def add(self, key_sessions: Open, start: int, end: int, now: int, value: Any, timestamp: int | None) -> Any:

@@ -26,7 +26,7 @@ from firesteel.windowing.session_assigners import (
 )
 from firesteel.windowing.triggers import Trigger
 
-__all__ = ["Gathering", "WindowSpec"]
+__all__ = ["WindowGathering", "WindowSpec"]
 
 
 _FIXED = (
@@ -46,7 +46,7 @@ _SESSIONS = (
 )
 
 
-class Gathering(Enum):
+class WindowGathering(Enum):
     """What a window keeps of its records."""
 
     ALL = "all"
@@ -77,7 +77,7 @@ class WindowSpec:
     evictor: Evictor[Any, Any] | None = None
     allowed_lateness: int = 0
     late_tag: OutputTag[Any] | None = None
-    gathering: Gathering = Gathering.ALL
+    gathering: WindowGathering = WindowGathering.ALL
     gather_function: Any = None
     window_function: Any = None
 

@@ -93,7 +93,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Submission:
+class YarnSubmission:
     """A cluster that is to be an application on YARN.
 
     Attributes:
@@ -255,7 +255,7 @@ class Yarn:
 
     # -- a new one
 
-    def submit(self, submission: Submission) -> str:
+    def submit(self, submission: YarnSubmission) -> str:
         """Submit a cluster; returns its application's id, before anything of it runs.
 
         Raises:
@@ -302,7 +302,7 @@ class Yarn:
             raise
 
     def _submit(
-        self, submission: Submission, cluster: Settings, sizes: ContainerSizes, staging: Staging, context: Any
+        self, submission: YarnSubmission, cluster: Settings, sizes: ContainerSizes, staging: Staging, context: Any
     ) -> None:
         settings = submission.settings
         secret = secrets.token_hex(32)
@@ -357,7 +357,7 @@ class Yarn:
             context.setAMContainerSpec(container.make())
             self._client.submitApplication(context)
 
-    def _describe(self, context: Any, submission: Submission, sizes: ContainerSizes, attempts: int) -> None:
+    def _describe(self, context: Any, submission: YarnSubmission, sizes: ContainerSizes, attempts: int) -> None:
         settings, records = submission.settings, self._jvm.org.apache.hadoop.yarn.api.records
         context.setApplicationName(settings.get(options.YARN_NAME) or submission.name)
         context.setApplicationType(settings.get(options.YARN_TYPE))

@@ -17,12 +17,12 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.key_hash import KEY_HASH_VERSION
 from firesteel_jobmaster.checkpoint_work import (
     Close,
-    Collect,
     Discard,
     Dispose,
     DisposeClaimed,
     Done,
     Recover,
+    RemoveOrphans,
     Undo,
     Work,
 )
@@ -71,7 +71,7 @@ class CompletedCheckpoints:
         self._since_ms = 0
         self._may_be_left = self._touch_nothing = False
         self._newest_left = 0
-        """Id of the newest checkpoint of which files may be left: a ``Collect`` below an older id misses them."""
+        """Id of the newest checkpoint of which files may be left: a ``RemoveOrphans`` below an older id misses them."""
         self._not_removed: list[Dispose] = []
         self._others: set[int] = set()
         """Completed ones that nobody goes on from any more, and which the store may still name."""
@@ -202,7 +202,7 @@ class CompletedCheckpoints:
         if self._may_be_left:
             # an older checkpoint may complete after a newer one has failed, whose files are out of its reach
             self._may_be_left = metadata.checkpoint_id < self._newest_left
-            self._work(Collect(metadata.checkpoint_id, self._since_ms))
+            self._work(RemoveOrphans(metadata.checkpoint_id, self._since_ms))
         return [one.metadata.checkpoint_id for one in gone]
 
     def rescaled(self, job: JobGraph) -> None:

@@ -29,25 +29,31 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Done, Prepare, Recover, Undo, Work
 from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
-from firesteel_jobmaster.checkpoints.job import Job
+from firesteel_jobmaster.checkpoints.job import CoordinatedJob
 from firesteel_jobmaster.checkpoints.pending import (
-    Cause,
+    CheckpointCause,
+    CheckpointPhase,
     Pending,
-    Phase,
     Request,
-    Savepoint,
+    SavepointTarget,
     UnionStateError,
     check_operators,
 )
 from firesteel_jobmaster.checkpoints.plan import (
+    CheckpointPlan,
     NotReadyError,
-    Plan,
     enumerators_of,
     heads,
     plan_checkpoint,
     plan_commit,
 )
-from firesteel_jobmaster.checkpoints.reasons import NOT_READY, CheckpointFailure, Reason, Tolerance, declined
+from firesteel_jobmaster.checkpoints.reasons import (
+    NOT_READY,
+    CheckpointFailure,
+    CheckpointFailureReason,
+    Tolerance,
+    declined,
+)
 from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.schedule import Schedule
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
@@ -80,7 +86,9 @@ class CheckpointCoordinator:
         completed: those that the job may go on from.
     """
 
-    def __init__(self, job: Job, settings: CheckpointSettings, clock: Clock, completed: CompletedCheckpoints) -> None:
+    def __init__(
+        self, job: CoordinatedJob, settings: CheckpointSettings, clock: Clock, completed: CompletedCheckpoints
+    ) -> None:
         self.settings, self.completed = settings, completed
         self.statistics = CheckpointStatistics(settings.history)
         self._schedule = Schedule(settings)
@@ -120,9 +128,9 @@ class CheckpointCoordinator:
         return self.is_periodic and self.settings.after_tasks_finish
 
     def _is_record(self, request: Request) -> bool:
-        return request.cause is Cause.FINAL and not self.commits_at_end
+        return request.cause is CheckpointCause.FINAL and not self.commits_at_end
 
-    def _plan(self, request: Request) -> Plan:
+    def _plan(self, request: Request) -> CheckpointPlan:
         if self._is_record(request):
             return plan_commit(self._job.graph)
         return plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
@@ -201,7 +209,7 @@ class CheckpointCoordinator:
             for pending in self._waiting():
                 if pending.waits_for(execution):
                     text = f"{execution.task_name} has finished before its barrier came."
-                    self._abort(pending, CheckpointFailure(Reason.DECLINED_INPUT_END_OF_STREAM, text))
+                    self._abort(pending, CheckpointFailure(CheckpointFailureReason.DECLINED_INPUT_END_OF_STREAM, text))
             self.outputs_ended()
         if not self._active and not self._closed and self._job.graph.all_run():
             self._active = True
@@ -211,7 +219,7 @@ class CheckpointCoordinator:
 
     def all_data_ended(self) -> None:
         """Every task has finished, or has all its results durable and waits for a checkpoint."""
-        if not self._closed and not any(p.request.cause is Cause.FINAL for p in self._pending.values()):
+        if not self._closed and not any(p.request.cause is CheckpointCause.FINAL for p in self._pending.values()):
             self._schedule.want_final(self._clock.monotonic())
             self._consider()
 
@@ -225,9 +233,9 @@ class CheckpointCoordinator:
         self._schedule.interrupt()
         for timer in (TIMER, END_TIMER, SLOW_TIMER):
             self._job.emit(do.ClearTimer(timer))
-        failure = CheckpointFailure(Reason.JOB_FAILOVER_REGION, cause)
+        failure = CheckpointFailure(CheckpointFailureReason.JOB_FAILOVER_REGION, cause)
         for pending in list(self._pending.values()):
-            if pending.phase in (Phase.PREPARING, Phase.WAITING) and pending.given_up is None:
+            if pending.phase in (CheckpointPhase.PREPARING, CheckpointPhase.WAITING) and pending.given_up is None:
                 self._abort(pending, failure)
         self.requests.refuse_waiting(failure)
 
@@ -235,7 +243,7 @@ class CheckpointCoordinator:
         """The job has ended in this state."""
         if self._closed:
             return
-        failure = CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
+        failure = CheckpointFailure(CheckpointFailureReason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
         self.tasks_failed(failure.detail)
         if state != "SUSPENDED":  # else the next JobMaster finds it in the store or does not
             self._abort_completing(failure)
@@ -259,7 +267,8 @@ class CheckpointCoordinator:
 
     def may_end(self, state: str) -> bool:
         """Whether it is known which checkpoints and savepoints stay when the job ends in this state now: none of them
-        is being completed. Else the job hears of it (``Job.checkpoint_decided``), after ``END_SECONDS`` at the latest.
+        is being completed. Else the job hears of it (``CoordinatedJob.checkpoint_decided``), after ``END_SECONDS`` at
+        the latest.
         """
         keeps = self.settings.keeps(state)
         if not any(keeps or pending.savepoint is not None for pending in self._completing()):
@@ -270,7 +279,7 @@ class CheckpointCoordinator:
         return False
 
     def _completing(self) -> list[Pending]:
-        return [p for p in self._pending.values() if p.phase is Phase.COMPLETING and p.given_up is None]
+        return [p for p in self._pending.values() if p.phase is CheckpointPhase.COMPLETING and p.given_up is None]
 
     def _abort_completing(self, failure: CheckpointFailure) -> None:
         """They are taken back when the answer comes: nobody hears of them any more, whatever it is."""
@@ -288,11 +297,11 @@ class CheckpointCoordinator:
 
     def request(self, trigger_id: str, full: bool = False) -> None:
         """Somebody wants a checkpoint now. Asked again with the same id, nothing happens."""
-        self._request(Request(Cause.MANUAL, trigger_id, full))
+        self._request(Request(CheckpointCause.MANUAL, trigger_id, full))
 
-    def request_savepoint(self, trigger_id: str, savepoint: Savepoint) -> None:
+    def request_savepoint(self, trigger_id: str, savepoint: SavepointTarget) -> None:
         """Somebody wants a savepoint, or to stop the job with one; as ``request``."""
-        self._request(Request(Cause.SAVEPOINT, trigger_id, True, savepoint))
+        self._request(Request(CheckpointCause.SAVEPOINT, trigger_id, True, savepoint))
 
     def _request(self, request: Request) -> None:
         trigger_id = request.trigger_id
@@ -303,9 +312,11 @@ class CheckpointCoordinator:
             detail = f"The job waits for slots: {waiting}" if waiting else _NOT_ALL_RUN
             if self._closed or self._stopping is not None:
                 detail = "The job has ended." if self._closed else "The job is being stopped with a savepoint."
-            self.requests.failed(trigger_id, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail))
+            self.requests.failed(
+                trigger_id, CheckpointFailure(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail)
+            )
         elif self.requests.is_full:
-            self.requests.failed(trigger_id, CheckpointFailure(Reason.TOO_MANY_REQUESTS))
+            self.requests.failed(trigger_id, CheckpointFailure(CheckpointFailureReason.TOO_MANY_REQUESTS))
         else:
             self.requests.queue(request)
             self._consider()
@@ -324,16 +335,16 @@ class CheckpointCoordinator:
             self._look_for_slowness()
         elif name == END_TIMER:
             text = f"The job ends, and neither storage nor store has answered for {END_SECONDS:g} s."
-            self._abort_completing(CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, text))
+            self._abort_completing(CheckpointFailure(CheckpointFailureReason.COORDINATOR_SHUTDOWN, text))
         elif name == UNDO_TIMER:
             for pending in self._pending.values():
-                if pending.phase is Phase.UNDOING:
+                if pending.phase is CheckpointPhase.UNDOING:
                     self._undo(pending)
         else:
             late = self._pending.get(int(name.partition(":")[2]))
             if late is not None and late.given_up is None:
                 text = f"It was under way for {self.settings.timeout:g} s (execution.checkpointing.timeout)."
-                self._abort(late, CheckpointFailure(Reason.EXPIRED, f"{text} {late.waits_for_what()}"))
+                self._abort(late, CheckpointFailure(CheckpointFailureReason.EXPIRED, f"{text} {late.waits_for_what()}"))
 
     # -- beginning
 
@@ -358,7 +369,7 @@ class CheckpointCoordinator:
             plan = self._plan(request)
         except NotReadyError as error:
             logger.info("no checkpoint (%s): %s", request.cause, error)
-            failure = CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}.")
+            failure = CheckpointFailure(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}.")
             self.requests.failed(request.trigger_id, failure)
             self._schedule.failed(request, now)
             return
@@ -387,14 +398,14 @@ class CheckpointCoordinator:
                 self.completed.not_removed(done.work, done.checkpoint_id)
             if done.checkpoint_id and not self._is_record(pending.request):
                 self._begin_statistics(pending)
-            self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
+            self._abort(pending, CheckpointFailure(CheckpointFailureReason.IO_EXCEPTION, done.error))
             return
         try:
             pending.planned(self._plan(pending.request))
         except NotReadyError as error:
-            self._abort(pending, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}."))
+            self._abort(pending, CheckpointFailure(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}."))
             return
-        pending.phase = Phase.WAITING
+        pending.phase = CheckpointPhase.WAITING
         if not self._is_record(pending.request):
             self._begin_statistics(pending)
         self._trigger(pending, pending.plan.trigger)
@@ -430,16 +441,16 @@ class CheckpointCoordinator:
             read = TaskState.from_bytes(state)
             check_operators(execution, read)
         except CheckpointFormatError as error:
-            if pending is not None and pending.phase is Phase.WAITING:
+            if pending is not None and pending.phase is CheckpointPhase.WAITING:
                 text = f"{execution.task_name} has sent malformed state: {error}."
-                self._abort(pending, CheckpointFailure(Reason.TASK_FAILURE, text))
+                self._abort(pending, CheckpointFailure(CheckpointFailureReason.TASK_FAILURE, text))
             return
         if pending is None:
             if not self.completed.has(checkpoint_id) and read.files():
                 logger.info("%s is late with checkpoint %d: removed", execution.task_name, checkpoint_id)
                 self._gather_late(checkpoint_id, read.files())
             return
-        if pending.phase is not Phase.WAITING or not pending.waits_for(execution):
+        if pending.phase is not CheckpointPhase.WAITING or not pending.waits_for(execution):
             logger.debug("%s acknowledges checkpoint %d again", execution.task_name, checkpoint_id)
             return
         self.statistics.acknowledge(checkpoint_id, execution, self._clock.epoch_ms(), metrics)
@@ -448,7 +459,10 @@ class CheckpointCoordinator:
         if pending.given_up is None and pending.is_complete:
             newer = pending.overtaken_by(self._pending.values())
             if newer:
-                self._abort(pending, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {newer} is being completed."))
+                self._abort(
+                    pending,
+                    CheckpointFailure(CheckpointFailureReason.SUBSUMED, f"Checkpoint {newer} is being completed."),
+                )
             else:
                 self._complete(pending)
 
@@ -481,7 +495,7 @@ class CheckpointCoordinator:
         except Exception as error:  # enumerators are plug-ins
             logger.exception("the enumerator of %s gave no snapshot", vertex.name)
             text = f"The enumerator of {vertex.name!r} gave no snapshot: {type(error).__qualname__}: {error}."
-            self._abort(pending, CheckpointFailure(Reason.TASK_FAILURE, text))
+            self._abort(pending, CheckpointFailure(CheckpointFailureReason.TASK_FAILURE, text))
         else:
             if state is not None:
                 pending.enumerators[vertex.id] = state
@@ -491,7 +505,7 @@ class CheckpointCoordinator:
     ) -> None:
         """A task does not take part."""
         pending = self._of_id(checkpoint_id)
-        if pending is None or pending.phase is not Phase.WAITING or not pending.waits_for(execution):
+        if pending is None or pending.phase is not CheckpointPhase.WAITING or not pending.waits_for(execution):
             return
         detail = f"{execution.task_name}: {reason}"
         if failure:
@@ -523,9 +537,9 @@ class CheckpointCoordinator:
         try:
             metadata = pending.metadata(graph, properties)
         except UnionStateError as error:
-            self._abort(pending, CheckpointFailure(Reason.DECLINED_TASK_CLOSING, str(error)))
+            self._abort(pending, CheckpointFailure(CheckpointFailureReason.DECLINED_TASK_CLOSING, str(error)))
             return
-        pending.phase = Phase.COMPLETING
+        pending.phase = CheckpointPhase.COMPLETING
         self._work(Complete(metadata, pending.directory, savepoint is None or savepoint.stops))
 
     def _completed(self, pending: Pending, done: Done) -> None:
@@ -536,10 +550,10 @@ class CheckpointCoordinator:
             return
         if done.error is not None or pending.given_up is not None:
             if pending.given_up is None:
-                self._give_up(pending, CheckpointFailure(Reason.FINALIZE_FAILURE, done.error or ""))
+                self._give_up(pending, CheckpointFailure(CheckpointFailureReason.FINALIZE_FAILURE, done.error or ""))
             orders.aborted(pending, self._job.emit)
             if done.stored:
-                pending.phase = Phase.UNDOING
+                pending.phase = CheckpointPhase.UNDOING
                 self._undo(pending)
             else:
                 self._discard(pending, done.hung)
@@ -556,7 +570,7 @@ class CheckpointCoordinator:
         if pending.stops:
             self._stopped = pending.request.trigger_id, pending.checkpoint_id, done.location
         self._tolerance.succeeded()
-        self._schedule.completed(self._active and (pending.request.cause is Cause.FINAL or pending.is_last))
+        self._schedule.completed(self._active and (pending.request.cause is CheckpointCause.FINAL or pending.is_last))
         checkpoint_id = pending.checkpoint_id
         logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
         self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), done.location)
@@ -567,7 +581,10 @@ class CheckpointCoordinator:
             self.statistics.discarded(subsumed)
         for other in self._waiting():
             if other.checkpoint_id < checkpoint_id and other.savepoint is None:
-                self._abort(other, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {checkpoint_id} is complete."))
+                self._abort(
+                    other,
+                    CheckpointFailure(CheckpointFailureReason.SUBSUMED, f"Checkpoint {checkpoint_id} is complete."),
+                )
         orders.complete(pending, self._job.emit)
         if not pending.stops:  # else its end is that of the job
             self.requests.completed(pending.request.trigger_id, checkpoint_id)
@@ -579,7 +596,7 @@ class CheckpointCoordinator:
         if self._awaited and not self._closed and not self._completing():
             self._job.checkpoint_decided()
 
-    def _savepoint_complete(self, pending: Pending, savepoint: Savepoint, done: Done) -> None:
+    def _savepoint_complete(self, pending: Pending, savepoint: SavepointTarget, done: Done) -> None:
         """It is the user's, and changes nothing for the job: nothing is committed, and none goes on from it."""
         logger.info("savepoint %s is complete", done.location)
         self.statistics.complete(pending.checkpoint_id, self._clock.epoch_ms(), done.location)
@@ -617,11 +634,11 @@ class CheckpointCoordinator:
         """It will not complete: tasks hear of it, and what was written is removed."""
         before = pending.phase
         self._give_up(pending, failure)
-        if before is Phase.WAITING:
+        if before is CheckpointPhase.WAITING:
             orders.aborted(pending, self._job.emit)
             self._discard(pending)
             self._end(pending)
-        elif before is Phase.PREPARING:
+        elif before is CheckpointPhase.PREPARING:
             if pending.checkpoint_id:
                 self._discard(pending)
             self._end(pending)
@@ -643,8 +660,12 @@ class CheckpointCoordinator:
             self._stopping = None
         if self._active:
             self._schedule.failed(pending.request, self._clock.monotonic())
-        counts = failure.reason is Reason.TASK_FAILURE if record else failure.reason.counts
-        if counts and pending.request.cause not in (Cause.MANUAL, Cause.SAVEPOINT) and not self._closed:
+        counts = failure.reason is CheckpointFailureReason.TASK_FAILURE if record else failure.reason.counts
+        if (
+            counts
+            and pending.request.cause not in (CheckpointCause.MANUAL, CheckpointCause.SAVEPOINT)
+            and not self._closed
+        ):
             self._tolerance.failed(failure)  # who asked by hand hears of it, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:
@@ -678,11 +699,11 @@ class CheckpointCoordinator:
                 self._prepare_done(self._pending.get(number), done)
             case Complete(metadata):
                 completing = self._of_id(metadata.checkpoint_id)
-                if completing is not None and completing.phase is Phase.COMPLETING:
+                if completing is not None and completing.phase is CheckpointPhase.COMPLETING:
                     self._completed(completing, done)
             case Undo(checkpoint_id):
                 undone = self._of_id(checkpoint_id)
-                if undone is not None and undone.phase is Phase.UNDOING:
+                if undone is not None and undone.phase is CheckpointPhase.UNDOING:
                     self._undone(undone, done)
             case _:
                 if done.fenced:
@@ -697,7 +718,7 @@ class CheckpointCoordinator:
         self._last_id = max(self._last_id, done.checkpoint_id)
         if done.fenced:
             self._job.leadership_lost(done.error or "")
-        elif pending is not None and pending.phase is Phase.PREPARING:
+        elif pending is not None and pending.phase is CheckpointPhase.PREPARING:
             self._prepared(pending, done)
         elif done.checkpoint_id and isinstance(done.work, Prepare) and (done.work.savepoint is None or done.location):
             work = Discard(done.checkpoint_id, frozenset(), savepoint=done.location)  # it was given up meanwhile
@@ -712,4 +733,4 @@ class CheckpointCoordinator:
         return next((p for p in self._pending.values() if checkpoint_id and p.checkpoint_id == checkpoint_id), None)
 
     def _waiting(self) -> list[Pending]:
-        return [pending for pending in self._pending.values() if pending.phase is Phase.WAITING]
+        return [pending for pending in self._pending.values() if pending.phase is CheckpointPhase.WAITING]

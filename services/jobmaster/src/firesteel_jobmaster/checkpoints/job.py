@@ -10,7 +10,7 @@ from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel_jobmaster import instructions as do
 
 
-class Job(Protocol):
+class CoordinatedJob(Protocol):
     """What the coordinator needs of the JobMaster's core."""
 
     graph: ExecutionGraph

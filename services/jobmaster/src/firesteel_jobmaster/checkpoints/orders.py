@@ -19,7 +19,7 @@ def trigger(pending: Pending, executions: Sequence[Execution], options: Mapping[
     new = [e for e in executions if e.id not in pending.triggered and pending.waits_for(e)]
     pending.triggered.update(e.id for e in new)
     for (taskmanager, allocation), ids in by_slot(new).items():
-        emit(do.TriggerCheckpoint(taskmanager, allocation, ids, pending.checkpoint_id, pending.trigger_ms, options))
+        emit(do.SendTriggerCheckpoint(taskmanager, allocation, ids, pending.checkpoint_id, pending.trigger_ms, options))
 
 
 def complete(pending: Pending, emit: Emit) -> None:

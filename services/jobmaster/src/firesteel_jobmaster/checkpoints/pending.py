@@ -14,12 +14,12 @@ from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState, TaskState
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph
-from firesteel_jobmaster.checkpoints.plan import Plan
+from firesteel_jobmaster.checkpoints.plan import CheckpointPlan
 from firesteel_jobmaster.checkpoints.reasons import CheckpointFailure
 from firesteel_jobmaster.split_assignments import ALL
 
 
-class Cause(StrEnum):
+class CheckpointCause(StrEnum):
     """Why a checkpoint is taken."""
 
     PERIODIC = "periodic"
@@ -28,7 +28,7 @@ class Cause(StrEnum):
     FINAL = "at the end of the input"
 
 
-class Phase(StrEnum):
+class CheckpointPhase(StrEnum):
     """How far a pending checkpoint has come."""
 
     PREPARING = "PREPARING"
@@ -46,7 +46,7 @@ class UnionStateError(Exception):
 
 
 @dataclass(frozen=True)
-class Savepoint:
+class SavepointTarget:
     """Where, and in which format, a user wants a savepoint written.
 
     Attributes:
@@ -77,10 +77,10 @@ class Request:
         savepoint: it is one.
     """
 
-    cause: Cause
+    cause: CheckpointCause
     trigger_id: str = ""
     full: bool = False
-    savepoint: Savepoint | None = None
+    savepoint: SavepointTarget | None = None
 
 
 @dataclass
@@ -105,9 +105,9 @@ class Pending:
 
     number: int
     request: Request
-    plan: Plan
+    plan: CheckpointPlan
     trigger_ms: int
-    phase: Phase = Phase.PREPARING
+    phase: CheckpointPhase = CheckpointPhase.PREPARING
     checkpoint_id: int = 0
     triggered: set[str] = field(default_factory=set)
     states: dict[str, TaskState] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Pending:
     def __post_init__(self) -> None:
         self._count()
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: CheckpointPlan) -> None:
         """It is looked at again who takes part, before anybody was told to."""
         self.plan = plan
         self._count()
@@ -138,10 +138,10 @@ class Pending:
     @property
     def is_unsettled(self) -> bool:
         """Whether it may be in the store, and may not."""
-        return self.phase in (Phase.COMPLETING, Phase.UNDOING)
+        return self.phase in (CheckpointPhase.COMPLETING, CheckpointPhase.UNDOING)
 
     @property
-    def savepoint(self) -> Savepoint | None:
+    def savepoint(self) -> SavepointTarget | None:
         """What it is, if it is one."""
         return self.request.savepoint
 
@@ -168,7 +168,7 @@ class Pending:
 
     def waits_for_what(self) -> str:
         """Why it is not complete yet."""
-        if self.phase is Phase.PREPARING:
+        if self.phase is CheckpointPhase.PREPARING:
             return "The checkpoint storage has not answered when its place was to be made."
         missing = [e.task_name for e in self.plan.running if e.id not in self.states]
         if missing:

@@ -18,7 +18,7 @@ class NotReadyError(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckpointPlan:
     """Which tasks trigger a checkpoint, acknowledge it and commit it.
 
     Attributes:
@@ -32,7 +32,7 @@ class Plan:
     finished: tuple[Execution, ...]
 
 
-def plan_checkpoint(graph: ExecutionGraph, after_tasks_finish: bool) -> Plan:
+def plan_checkpoint(graph: ExecutionGraph, after_tasks_finish: bool) -> CheckpointPlan:
     """Look at the tasks as they are now.
 
     Args:
@@ -55,10 +55,10 @@ def plan_checkpoint(graph: ExecutionGraph, after_tasks_finish: bool) -> Plan:
             f"some tasks have finished, such as {finished[0].task_name}, and "
             "execution.checkpointing.checkpoints-after-tasks-finish is false"
         )
-    return Plan(heads(graph, running), tuple(running), tuple(finished))
+    return CheckpointPlan(heads(graph, running), tuple(running), tuple(finished))
 
 
-def plan_commit(graph: ExecutionGraph) -> Plan:
+def plan_commit(graph: ExecutionGraph) -> CheckpointPlan:
     """The last checkpoint of a job that takes none by itself: of tasks at the end of their data, to be committed.
 
     Enumerators of users have nothing to add, and are never asked for a snapshot.
@@ -74,7 +74,7 @@ def plan_commit(graph: ExecutionGraph) -> Plan:
         raise NotReadyError(f"not all tasks are at the end of their data: {other.task_name} is {other.state.value}")
     if not waiting:
         raise NotReadyError("all tasks have finished")
-    return Plan(waiting, waiting, finished)
+    return CheckpointPlan(waiting, waiting, finished)
 
 
 def heads(graph: ExecutionGraph, running: Iterable[Execution]) -> tuple[Execution, ...]:

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from firesteel.core.call_pool import CallPool
 from firesteel.service.lanes import Calls, Spawn
-from firesteel_jobmaster.checkpoint_work import Close, Collect, Discard, Dispose, DisposeClaimed, Done, Work
-from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
+from firesteel_jobmaster.checkpoint_work import Close, Discard, Dispose, DisposeClaimed, Done, RemoveOrphans, Work
+from firesteel_jobmaster.checkpoints.worker import AbandonableCall, CheckpointWorker
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class WorkQueue:
         if isinstance(work, Close):
             self._last.append(work)
             self._closes += 1
-        elif isinstance(work, Discard | Dispose | DisposeClaimed | Collect):
+        elif isinstance(work, Discard | Dispose | DisposeClaimed | RemoveOrphans):
             self._clean_ups.append(work)
         else:
             self._waited_for.append(work)
@@ -119,7 +119,7 @@ class WorkQueue:
             await asyncio.wait(self._hung, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if len(self._hung) >= MOST_HUNG:
                 return Done(work, error=f"the storage does not answer: {MOST_HUNG} calls have not returned", hung=True)
-        call = Call()
+        call = AbandonableCall()
         running = asyncio.get_running_loop().create_task(self._run(work, call), name=f"checkpoint storage: {what}")
         try:
             await asyncio.wait({running}, timeout=self._seconds)
@@ -134,7 +134,7 @@ class WorkQueue:
         running.add_done_callback(lambda future: self._returned(future, what))
         return call.given_up(work, error)
 
-    async def _run(self, work: Work, call: Call) -> Done:
+    async def _run(self, work: Work, call: AbandonableCall) -> Done:
         return await self._run_blocking(lambda: self._worker.do(work, call))
 
     def _returned(self, future: asyncio.Task[Done], what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from firesteel.protocol.checkpoint_messages import DeclineReason
 
 
-class Reason(Enum):
+class CheckpointFailureReason(Enum):
     """A reason: its text, and whether it counts against ``tolerable-failed-checkpoints``."""
 
     NOT_ALL_REQUIRED_TASKS_RUNNING = ("Not all required tasks are currently running.", False)
@@ -40,11 +40,11 @@ class Reason(Enum):
 NOT_READY: Final = DeclineReason.TASK_NOT_READY.value
 """What stands for a task that was not asked, or did not answer."""
 _DECLINED = {
-    DeclineReason.TASK_NOT_READY: Reason.DECLINED_TASK_NOT_READY,
-    DeclineReason.TASK_CLOSING: Reason.DECLINED_TASK_CLOSING,
-    DeclineReason.SUBSUMED: Reason.DECLINED_SUBSUMED,
-    DeclineReason.ASYNC_EXCEPTION: Reason.ASYNC_EXCEPTION,
-    DeclineReason.TASK_FAILURE: Reason.TASK_FAILURE,
+    DeclineReason.TASK_NOT_READY: CheckpointFailureReason.DECLINED_TASK_NOT_READY,
+    DeclineReason.TASK_CLOSING: CheckpointFailureReason.DECLINED_TASK_CLOSING,
+    DeclineReason.SUBSUMED: CheckpointFailureReason.DECLINED_SUBSUMED,
+    DeclineReason.ASYNC_EXCEPTION: CheckpointFailureReason.ASYNC_EXCEPTION,
+    DeclineReason.TASK_FAILURE: CheckpointFailureReason.TASK_FAILURE,
 }
 
 
@@ -57,19 +57,19 @@ class CheckpointFailure:
         detail: in particular; may be empty.
     """
 
-    reason: Reason
+    reason: CheckpointFailureReason
     detail: str = ""
 
     def __str__(self) -> str:
         return f"{self.reason.text} {self.detail}".rstrip()
 
 
-def declined(reason: str) -> Reason:
+def declined(reason: str) -> CheckpointFailureReason:
     """What a task says about why it does not take part."""
     try:
         return _DECLINED[DeclineReason(reason)]
     except ValueError:
-        return Reason.TASK_FAILURE
+        return CheckpointFailureReason.TASK_FAILURE
 
 
 class Tolerance:

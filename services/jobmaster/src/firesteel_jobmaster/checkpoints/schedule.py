@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from firesteel_jobmaster.checkpoints.pending import Cause, Request
+from firesteel_jobmaster.checkpoints.pending import CheckpointCause, Request
 from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 
@@ -45,9 +45,9 @@ class Schedule:
             self._final_due = now
 
     def begun(self, request: Request, now: float) -> None:
-        if request.cause is Cause.PERIODIC:
+        if request.cause is CheckpointCause.PERIODIC:
             self._due = now + self._interval
-        elif request.cause is Cause.FINAL:
+        elif request.cause is CheckpointCause.FINAL:
             self._final_due = None
 
     def ended(self, now: float) -> None:
@@ -61,7 +61,7 @@ class Schedule:
 
     def failed(self, request: Request, now: float) -> None:
         """It did not complete: the one at the end has to."""
-        if request.cause is Cause.FINAL:
+        if request.cause is CheckpointCause.FINAL:
             self._final_due = now + min(self._interval or RETRY_SECONDS, RETRY_SECONDS)
 
     def next(self, now: float) -> Request | float | None:
@@ -72,9 +72,9 @@ class Schedule:
         if self._final_due is not None:
             delays.append(self._final_due - now)
             if delays[0] <= self._slack:
-                return Request(Cause.FINAL)
+                return Request(CheckpointCause.FINAL)
         if self._interval > 0:
             delays.append(max(self._due, self._last_end + self._min_pause) - now)
             if delays[-1] <= self._slack:
-                return Request(Cause.PERIODIC)
+                return Request(CheckpointCause.PERIODIC)
         return max(min(delays), self._slack) if delays else None

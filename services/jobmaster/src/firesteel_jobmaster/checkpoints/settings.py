@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from firesteel.checkpoint.closing import Retention
+from firesteel.checkpoint.closing import CheckpointRetention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
 from firesteel.config.checkpoint_settings import aligned_timeout
@@ -46,7 +46,7 @@ class CheckpointSettings:
     max_concurrent: int = 1
     tolerable_failures: int = 0
     retained: int = 1
-    retention: Retention = Retention.NO_EXTERNALIZED_CHECKPOINTS
+    retention: CheckpointRetention = CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
     after_tasks_finish: bool = True
     history: int = 10
     storage: str = "jobmanager"
@@ -78,7 +78,7 @@ class CheckpointSettings:
             max_concurrent=settings.get(options.CHECKPOINTING_MAX_CONCURRENT),
             tolerable_failures=settings.get(options.CHECKPOINTING_TOLERABLE_FAILURES),
             retained=settings.get(options.CHECKPOINTING_NUM_RETAINED),
-            retention=Retention(settings.get(options.CHECKPOINTING_RETENTION)),
+            retention=CheckpointRetention(settings.get(options.CHECKPOINTING_RETENTION)),
             after_tasks_finish=settings.get(options.CHECKPOINTING_AFTER_TASKS_FINISH),
             history=settings.get(options.CHECKPOINTS_HISTORY),
             storage=storage_name(settings),

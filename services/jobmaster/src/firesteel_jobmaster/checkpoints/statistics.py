@@ -10,7 +10,7 @@ from typing import Any, Final
 from firesteel.checkpoint.slowness import warning_of
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_archive import ROWS_AT_ONCE, pack
-from firesteel_jobmaster.checkpoints.pending import Savepoint
+from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 
 METRICS: Final = (
     "start_delay_ms",
@@ -172,7 +172,7 @@ class CheckpointStatistics:
         checkpoint_id: int,
         trigger_ms: int,
         executions: Iterable[Execution],
-        savepoint: Savepoint | None = None,
+        savepoint: SavepointTarget | None = None,
     ) -> None:
         """Barriers are on their way."""
         subtasks: dict[str, int] = {}

@@ -27,7 +27,6 @@ from firesteel.core.errors import (
 )
 from firesteel_jobmaster.checkpoint_work import (
     Close,
-    Collect,
     Complete,
     Damaged,
     Discard,
@@ -36,7 +35,8 @@ from firesteel_jobmaster.checkpoint_work import (
     Done,
     Prepare,
     Recover,
-    Recovered,
+    RecoveredCheckpoint,
+    RemoveOrphans,
     Undo,
     Work,
 )
@@ -48,7 +48,7 @@ class GivenUpError(Exception):
     """Nobody waits for this piece of work any more, and it must not go on."""
 
 
-class Call:
+class AbandonableCall:
     """A piece of work on a thread. Whoever waits for it may give it up: between two steps it ends then, and what it has
     begun in the store is kept from having an effect before the store is asked for anything else.
 
@@ -124,7 +124,7 @@ class CheckpointWorker:
     ) -> None:
         self._job_id, self._open_storage, self.store = job_id, open_storage, store
         self._settings = settings or Settings()
-        self._unanswered: set[Call] = set()
+        self._unanswered: set[AbandonableCall] = set()
         """Calls that were given up while the store had not answered them."""
 
     @cached_property
@@ -132,14 +132,14 @@ class CheckpointWorker:
         """Of state and metadata."""
         return self._open_storage()
 
-    def do(self, work: Work, call: Call | None = None) -> Done:
+    def do(self, work: Work, call: AbandonableCall | None = None) -> Done:
         """One piece of work. Errors are in the answer; none is raised.
 
         Args:
             work: the piece.
             call: by which it may be given up, with ``give_up``.
         """
-        call = call or Call()
+        call = call or AbandonableCall()
         try:
             return self._do(work, call)
         except GivenUpError:
@@ -148,7 +148,7 @@ class CheckpointWorker:
         finally:
             call.end()
 
-    def give_up(self, call: Call) -> bool:
+    def give_up(self, call: AbandonableCall) -> bool:
         """A piece of work takes too long; False: it is over by now."""
         given_up = call.give_up()
         if given_up and call.changes_store:
@@ -156,7 +156,7 @@ class CheckpointWorker:
         return given_up
 
     @contextmanager
-    def _changing(self, call: Call) -> Iterator[CompletedCheckpointStore]:
+    def _changing(self, call: AbandonableCall) -> Iterator[CompletedCheckpointStore]:
         """The store, which is asked for a change; no earlier call can change it any more.
 
         Raises:
@@ -182,7 +182,7 @@ class CheckpointWorker:
         self.store = store
         self._unanswered.clear()
 
-    def _clean_up_behind(self, work: Work, call: Call) -> None:
+    def _clean_up_behind(self, work: Work, call: AbandonableCall) -> None:
         """What it has written, although nobody waited for it any more, is of no use to anybody: no checkpoint has its
         number, and none will."""
         checkpoint_id = work.metadata.checkpoint_id if isinstance(work, Complete) else call.checkpoint_id
@@ -195,7 +195,7 @@ class CheckpointWorker:
             except Exception as error:  # storages are plug-ins
                 logger.warning("what a late call has written for checkpoint %d may be left: %s", checkpoint_id, error)
 
-    def _do(self, work: Work, call: Call) -> Done:
+    def _do(self, work: Work, call: AbandonableCall) -> Done:
         try:
             match work:
                 case Recover(path):
@@ -213,7 +213,7 @@ class CheckpointWorker:
                     self._discard(checkpoint_id, files, keep, savepoint)
                 case DisposeClaimed(path, keep):
                     savepoint_places.remove_claimed(path, keep, self._settings)
-                case Collect(below, since_ms):
+                case RemoveOrphans(below, since_ms):
                     self._collect(below, since_ms)
                 case Dispose():
                     self._dispose(work, call)
@@ -233,7 +233,7 @@ class CheckpointWorker:
             return Done(work, error=f"{type(error).__qualname__}: {error}")
         return Done(work)
 
-    def _prepare(self, work: Prepare, above: int, call: Call) -> Done:
+    def _prepare(self, work: Prepare, above: int, call: AbandonableCall) -> Done:
         checkpoint_id = self._next_id(above, call)
         try:
             try:
@@ -248,7 +248,7 @@ class CheckpointWorker:
         call.go_on()
         return Done(work, checkpoint_id=checkpoint_id)
 
-    def _prepare_savepoint(self, work: Prepare, target: str, call: Call) -> Done:
+    def _prepare_savepoint(self, work: Prepare, target: str, call: AbandonableCall) -> Done:
         checkpoint_id = self._next_id(work.above, call)
         try:
             location = call.location = savepoint_places.make_directory(target, self._job_id, self._settings)
@@ -266,13 +266,13 @@ class CheckpointWorker:
         else:
             self.storage.discard(checkpoint_id, files, keep)
 
-    def _next_id(self, above: int, call: Call) -> int:
+    def _next_id(self, above: int, call: AbandonableCall) -> int:
         with self._changing(call) as store:
             checkpoint_id = store.next_id(above)
         call.checkpoint_id = checkpoint_id
         return checkpoint_id
 
-    def _complete(self, work: Complete, metadata: CheckpointMetadata, call: Call) -> Done:
+    def _complete(self, work: Complete, metadata: CheckpointMetadata, call: AbandonableCall) -> Done:
         if work.savepoint:
             call.location = work.savepoint
             location = savepoint_places.savepoint_directory(work.savepoint, self._settings).write(metadata)
@@ -297,7 +297,7 @@ class CheckpointWorker:
             return Done(work, error=str(error) or type(error).__qualname__, stored=True, location=location)
         return Done(work, stored=True, location=location)
 
-    def _undo(self, work: Undo, call: Call) -> Done:
+    def _undo(self, work: Undo, call: AbandonableCall) -> Done:
         with self._changing(call) as store:
             store.remove(work.checkpoint_id)
         call.removed = True
@@ -311,7 +311,7 @@ class CheckpointWorker:
             return Done(work, error=str(error) or type(error).__qualname__, removed=True)
         return Done(work, removed=True)
 
-    def _dispose(self, work: Dispose, call: Call) -> None:
+    def _dispose(self, work: Dispose, call: AbandonableCall) -> None:
         with self._changing(call) as store:
             store.remove(work.checkpoint_id)
         if work.files is not None:
@@ -358,12 +358,12 @@ class CheckpointWorker:
         self.store.remove(work.checkpoint_id)
 
     def _recover(self, work: Recover, path: str | None) -> Done:
-        recovered: list[Recovered] = []
+        recovered: list[RecoveredCheckpoint] = []
         entries = self.store.all()
         damaged = [Damaged(0, reason) for reason in self.store.damaged]
         for entry in entries:
             try:
-                recovered.append(Recovered(entry, read_own(self.storage, self._job_id, entry)))
+                recovered.append(RecoveredCheckpoint(entry, read_own(self.storage, self._job_id, entry)))
             except CheckpointCorruptedError as error:
                 if entry.metadata is None:
                     check_mounted(entry.location)  # nothing is wrong with checkpoints whose file system is away
@@ -377,7 +377,7 @@ class CheckpointWorker:
                 logger.warning("checkpoints can't be written for now: %s", error)
         if not entries and not damaged and path is not None:
             try:
-                recovered.append(Recovered(None, read_whole(self.storage, path)))
+                recovered.append(RecoveredCheckpoint(None, read_whole(self.storage, path)))
             except (CheckpointError, ConfigurationError) as error:
                 passing = isinstance(error, CheckpointStorageError) and not isinstance(error, StoreUnknownError)
                 known = isinstance(error, CheckpointVersionError)  # a user who is there names another one

@@ -25,7 +25,7 @@ from firesteel.checkpoint.object_stores import open_store
 from firesteel.checkpoint.places import is_object, object_place
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
-from firesteel.client.cli.doctor_findings import Facts, Level, Node, Place, Port, findings, is_failed
+from firesteel.client.cli.doctor_findings import Facts, Level, Place, Port, TaskManagerFacts, findings, is_failed
 from firesteel.client.cli.waiting import waited
 from firesteel.client.connections import close_connections, cluster_url, connect
 from firesteel.client.console import Console
@@ -284,10 +284,10 @@ def _skew(date: str, now_ms: int) -> float | None:
     return 0.0 if -2.0 < ahead < 1.0 else ahead
 
 
-def _nodes(rows: Iterable[dict[str, Any]], now_ms: int) -> Iterator[Node]:
+def _nodes(rows: Iterable[dict[str, Any]], now_ms: int) -> Iterator[TaskManagerFacts]:
     for row in rows:
         hardware, heard = row.get("hardware", {}), int(row.get("timeSinceLastHeartbeat", 0))
-        yield Node(
+        yield TaskManagerFacts(
             str(row["id"]),
             str(urlsplit(str(row.get("path", ""))).hostname or row.get("path", "?")),
             str(hardware.get("firesteel-environment", "")),

@@ -83,7 +83,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Node:
+class TaskManagerFacts:
     """A TaskManager.
 
     Attributes:
@@ -164,7 +164,7 @@ class Facts:
     slots_total: int | None = None
     slots_free: int | None = None
     environment: str = ""
-    nodes: Sequence[Node] = ()
+    nodes: Sequence[TaskManagerFacts] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
     slow_checkpoints: Mapping[str, str] = field(default_factory=dict)
     may_change: bool | None = None

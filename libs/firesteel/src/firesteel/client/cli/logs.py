@@ -13,7 +13,7 @@ from urllib.parse import quote
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.waiting import wait_for
-from firesteel.client.connections import Connection, close_connections, connect
+from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.core.errors import ConfigurationError, JobNotFoundError, PeerUnreachableError, RpcError
 from firesteel.core.text_output import ESCAPED
@@ -27,7 +27,7 @@ _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 26
 
 
 @dataclass(frozen=True)
-class LogFile:
+class ReadableLog:
     """A file that can be read.
 
     Attributes:
@@ -75,7 +75,7 @@ def folder_of(owner: str) -> str:
     return "/jobmanager/logs" if owner == JOBMANAGER else f"/taskmanagers/{quote(owner, safe='')}/logs"
 
 
-async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> list[LogFile]:
+async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> list[ReadableLog]:
     """The files that a word of the command line means.
 
     Args:
@@ -95,7 +95,7 @@ async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> l
             f"there are no logs of {owner!r}: name a job's id, a TaskManager's id (`firesteel logs` lists them) or "
             f"{JOBMANAGER}"
         ) from error
-    files = [LogFile(owner, str(one["name"]), int(one["size"])) for one in listed]
+    files = [ReadableLog(owner, str(one["name"]), int(one["size"])) for one in listed]
     if name is None:
         return files
     found = [file for file in files if file.name == name]
@@ -104,11 +104,13 @@ async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> l
     return found
 
 
-async def _of_job(get: Callable[[str], Any], job_id: str, name: str | None) -> list[LogFile]:
+async def _of_job(get: Callable[[str], Any], job_id: str, name: str | None) -> list[ReadableLog]:
     """That of its JobMaster, and its lines in those of its TaskManagers."""
     details = await get(f"/jobs/{job_id}")  # an unknown job is an error of its own
     listed = (await get(folder_of(JOBMANAGER)))["logs"]
-    files = [LogFile(JOBMANAGER, str(one["name"]), int(one["size"])) for one in listed if job_id in str(one["name"])]
+    files = [
+        ReadableLog(JOBMANAGER, str(one["name"]), int(one["size"])) for one in listed if job_id in str(one["name"])
+    ]
     at: set[str] = set()
     for vertex in details["vertices"]:
         shown = await get(f"/jobs/{job_id}/vertices/{vertex['id']}/taskmanagers")
@@ -118,7 +120,7 @@ async def _of_job(get: Callable[[str], Any], job_id: str, name: str | None) -> l
             theirs = (await get(folder_of(owner)))["logs"]
         except (JobNotFoundError, RpcError):  # it has gone, and its logs with it
             continue
-        files += [LogFile(owner, str(one["name"]), int(one["size"]), job_id) for one in main_files(theirs)]
+        files += [ReadableLog(owner, str(one["name"]), int(one["size"]), job_id) for one in main_files(theirs)]
     found = [file for file in files if name in (None, file.name)]
     if not found:
         raise JobNotFoundError(f"there is no log of job {job_id} any more", job_id)
@@ -158,7 +160,7 @@ def with_continuations(lines: Iterable[str], only: str) -> Iterator[str]:
             yield line
 
 
-def _tail(connection: Connection, file: LogFile, count: int) -> tuple[list[str], int]:
+def _tail(connection: ClusterConnection, file: ReadableLog, count: int) -> tuple[list[str], int]:
     """Its last lines, and up to which byte they go."""
     want = min(_MOST_BYTES, max(_LEAST_BYTES, count * _LINE_BYTES * (8 if file.only else 1)))
     start = max(0, file.size - want)
@@ -168,9 +170,9 @@ def _tail(connection: Connection, file: LogFile, count: int) -> tuple[list[str],
     return last_lines(data.decode(errors=ESCAPED), count, file.only), end
 
 
-def _show(console: Console, connection: Connection, files: list[LogFile], count: int, follow: bool) -> None:
+def _show(console: Console, connection: ClusterConnection, files: list[ReadableLog], count: int, follow: bool) -> None:
     shown = [file for file in files if file.name.endswith(".log")] or files
-    ends: dict[LogFile, int] = {}
+    ends: dict[ReadableLog, int] = {}
     for file in shown:
         lines, ends[file] = _tail(connection, file, count)
         if len(shown) > 1 and lines:
@@ -192,7 +194,7 @@ def _show(console: Console, connection: Connection, files: list[LogFile], count:
                 console.say(line)
 
 
-def _more(connection: Connection, file: LogFile, start: int) -> tuple[bytes, int]:
+def _more(connection: ClusterConnection, file: ReadableLog, start: int) -> tuple[bytes, int]:
     """Whole lines behind a byte, and up to which one they go. A file that became shorter was begun anew."""
     try:
         data, end = connection.loop.run(connection.rest.part(file.path, start))
@@ -204,7 +206,7 @@ def _more(connection: Connection, file: LogFile, start: int) -> tuple[bytes, int
     return whole, start + len(whole)
 
 
-def _owners(parsed: argparse.Namespace, console: Console, connection: Connection) -> int:
+def _owners(parsed: argparse.Namespace, console: Console, connection: ClusterConnection) -> int:
     if parsed.follow or parsed.file or parsed.list:
         raise ConfigurationError(f"say whose logs: a job's id, a TaskManager's, or {JOBMANAGER}")
     run, rest = connection.loop.run, connection.rest
@@ -221,7 +223,7 @@ def _owners(parsed: argparse.Namespace, console: Console, connection: Connection
     return exit_codes.DONE
 
 
-def _say_list(parsed: argparse.Namespace, console: Console, files: list[LogFile]) -> None:
+def _say_list(parsed: argparse.Namespace, console: Console, files: list[ReadableLog]) -> None:
     if parsed.json:
         console.say_json({"logs": [_plain(file) for file in files]})
         return
@@ -229,5 +231,5 @@ def _say_list(parsed: argparse.Namespace, console: Console, files: list[LogFile]
         console.say(f"{file.size:>14,}  {file.owner}  {file.name}")
 
 
-def _plain(file: LogFile) -> dict[str, Any]:
+def _plain(file: ReadableLog) -> dict[str, Any]:
     return {"owner": file.owner, "name": file.name, "size": file.size}

@@ -48,7 +48,7 @@ OF_SAVEPOINT: Final[Sequence[tuple[Sequence[str], str]]] = (
 def refuse(verb: argparse.ArgumentParser, rows: Sequence[tuple[Sequence[str], str]]) -> None:
     """Have a verb refuse these options by their names."""
     for spellings, instead in rows:
-        verb.add_argument(*spellings, action=Refused, nargs=0, instead=instead, help=argparse.SUPPRESS)
+        verb.add_argument(*spellings, action=RefusedOption, nargs=0, instead=instead, help=argparse.SUPPRESS)
 
 
 def refused_target(text: str) -> str:
@@ -60,7 +60,7 @@ def refused_target(text: str) -> str:
     return ""
 
 
-class Refused(argparse.Action):
+class RefusedOption(argparse.Action):
     """An option of Flink's that can't be here; ``instead`` says what to use."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, instead: str = "", **keywords: Any) -> None:

@@ -19,7 +19,7 @@ from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.jobs import ENDED
 from firesteel.client.cli.top_table import HEADER, WANTED, JobRows, VertexRow, lines
 from firesteel.client.cli.waiting import wait_for
-from firesteel.client.connections import Connection, close_connections, connect
+from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
 from firesteel.core.errors import ConfigurationError, JobNotFoundError, RpcError
@@ -125,7 +125,7 @@ class Looking:
         return list(await self._rest.get(f"{path}?get={known}&agg=min,max,sum"))
 
 
-def _show(connection: Connection, looking: Looking, jobs: Sequence[JobRows], interval: float) -> None:
+def _show(connection: ClusterConnection, looking: Looking, jobs: Sequence[JobRows], interval: float) -> None:
     """Until somebody presses q."""
     from rich.console import Console as RichConsole
     from rich.live import Live

@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from firesteel.client.connections import Connection
+from firesteel.client.connections import ClusterConnection
 from firesteel.client.console import Console
 from firesteel.client.progress import clock_text
 from firesteel.core.clock import Clock, SystemClock
@@ -17,7 +17,11 @@ _STEP_SECONDS: Final = 0.2
 
 
 def wait_for(
-    console: Console, connection: Connection, what: str, coroutine: Coroutine[Any, Any, T], clock: Clock | None = None
+    console: Console,
+    connection: ClusterConnection,
+    what: str,
+    coroutine: Coroutine[Any, Any, T],
+    clock: Clock | None = None,
 ) -> T:
     """The result of a coroutine on the connection's loop; while it is waited for, a live line says for what."""
     future = connection.loop.start(coroutine)

@@ -25,7 +25,7 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.ids import parse_job_id
 from firesteel.core.secret import read_secret_file
 from firesteel.core.text_output import ESCAPED
-from firesteel.yarn.client import Report, Submission, Yarn, connected
+from firesteel.yarn.client import Report, Yarn, YarnSubmission, connected
 from firesteel.yarn.gateway import YarnError
 
 TARGET: Final = "yarn-session"
@@ -105,7 +105,7 @@ def yarn_session(parsed: argparse.Namespace, console: Console) -> int:
     if parsed.stop or parsed.yarn_application is not None:
         return _existing(parsed, settings, console)
     with connected(settings) as yarn:
-        application = yarn.submit(Submission(settings, _SESSION_NAME, token=_own_token(settings)))
+        application = yarn.submit(YarnSubmission(settings, _SESSION_NAME, token=_own_token(settings)))
         found = _await_start(yarn, application, console)
         console.say_result(
             parsed.json,
@@ -148,7 +148,7 @@ def run_application(parsed: argparse.Namespace, console: Console) -> int:
     settings = settings.with_layer("command line", dict(_pair(text) for text in definitions))
     with connected(settings) as yarn:
         name = f"{_APPLICATION_NAME}: {Path(parsed.program).name}"
-        application = yarn.submit(Submission(settings, name, ship, _own_token(settings)))
+        application = yarn.submit(YarnSubmission(settings, name, ship, _own_token(settings)))
         found = _await_start(yarn, application, console)
         if not found.has_ended:
             console.say_result(

@@ -54,7 +54,7 @@ class Persisted:
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredPart:
     """What goes on from a part of a checkpoint.
 
     Attributes:
@@ -118,7 +118,7 @@ class RecoverableWriter(ABC):
         """
 
     @abstractmethod
-    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> Recovered:
+    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> RecoveredPart:
         """Go on from a part of a checkpoint, into which a former attempt may still be writing.
 
         Args:

@@ -22,7 +22,7 @@ from firesteel.connectors.filesystems.file_system import (
     PartOutput,
     Persisted,
     RecoverableWriter,
-    Recovered,
+    RecoveredPart,
     Refused,
 )
 from firesteel.connectors.hidden_files import HiddenFiles
@@ -260,7 +260,7 @@ class _LocalWriter(RecoverableWriter):
         self._begun_in |= {folder, *(parent for parent in folder.parents if parent.is_relative_to(self._base_path))}
         return made
 
-    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> Recovered:
+    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> RecoveredPart:
         """A part that begins with what the checkpoint has of another one.
 
         That one is left as it is until this one is visible. Nobody knows whether the attempt before is still alive, and
@@ -280,7 +280,7 @@ class _LocalWriter(RecoverableWriter):
         except BaseException:
             output.abort()
             raise
-        return Recovered(output)
+        return RecoveredPart(output)
 
     def remove_orphans(self) -> None:
         self._hidden.remove_orphans(self._base_path)

@@ -44,7 +44,7 @@ from firesteel.connectors.filesystems.file_system import (
     PartOutput,
     Persisted,
     RecoverableWriter,
-    Recovered,
+    RecoveredPart,
 )
 from firesteel.connectors.hidden_files import is_orphan, owner_of
 from firesteel.core.call_pool import CallPool
@@ -240,7 +240,7 @@ class S3Writer(RecoverableWriter):
             return False
         return True
 
-    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> Recovered:
+    def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> RecoveredPart:
         """See the head of this module."""
         plain = persisted.plain
         committable = None
@@ -259,10 +259,10 @@ class S3Writer(RecoverableWriter):
                 self.context.keep_temporary_file(plain["record"])
             committable = plain
         if not persisted.tail:
-            return Recovered(None, committable)
+            return RecoveredPart(None, committable)
         output = self.begin(folder, new_name())
         output.stream.write(persisted.tail)
-        return Recovered(output, committable)
+        return RecoveredPart(output, committable)
 
     def remove_orphans(self) -> None:
         """Abort what former attempts began behind the checkpoint that the task goes on from."""

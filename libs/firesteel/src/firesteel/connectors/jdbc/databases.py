@@ -57,7 +57,7 @@ def statement(sql: str, paramstyle: str) -> tuple[str, int]:
     return "".join([*pieces, sql[end:].replace("%", "%%")]), count
 
 
-class Connection:
+class DatabaseConnection:
     """An open connection, which is used by one thread.
 
     Args:
@@ -146,7 +146,7 @@ class Database(ABC):
         self._driver()
 
     @abstractmethod
-    def connect(self) -> Connection:
+    def connect(self) -> DatabaseConnection:
         """A new connection, whose statements are in transactions.
 
         Raises:
@@ -168,8 +168,8 @@ class _Sqlite(Database):
         super().__init__("sqlite3", f"sqlite:{path}")
         self._path = path
 
-    def connect(self) -> Connection:
-        return Connection(self._driver().connect(self._path, timeout=30.0, check_same_thread=False), "qmark")
+    def connect(self) -> DatabaseConnection:
+        return DatabaseConnection(self._driver().connect(self._path, timeout=30.0, check_same_thread=False), "qmark")
 
 
 class _DuckDb(Database):
@@ -177,13 +177,13 @@ class _DuckDb(Database):
         super().__init__("duckdb", f"duckdb:{path}")
         self._path = path
 
-    def connect(self) -> Connection:
+    def connect(self) -> DatabaseConnection:
         connection = self._driver().connect(self._path)
         connection.begin()
         return _DuckConnection(connection, "qmark")
 
 
-class _DuckConnection(Connection):
+class _DuckConnection(DatabaseConnection):
     """DuckDB is in no transaction until one is begun."""
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -214,9 +214,9 @@ class _Adbc(Database):
         super().__init__(module, name)
         self._address, self._paramstyle = address, paramstyle
 
-    def connect(self) -> Connection:
+    def connect(self) -> DatabaseConnection:
         module = importlib.import_module(f"{self._driver().__name__}.dbapi")
-        return Connection(module.connect(self._address), self._paramstyle, columns=True)
+        return DatabaseConnection(module.connect(self._address), self._paramstyle, columns=True)
 
 
 class _DbApi(Database):
@@ -227,9 +227,9 @@ class _DbApi(Database):
         self._address = address
         self._log_in = {key: value for key, value in (("user", user), ("password", password)) if value is not None}
 
-    def connect(self) -> Connection:
+    def connect(self) -> DatabaseConnection:
         module = self._driver()
-        return Connection(module.connect(self._address, **self._log_in), module.paramstyle)
+        return DatabaseConnection(module.connect(self._address, **self._log_in), module.paramstyle)
 
     def _driver(self) -> Any:
         module = super()._driver()

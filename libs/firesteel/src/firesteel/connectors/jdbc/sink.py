@@ -12,7 +12,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
-from firesteel.connectors.jdbc.databases import Connection, Database, statement
+from firesteel.connectors.jdbc.databases import Database, DatabaseConnection, statement
 from firesteel.connectors.jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import FiresteelError, ProgramError
@@ -147,10 +147,10 @@ class _Statement:
         self, sql: str, type_info: TypeInformation, database: Database, execution: JdbcExecutionOptions
     ) -> None:
         self._sql, self._type, self._database, self._execution = sql, type_info, database, execution
-        self._open: Connection | None = None
+        self._open: DatabaseConnection | None = None
         self.takes_columns = database.columns and isinstance(type_info, RowTypeInfo) and uncolumnar(type_info) is None
 
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         if self._open is None:
             self._open = self._database.connect()
         return self._open
@@ -179,7 +179,7 @@ class _Statement:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def in_transaction(self, work: Callable[[Connection], Any]) -> Any:
+    def in_transaction(self, work: Callable[[DatabaseConnection], Any]) -> Any:
         """Do something in a transaction; it is tried again, with a new connection.
 
         Raises:
@@ -321,13 +321,13 @@ class _Committing(Committer):
             return [CommitResult(CommitOutcome.UNKNOWN, str(error))] * len(committables)
         return [COMMITTED if new else ALREADY_COMMITTED for new in written]
 
-    def _prepare(self, connection: Connection) -> None:
+    def _prepare(self, connection: DatabaseConnection) -> None:
         table = self._options.table
         connection.run(f"CREATE TABLE IF NOT EXISTS {table} (id VARCHAR(64) PRIMARY KEY, committed_ms BIGINT NOT NULL)")
         oldest = self._clock.epoch_ms() - self._options.keep_days * _DAY_MS
         connection.run(f"DELETE FROM {table} WHERE committed_ms < {oldest}")
 
-    def _write(self, connection: Connection, committable: Committable) -> bool:
+    def _write(self, connection: DatabaseConnection, committable: Committable) -> bool:
         name, rows = pickle.loads(committable.data)
         noted = connection.run(
             f"INSERT INTO {self._options.table} (id, committed_ms) VALUES ('{name}', {self._clock.epoch_ms()}) "

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
-from firesteel.connectors.jdbc.databases import Connection, statement
+from firesteel.connectors.jdbc.databases import DatabaseConnection, statement
 from firesteel.connectors.jdbc.options import JdbcConnectionOptions
 from firesteel.connectors.jdbc.values import DeclaredColumns
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
@@ -208,7 +208,7 @@ class _Reader(SplitQueueReader[Any]):
 class _Cursor(SplitCursor[Any]):
     def __init__(
         self,
-        connection: Connection,
+        connection: DatabaseConnection,
         sql: str,
         parameters: Sequence[Any],
         row_type: RowTypeInfo,

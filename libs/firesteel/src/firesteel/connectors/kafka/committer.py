@@ -8,7 +8,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from firesteel.connectors.kafka.loop_thread import LoopThread
+from firesteel.connectors.kafka.loop_thread import KafkaLoopThread
 from firesteel.connectors.kafka.properties import client_arguments
 from firesteel.connectors.kafka.sink_settings import KafkaSinkSettings
 from firesteel.connectors.kafka.transactional_ids import IdPool
@@ -34,7 +34,7 @@ class KafkaCommitter(Committer):
     def __init__(self, settings: KafkaSinkSettings, context: WriterContext) -> None:
         self._settings = settings
         self._pool = pool_of(settings, context)
-        self._thread: LoopThread | None = None
+        self._thread: KafkaLoopThread | None = None
         self._client = TransactionClient(lambda: client_arguments(settings.properties), SystemClock().epoch_ms)
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
@@ -62,7 +62,7 @@ class KafkaCommitter(Committer):
         if not committables:
             return []
         if self._thread is None:
-            self._thread = LoopThread("kafka-commits")
+            self._thread = KafkaLoopThread("kafka-commits")
         seconds = self._settings.delivery_ms / 1000 / _STEPS
         results = []
         for one in committables:

@@ -8,12 +8,12 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread"]
+__all__ = ["KafkaLoopThread"]
 
 T = TypeVar("T")
 
 
-class LoopThread:
+class KafkaLoopThread:
     """Runs coroutines for other threads. ``close()`` ends it.
 
     Args:

@@ -22,7 +22,7 @@ from aiokafka.errors import (
 from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from firesteel.connectors.kafka.loop_thread import LoopThread
+from firesteel.connectors.kafka.loop_thread import KafkaLoopThread
 from firesteel.connectors.kafka.serialization import KafkaProducerRecord
 from firesteel.core.errors import FiresteelError, ProgramError
 
@@ -86,7 +86,7 @@ class Sending:
 
     def __init__(
         self,
-        thread: LoopThread,
+        thread: KafkaLoopThread,
         delivery_seconds: float,
         linger_seconds: float = 0,
         memory: int = 32 << 20,

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.connectors.kafka.committer import pool_of
-from firesteel.connectors.kafka.loop_thread import LoopThread
+from firesteel.connectors.kafka.loop_thread import KafkaLoopThread
 from firesteel.connectors.kafka.properties import client_arguments, producer_arguments
 from firesteel.connectors.kafka.refusals import raise_if_refused
 from firesteel.connectors.kafka.sending import KafkaSendError, Sending
@@ -49,7 +49,7 @@ class KafkaWriter(TwoPhaseWriter[Any]):
     def __init__(self, settings: KafkaSinkSettings, context: WriterContext) -> None:
         self._settings, self._context = settings, context
         self._arguments = producer_arguments(settings.properties)
-        self._thread = LoopThread(f"kafka-sink-{context.subtask_index}")
+        self._thread = KafkaLoopThread(f"kafka-sink-{context.subtask_index}")
         self._sending = Sending(
             self._thread,
             settings.delivery_ms / 1000,

@@ -39,7 +39,7 @@ from firesteel.runtime.bounded.printed import Printed
 from firesteel.runtime.bounded.window_parts import key_of_parts, takes_parts
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.partitioners import NarrowedOutput, Output, create_output
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo, TaskRuntimeContext
@@ -93,7 +93,7 @@ class BoundedTask:
     ) -> None:
         self._task, self._info, self._clock = task, info, clock
         self._settings = Settings(dict(task["config"]), "job")
-        self._loop, self._guard, self._token = TaskLoop(clock), Guard(), CancelToken(info.full_name)
+        self._loop, self._guard, self._token = TaskLoop(clock), InterruptGuard(), CancelToken(info.full_name)
         self._errors: list[BaseException] = []
         self._loop.on_error = self._errors.append
         self._shuffled = Shuffled()

@@ -23,7 +23,7 @@ from firesteel.runtime.bounded.operators import LastAggregates, PartedWindows, c
 from firesteel.runtime.bounded.window_parts import gathers_in_parts, sender_of
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.partitioners import HashOutput, Output, Routed, columns_to_channels
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operator_base.timed import TimedTransform
 from firesteel.runtime.operators.keyed import REDUCE_STATE
@@ -83,7 +83,7 @@ class _Running(Combiner):
     """An operator over records, as a chain of its own."""
 
     def __init__(
-        self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: Guard, token: CancelToken
+        self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: InterruptGuard, token: CancelToken
     ) -> None:
         edge = OutputSpec(0, 0, PartitionerKind.FORWARD)
         self._plan = make(ChainSpec([replace(spec, extra={**spec.extra, "side_outputs": {}})], [[]], [edge]))
@@ -141,7 +141,7 @@ class _Reducing(_Running):
     """The reduce operator of the reader: its results are records as any, without a time of their own."""
 
     def __init__(
-        self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: Guard, token: CancelToken
+        self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: InterruptGuard, token: CancelToken
     ) -> None:
         super().__init__(spec, make, context, guard, token)
         self._takes_first = bool(getattr(spec.function, "takes_first", False))
@@ -256,7 +256,7 @@ class CombiningOutput(Output):
 
 
 def combiner_of(
-    spec: OperatorSpec, make: Make, context: OperatorContext, guard: Guard, token: CancelToken
+    spec: OperatorSpec, make: Make, context: OperatorContext, guard: InterruptGuard, token: CancelToken
 ) -> Combiner | None:
     """What combines for an operator; None where its results would not be the same.
 

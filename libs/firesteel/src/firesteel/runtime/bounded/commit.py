@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.core.clock import Clock
 from firesteel.functions.two_phase import Committable
 from firesteel.runtime.bounded.blobs import plain_report
-from firesteel.runtime.loop.interrupts import Guard
+from firesteel.runtime.loop.interrupts import InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.operator_base.restored import OperatorRestored
@@ -59,7 +59,7 @@ def _commit_one(
     spec = next(one for one in load_chain(chain).operators if one.id == work["operator"])
     sink = create_operator(spec)
     assert isinstance(sink, SinkOperator)
-    loop, guard = TaskLoop(clock), Guard()
+    loop, guard = TaskLoop(clock), InterruptGuard()
     errors: list[BaseException] = []
     loop.on_error = errors.append
     subtask = TaskInfo(

@@ -18,7 +18,7 @@ from firesteel.functions.window_functions import ProcessWindowFunction
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.operator_base.base import method_of
 from firesteel.windowing.assigners import TumblingEventTimeWindows
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 
 _EMPTY: Final = object()
 """In place of an accumulator that has seen no record."""
@@ -50,13 +50,13 @@ def gathers_in_parts(spec: OperatorSpec) -> bool:
 
 def takes_parts(spec: OperatorSpec) -> bool:
     """Whether that comes to an operator as ``WindowPart``."""
-    return gathers_in_parts(spec) and spec.function.gathering is Gathering.AGGREGATE
+    return gathers_in_parts(spec) and spec.function.gathering is WindowGathering.AGGREGATE
 
 
 def sender_of(spec: OperatorSpec) -> OperatorSpec:
     """The operator that gathers parts for another one of such windows: it gives ``WindowPart``, or reduced records."""
     windows: WindowSpec = replace(spec.function, window_function=None, allowed_lateness=0, late_tag=None)
-    if windows.gathering is Gathering.AGGREGATE:
+    if windows.gathering is WindowGathering.AGGREGATE:
         windows = replace(windows, gather_function=_Gathered(windows.gather_function), window_function=_Parts())
     return replace(spec, function=windows, output_type=None)
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from firesteel.runtime.chain.plan import ChainPlan
-from firesteel.runtime.chain.stages import LARGEST_COLUMNS, AsyncStage, Emitted, Outlet, Stage
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.chain.stages import LARGEST_COLUMNS, AsyncStage, ChainStage, Emitted, Outlet
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.records.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.records.dictionaries import plain_columns
 
@@ -53,7 +53,7 @@ class ChainExecutor:
         output_watermark: of the last one that left a stage: what goes to other tasks and to sinks.
     """
 
-    def __init__(self, plan: ChainPlan, guard: Guard, token: CancelToken) -> None:
+    def __init__(self, plan: ChainPlan, guard: InterruptGuard, token: CancelToken) -> None:
         self.plan = plan
         self.guard = guard
         self.records_in = 0
@@ -62,7 +62,7 @@ class ChainExecutor:
         self.output_watermark = MIN_WATERMARK
         self._token = token
         self._async = plan.async_stages
-        self._stack: list[Stage] = []
+        self._stack: list[ChainStage] = []
         """Those with something pending; the last one goes on."""
         self._full: list[Writable] = []
         self._room = LARGEST_COLUMNS
@@ -178,7 +178,7 @@ class ChainExecutor:
             self._enter(stage)
             stage.look_at_clock()
 
-    def _enter(self, stage: Stage) -> None:
+    def _enter(self, stage: ChainStage) -> None:
         """Something is about to be put in."""
         if not stage.pending:
             self._stack.append(stage)
@@ -214,7 +214,7 @@ class ChainExecutor:
 
     def _deliver(self, emitted: Emitted) -> None:
         """Hand on what a slice gave: to the stages behind at last, the first of which goes on first."""
-        entered: list[Stage] = []
+        entered: list[ChainStage] = []
         for outlet, item in emitted:
             for child in outlet.children:
                 if not child.pending:

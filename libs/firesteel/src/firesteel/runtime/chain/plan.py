@@ -11,11 +11,11 @@ from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
 from firesteel.runtime.chain.stages import (
     AsyncStage,
+    ChainStage,
     ColumnStage,
     ForwardStage,
     Outlet,
     RowStage,
-    Stage,
     WatermarkStage,
 )
 from firesteel.runtime.operator_base.base import Operator, Transform, TypedOutput
@@ -51,8 +51,8 @@ class ChainPlan:
     def __init__(self, spec: ChainSpec, create: Callable[[OperatorSpec], Operator] = create_operator) -> None:
         self.spec = spec
         self.operators: list[Operator] = [create(operator) for operator in spec.operators]
-        self.stages: list[Stage] = []
-        self.stage_of: dict[int, Stage] = {}
+        self.stages: list[ChainStage] = []
+        self.stage_of: dict[int, ChainStage] = {}
         self.read_by: dict[int, Outlet] = {}
         self.consumers = [operator for operator in self.operators if isinstance(operator, Consumer)]
         self._with_outputs = {output.operator_index for output in spec.outputs}
@@ -101,7 +101,7 @@ class ChainPlan:
         what they drop, where that does not follow from it. A consumer gives nothing.
         """
         found: list[tuple[str, int, int]] = []
-        passed: dict[Stage, int] = {}
+        passed: dict[ChainStage, int] = {}
         for index, operator in enumerate(self.operators):
             if index in self.read_by:
                 found.append((operator.name, self.read_by[index].records, 0))
@@ -117,7 +117,7 @@ class ChainPlan:
             found.append((operator.name, taken, given))
         return found
 
-    def _stage(self, first: int, typed: TypedOutput | None = None) -> Stage:
+    def _stage(self, first: int, typed: TypedOutput | None = None) -> ChainStage:
         """The stage that begins with this operator, and all behind it.
 
         Args:
@@ -178,7 +178,7 @@ class ChainPlan:
         return any(isinstance(operator, form) and isinstance(child, form) for form in (Transform, ColumnTransform))
 
     @staticmethod
-    def _made(run: list[Operator]) -> Stage:
+    def _made(run: list[Operator]) -> ChainStage:
         operators = [operator for operator in run if not _is_plain_source(operator)]
         rows = [operator for operator in operators if isinstance(operator, Transform)]
         columns = [operator for operator in operators if isinstance(operator, ColumnTransform)]

@@ -62,7 +62,7 @@ class Outlet:
     def __init__(self, *, reuses: bool = False) -> None:
         self.consumers: list[Consumer] = []
         self.outputs: list[Output] = []
-        self.children: list[Stage] = []
+        self.children: list[ChainStage] = []
         self.reuses = reuses
         self.records = 0
 
@@ -146,7 +146,7 @@ class SliceSize:
             self.limit = min(self._largest, max(1, SLICE_BYTES * len(results) // size))
 
 
-class Stage(ABC):
+class ChainStage(ABC):
     """Operators that run as one. See the module.
 
     Attributes:
@@ -281,7 +281,7 @@ class Stage(ABC):
         return _NOTHING
 
 
-class ForwardStage(Stage):
+class ForwardStage(ChainStage):
     """No operators: a source that needs nothing more, or a sink at the head of a chain."""
 
     def __init__(self) -> None:
@@ -291,7 +291,7 @@ class ForwardStage(Stage):
         return self._leave(self.outlet, batch)
 
 
-class RowStage(Stage):
+class RowStage(ChainStage):
     """Operators that take records one by one, as a pipeline of generators.
 
     Only the last one may give more results than it takes records, have timers or side outputs.
@@ -319,7 +319,7 @@ class RowStage(Stage):
 
     @property
     def records_at_once(self) -> int:
-        """See ``Stage``: some slices of slow records, else as many as there are."""
+        """See ``ChainStage``: some slices of slow records, else as many as there are."""
         records = self.slices.records
         return LARGEST_COLUMNS if records >= LARGEST_SLICE else _SLICES_AT_ONCE * records
 
@@ -463,7 +463,7 @@ class RowStage(Stage):
         return emitted
 
 
-class ColumnStage(Stage):
+class ColumnStage(ChainStage):
     """Operators that take record batches; rows become columns at the door.
 
     Attributes:
@@ -523,7 +523,7 @@ class ColumnStage(Stage):
         return (yield from self._leave(outlet, found))
 
 
-class WatermarkStage(Stage):
+class WatermarkStage(ChainStage):
     """An operator that assigns timestamps and makes watermarks; a slice of records ends where one is emitted.
 
     Attributes:
@@ -592,7 +592,7 @@ class WatermarkStage(Stage):
         return _NOTHING
 
 
-class AsyncStage(Stage):
+class AsyncStage(ChainStage):
     """An operator that takes records and gives their results later, without further input.
 
     What goes in waits until the operator takes more.

@@ -23,7 +23,7 @@ _now = time.perf_counter
 _KEYED: Final = PartitionerKind.HASH
 
 
-class Source(NamedTuple):
+class InFlightSource(NamedTuple):
     """Where in-flight records of a task come from.
 
     Attributes:
@@ -45,7 +45,7 @@ class Replayed(NamedTuple):
     """
 
     batch: Batch
-    source: Source
+    source: InFlightSource
     route: Callable[[Batch], Iterable[Batch]] | None
 
     def own(self) -> Batch:
@@ -107,9 +107,9 @@ class InFlightLog:
         self._began = _now()
         self.error: Exception | None = None
         self._out, self._on_end = out, on_end
-        self._sources: list[Source] = []
+        self._sources: list[InFlightSource] = []
 
-    def write(self, source: Source, batch: Batch) -> None:
+    def write(self, source: InFlightSource, batch: Batch) -> None:
         """Add a batch behind those that came from there."""
         if not self.open or not len(batch):
             return
@@ -192,7 +192,7 @@ class InFlightReader:
             SerializationError: records can't be unpickled here.
         """
         for part in written:
-            source, route = Source(part.input_index, PartitionerKind(part.partitioner)), self._route(part)
+            source, route = InFlightSource(part.input_index, PartitionerKind(part.partitioner)), self._route(part)
             handle = part.handle
             where = handle.path if isinstance(handle, FileState) else "state in the checkpoint's metadata"
             with self._open_state(handle) as stream:

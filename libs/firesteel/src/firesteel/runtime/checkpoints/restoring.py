@@ -12,7 +12,7 @@ from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointStorageError, CheckpointVersionError, StateAwayError, TaskInterrupt
 from firesteel.runtime.checkpoints.in_flight import InFlightReader, Replayed
 from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
 
@@ -131,11 +131,11 @@ class RestoreThreads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[Guard, threading.Thread] = {}
+        self._running: dict[InterruptGuard, threading.Thread] = {}
 
     def run(self, token: CancelToken, work: Callable[[], None]) -> None:
         """See ``Apart``."""
-        guard = Guard()
+        guard = InterruptGuard()
         guard.active = token
         thread = threading.Thread(
             target=self._run, args=(guard, work), name=f"firesteel-restore {token.owner}", daemon=True
@@ -144,7 +144,7 @@ class RestoreThreads:
             self._running[guard] = thread
         thread.start()
 
-    def _run(self, guard: Guard, work: Callable[[], None]) -> None:
+    def _run(self, guard: InterruptGuard, work: Callable[[], None]) -> None:
         guard.thread = threading.get_ident()
         try:
             work()
@@ -156,7 +156,7 @@ class RestoreThreads:
             if not self._running:
                 gc.freeze()
 
-    def guards(self) -> list[Guard]:
+    def guards(self) -> list[InterruptGuard]:
         """Of those that run."""
         with self._lock:
             return list(self._running)

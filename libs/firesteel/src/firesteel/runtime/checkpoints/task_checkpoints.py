@@ -31,7 +31,7 @@ from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
 from firesteel.runtime.checkpoints.uploads import InlineStream, OpenStream, Submit, Upload
 from firesteel.runtime.exchange.channels import OutputChannel
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
@@ -128,7 +128,7 @@ class TaskCheckpoints:
         services: CheckpointServices,
         reporter: CheckpointReporter,
         loop: TaskLoop,
-        guard: Guard,
+        guard: InterruptGuard,
         token: CancelToken,
         wake: Callable[[], None],
         position: Callable[[], SourcePosition] | None,

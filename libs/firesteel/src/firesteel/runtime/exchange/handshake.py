@@ -26,7 +26,7 @@ _PREFIX: Final = struct.Struct("<4sHBxI")
 MAX_LENGTH: Final = 4096
 
 
-class Message(IntEnum):
+class HandshakeMessage(IntEnum):
     """Types of the messages by which two slots authenticate each other."""
 
     HELLO = 1
@@ -46,7 +46,7 @@ class RefusedError(ProtocolError):
 
     def __init__(self, peer: str, reason: str, *, tell: bool = True, stale: bool = False) -> None:
         super().__init__(peer, reason)
-        self.reply = _message(Message.REFUSED, reason[:1000].encode()) if tell else b""
+        self.reply = _message(HandshakeMessage.REFUSED, reason[:1000].encode()) if tell else b""
         self.stale = stale
 
 
@@ -59,7 +59,7 @@ class Identity:
     allocation_id: str
 
 
-def _message(kind: Message, payload: bytes) -> bytes:
+def _message(kind: HandshakeMessage, payload: bytes) -> bytes:
     return _PREFIX.pack(MAGIC, VERSION, kind, len(payload)) + payload
 
 
@@ -72,7 +72,7 @@ class _Side:
         self.peer = peer
         self._buffer = bytearray()
 
-    def _next(self, expected: Message) -> bytes | None:
+    def _next(self, expected: HandshakeMessage) -> bytes | None:
         """The payload of the next message, once it is complete."""
         buffer = self._buffer
         if not MAGIC.startswith(bytes(buffer[:4])):
@@ -88,7 +88,7 @@ class _Side:
             return None
         payload = bytes(buffer[_PREFIX.size : _PREFIX.size + length])
         del buffer[: _PREFIX.size + length]
-        if kind == Message.REFUSED:
+        if kind == HandshakeMessage.REFUSED:
             reason = _printable(payload.decode(errors="replace"))
             raise RefusedError(self.peer, f"it refused the connection: {reason}", tell=False)
         if kind != expected:
@@ -158,7 +158,7 @@ class ConnectingHandshake(_Side):
 
     def start(self) -> bytes:
         """What to send first."""
-        return _message(Message.HELLO, self._hello)
+        return _message(HandshakeMessage.HELLO, self._hello)
 
     def feed(self, data: bytes) -> bytes:
         """Take what arrived; return what to send. ``done`` says when it is over.
@@ -168,7 +168,7 @@ class ConnectingHandshake(_Side):
         """
         self._buffer += data
         if not self._proved:
-            payload = self._next(Message.CHALLENGE)
+            payload = self._next(HandshakeMessage.CHALLENGE)
             if payload is None:
                 return b""
             # The answer is {"hello": text of the JSON that was proved, "proof": hex}.
@@ -183,8 +183,8 @@ class ConnectingHandshake(_Side):
                 other = _printable(hello["from"])[:40]
                 raise RefusedError(self.peer, f"slot {other} answered in place of {self._target}")
             self._proved = True
-            return _message(Message.PROOF, _proof(self._secret, b"connect", self._hello, challenge).encode())
-        if self._next(Message.WELCOME) is not None:
+            return _message(HandshakeMessage.PROOF, _proof(self._secret, b"connect", self._hello, challenge).encode())
+        if self._next(HandshakeMessage.WELCOME) is not None:
             self.done = True
         return b""
 
@@ -211,7 +211,7 @@ class AcceptingHandshake(_Side):
         """
         self._buffer += data
         if self.hello is None:
-            payload = self._next(Message.HELLO)
+            payload = self._next(HandshakeMessage.HELLO)
             if payload is not None:
                 self.hello = self._object(payload, _HELLO_FIELDS)
                 self._raw_hello = payload
@@ -221,13 +221,13 @@ class AcceptingHandshake(_Side):
             if self._buffer:
                 raise RefusedError(self.peer, "it went on before it was answered")
             return b""
-        payload = self._next(Message.PROOF)
+        payload = self._next(HandshakeMessage.PROOF)
         if payload is None:
             return b""
         if not hmac.compare_digest(self._expected.encode(), payload):
             raise RefusedError(self.peer, "wrong secret: it does not know the secret of this job")
         self.done = True
-        return _message(Message.WELCOME, b"")
+        return _message(HandshakeMessage.WELCOME, b"")
 
     def answer(self, me: Identity, secret: bytes, allowed: Collection[str]) -> bytes:
         """Check who said HELLO; return what to send.
@@ -258,4 +258,4 @@ class AcceptingHandshake(_Side):
         challenge = answer.encode()
         self._expected = _proof(secret, b"connect", self._raw_hello, challenge)
         proof = _proof(secret, b"accept", self._raw_hello, challenge)
-        return _message(Message.CHALLENGE, json.dumps({"hello": answer, "proof": proof}).encode())
+        return _message(HandshakeMessage.CHALLENGE, json.dumps({"hello": answer, "proof": proof}).encode())

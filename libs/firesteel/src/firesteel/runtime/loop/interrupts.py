@@ -42,7 +42,7 @@ class CancelToken:
             raise TaskInterrupt
 
 
-class Guard:
+class InterruptGuard:
     """One thread's note of whose user code it runs.
 
     Attributes:
@@ -61,7 +61,7 @@ class Interrupter:
     """Interrupts user code of cancelled tasks. One for each slot process; ``install`` on the main thread."""
 
     def __init__(self) -> None:
-        self.main = Guard()
+        self.main = InterruptGuard()
         """Of the main thread."""
         self._previous: Any = None
         self._installed = False
@@ -83,7 +83,7 @@ class Interrupter:
         if active is not None and active.cancelled:
             raise TaskInterrupt
 
-    def interrupt(self, guard: Guard) -> None:
+    def interrupt(self, guard: InterruptGuard) -> None:
         """Raise ``TaskInterrupt`` in the guard's thread if it runs user code of a cancelled task; from any thread."""
         active, thread = guard.active, guard.thread
         if active is None or not active.cancelled or thread is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import TaskInterrupt
-from firesteel.runtime.loop.interrupts import Guard
+from firesteel.runtime.loop.interrupts import InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class TaskThread:
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.loop = TaskLoop(clock, on_error=self._on_error)
-        self.guard = Guard()
+        self.guard = InterruptGuard()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, first: Callable[[], None]) -> None:

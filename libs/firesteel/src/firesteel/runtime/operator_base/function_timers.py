@@ -8,13 +8,13 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.functions import timerservice
 from firesteel.runtime.operator_base.context import Stamp
-from firesteel.runtime.operator_base.timers import TimerService
+from firesteel.runtime.operator_base.timers import InternalTimerService
 
 
 class KeyTimers(timerservice.TimerService):
     """What functions on keyed streams get: timers of the current key, without a namespace."""
 
-    def __init__(self, timers: TimerService) -> None:
+    def __init__(self, timers: InternalTimerService) -> None:
         self._timers = timers
 
     def current_processing_time(self) -> int:

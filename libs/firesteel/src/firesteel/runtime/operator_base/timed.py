@@ -11,7 +11,7 @@ from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.operator_base.base import is_iterable, not_iterable
 from firesteel.runtime.operator_base.context import OnTimer, OperatorContext, Stamp
 from firesteel.runtime.operator_base.keyed_base import KeyedTransform
-from firesteel.runtime.operator_base.timers import KeyedTimerService, TimerService
+from firesteel.runtime.operator_base.timers import InternalTimerService, KeyedTimerService
 from firesteel.state.backend import Timer
 
 TIMER_DONE: Final = object()
@@ -37,7 +37,7 @@ class TimedTransform(KeyedTransform):
     takes_changes = False
     sets_stamps: ClassVar[bool] = True
 
-    timers: TimerService
+    timers: InternalTimerService
     stamp: Stamp
 
     def __init__(self, spec: OperatorSpec) -> None:

@@ -25,7 +25,7 @@ PROCESSING: Final = "processing-time"
 """Names of the queues."""
 
 
-class TimerService(ABC):
+class InternalTimerService(ABC):
     """Timers of one operator. The key is always the operator's current one (``operator.keyed.key``).
 
     A timer is known by time domain, key, namespace and timestamp: the same one twice is one. Both kinds fire in the
@@ -57,7 +57,7 @@ class TimerService(ABC):
         """Forget the timer; nothing happens if there is none."""
 
 
-class KeyedTimerService(TimerService):
+class KeyedTimerService(InternalTimerService):
     """Timers in the state backend.
 
     Args:

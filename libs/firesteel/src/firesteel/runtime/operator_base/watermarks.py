@@ -257,7 +257,7 @@ def _whole(timestamp: Any) -> int:
     return whole
 
 
-class Combined:
+class CombinedWatermark:
     """The watermark of several parts: the minimum over those that are not idle. It never goes back.
 
     A part that has come to its end (``MAX_WATERMARK``) counts only when all have: it must not push the rest, of which

@@ -10,7 +10,7 @@ from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.columnar import FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
-from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.collect import CollectAnswer, CollectOperator
 from firesteel.runtime.operators.column_aggregates import KeyedColumns, RunningAggregates
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
 from firesteel.runtime.operators.connected import (
@@ -48,8 +48,8 @@ from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOpe
 __all__ = [
     "OPERATORS",
     "CoerceOperator",
+    "CollectAnswer",
     "CollectOperator",
-    "Collected",
     "Consumer",
     "EnumeratorOperator",
     "KeyedColumns",

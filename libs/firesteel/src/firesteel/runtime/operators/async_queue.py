@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Entry", "OrderedResults", "ResultQueue", "UnorderedResults"]
+__all__ = ["OrderedResults", "QueuedElement", "ResultQueue", "UnorderedResults"]
 
 
-class Entry:
+class QueuedElement:
     """A record whose results are awaited, or a watermark.
 
     Attributes:
@@ -48,15 +48,15 @@ class ResultQueue(ABC):
     """Entries in, in the order of the input; ready ones out. One thread at a time."""
 
     @abstractmethod
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedElement) -> None:
         """A record was taken, or a watermark came."""
 
     @abstractmethod
-    def complete(self, entry: Entry, results: list[Any]) -> None:
+    def complete(self, entry: QueuedElement, results: list[Any]) -> None:
         """The results of a record are there; once for each record."""
 
     @abstractmethod
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueuedElement | None:
         """The next that may leave: it is done, or a watermark; or None."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class ResultQueue(ABC):
         """It has left; only when there is one."""
 
     @abstractmethod
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[QueuedElement]:
         """Those that have not left."""
 
     @abstractmethod
@@ -76,16 +76,16 @@ class OrderedResults(ResultQueue):
     """First in, first out."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[QueuedElement] = deque()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedElement) -> None:
         self._entries.append(entry)
 
-    def complete(self, entry: Entry, results: list[Any]) -> None:
+    def complete(self, entry: QueuedElement, results: list[Any]) -> None:
         """Leaves when all before it have left."""
         entry.results = results
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueuedElement | None:
         """The first entry, if it is done."""
         if not self._entries or self._entries[0].results is None:
             return None
@@ -94,7 +94,7 @@ class OrderedResults(ResultQueue):
     def pop(self) -> None:
         self._entries.popleft()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[QueuedElement]:
         """In the order of the input."""
         return iter(self._entries)
 
@@ -109,9 +109,9 @@ class _Group:
 
     def __init__(self) -> None:
         self.awaited = 0
-        self.members: dict[Entry, None] = {}
-        self.done: deque[Entry] = deque()
-        self.watermark: Entry | None = None
+        self.members: dict[QueuedElement, None] = {}
+        self.done: deque[QueuedElement] = deque()
+        self.watermark: QueuedElement | None = None
         """What comes behind them; None for the last group."""
 
 
@@ -122,7 +122,7 @@ class UnorderedResults(ResultQueue):
         self._groups: deque[_Group] = deque([_Group()])
         self._count = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedElement) -> None:
         """Into the last group; a watermark closes it."""
         self._count += 1
         last = self._groups[-1]
@@ -134,7 +134,7 @@ class UnorderedResults(ResultQueue):
             last.members[entry] = None
             entry.group = last
 
-    def complete(self, entry: Entry, results: list[Any]) -> None:
+    def complete(self, entry: QueuedElement, results: list[Any]) -> None:
         """Leaves as soon as its group is the first."""
         group = entry.group
         assert group is not None
@@ -142,7 +142,7 @@ class UnorderedResults(ResultQueue):
         group.awaited -= 1
         group.done.append(entry)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueuedElement | None:
         """One that is done of the first group, or the watermark behind it when the group is empty."""
         first = self._groups[0]
         if first.done:
@@ -160,7 +160,7 @@ class UnorderedResults(ResultQueue):
         else:
             self._groups.popleft()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[QueuedElement]:
         """Group by group; in each one in the order of the input."""
         for group in self._groups:
             yield from group.members

@@ -17,7 +17,7 @@ from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operators.async_calls import AsyncCalls
-from firesteel.runtime.operators.async_queue import Entry, OrderedResults, ResultQueue, UnorderedResults
+from firesteel.runtime.operators.async_queue import OrderedResults, QueuedElement, ResultQueue, UnorderedResults
 from firesteel.runtime.records.batch import Batch, Watermark
 
 __all__ = ["AsyncWaitOperator", "LaterResults"]
@@ -79,7 +79,7 @@ class AsyncWaitOperator(LaterResults):
         extra = spec.extra
         self._capacity: int = extra["capacity"]
         self._results: ResultQueue = OrderedResults() if extra["ordered"] else UnorderedResults()
-        self._backlog: deque[Entry] = deque()
+        self._backlog: deque[QueuedElement] = deque()
         """Taken, but not begun: the rest of a batch."""
         self._in_flight = 0
         """Records whose call was begun and whose results have not left."""
@@ -88,7 +88,7 @@ class AsyncWaitOperator(LaterResults):
             self.name, spec.function, timeout_ms / 1000 if timeout_ms else None, extra["retry"], self._done
         )
         self._error: BaseException | None = None
-        self._arrived: deque[tuple[Entry | None, Any]] = deque()
+        self._arrived: deque[tuple[QueuedElement | None, Any]] = deque()
         """From the loop's thread."""
 
     def open(self, context: OperatorContext) -> None:
@@ -96,7 +96,7 @@ class AsyncWaitOperator(LaterResults):
         self._calls.start()
         super().open(context)
         for kept in self.operator_state.get_list_state(_IN_FLIGHT).get():
-            self._backlog.append(Entry(*kept))
+            self._backlog.append(QueuedElement(*kept))
         self._begin()
 
     def call_function(self, function: Any, method: str, *arguments: Any) -> None:
@@ -141,12 +141,12 @@ class AsyncWaitOperator(LaterResults):
         """Begin with as many as there is room for; the others wait."""
         stamps: Iterable[Any] = repeat(None) if batch.timestamps is None else batch.timestamps
         kinds: Iterable[Any] = repeat(None) if batch.kinds is None else batch.kinds
-        self._backlog.extend(map(Entry, batch.values, stamps, kinds))
+        self._backlog.extend(map(QueuedElement, batch.values, stamps, kinds))
         self._begin()
 
     def put_watermark(self, watermark: Watermark) -> None:
         """Keeps its place among the records."""
-        self._backlog.append(Entry(watermark, is_watermark=True))
+        self._backlog.append(QueuedElement(watermark, is_watermark=True))
         self._begin()
 
     def take(self) -> Batch | Watermark:
@@ -194,7 +194,7 @@ class AsyncWaitOperator(LaterResults):
                 self._in_flight += 1
                 self._calls.call(entry, entry.value)
 
-    def _done(self, entry: Entry | None, results: list[Any] | BaseException) -> None:
+    def _done(self, entry: QueuedElement | None, results: list[Any] | BaseException) -> None:
         """On the loop's thread; what is raised may belong to no record."""
         self._arrived.append((entry, results))
         if self.on_results is not None:

@@ -37,7 +37,7 @@ _SMALLEST_SIZE: Final = 8
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectAnswer:
     """The operator's answer to a client that fetches results.
 
     Attributes:
@@ -147,7 +147,7 @@ class CollectOperator(Consumer):
         self._show(self._first + len(self._results))
         self.finish()
 
-    def fetch(self, offset: int, max_bytes: int) -> Collected:
+    def fetch(self, offset: int, max_bytes: int) -> CollectAnswer:
         """Drop the results before ``offset``, which are thereby acknowledged, and give those from it on.
 
         Args:
@@ -163,7 +163,7 @@ class CollectOperator(Consumer):
             offset = self._start(offset)
             data, count = self._take(max_bytes)
             end = self._ended and count == len(self._results)
-        return Collected(offset, count, end, data)
+        return CollectAnswer(offset, count, end, data)
 
     def acknowledge(self, offset: int) -> None:
         """Drop the results before ``offset``: the client has them.

@@ -14,7 +14,7 @@ from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operator_base.timed import TimedTransform
 from firesteel.runtime.operators.late_records import LateRecords
 from firesteel.state.backend import Timer
-from firesteel.windowing.interval import IntervalJoin
+from firesteel.windowing.interval import IntervalJoiner
 from firesteel.windowing.windows import MIN_TIMESTAMP
 
 
@@ -59,7 +59,7 @@ class IntervalJoinOperator(TimedTransform):
         if any(tag is not None for tag in self._late_tags):
             self.enable_tags()
         kept = self.keyed.timeline("left-buffer"), self.keyed.timeline("right-buffer")
-        self._join = IntervalJoin(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, kept)
+        self._join = IntervalJoiner(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, kept)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """What the function makes of each record's partners."""

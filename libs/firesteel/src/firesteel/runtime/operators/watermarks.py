@@ -11,7 +11,7 @@ from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import OperatorContext
-from firesteel.runtime.operator_base.watermarks import ActiveClock, Combined, EventTime
+from firesteel.runtime.operator_base.watermarks import ActiveClock, CombinedWatermark, EventTime
 from firesteel.runtime.records.batch import MAX_WATERMARK, Watermark
 from firesteel.runtime.records.columns import Stamps
 
@@ -34,7 +34,7 @@ class WatermarksOperator(Operator):
         if not isinstance(spec.function, WatermarkStrategy):
             raise ProgramError(f"operator {spec.name!r}: {spec.function!r} is not a WatermarkStrategy")
         self._strategy = spec.function
-        self._sent = Combined()
+        self._sent = CombinedWatermark()
         self._ended = False
 
     def open(self, context: OperatorContext) -> None:

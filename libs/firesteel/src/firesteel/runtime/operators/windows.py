@@ -27,7 +27,7 @@ from firesteel.windowing.contents import contents_of
 from firesteel.windowing.contexts import FunctionContext
 from firesteel.windowing.core import WindowCore, WindowHost
 from firesteel.windowing.evaluation import clearer_of, evaluator_of
-from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.spec import WindowGathering, WindowSpec
 from firesteel.windowing.windows import TimeWindow
 
 CONTENTS: Final = "window-contents"
@@ -155,9 +155,9 @@ class AlignedWindowOperator(WindowTransform):
         function = spec.gather_function
         self._function: Any = None
         self._create: Any = None
-        if spec.gathering is Gathering.REDUCE:
+        if spec.gathering is WindowGathering.REDUCE:
             self._into, self._function = self._reduce, method_of(function, ReduceFunction, "reduce")
-        elif spec.gathering is Gathering.AGGREGATE:
+        elif spec.gathering is WindowGathering.AGGREGATE:
             self._into, self._function, self._create = self._aggregate, function.add, function.create_accumulator
         else:
             self._into = self._collect

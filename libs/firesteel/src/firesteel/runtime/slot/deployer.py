@@ -52,7 +52,7 @@ from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import OpenStream, Submit
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.runtime.loop.thread import TaskThread
@@ -86,7 +86,7 @@ class SlotServices:
 
     exchange: Exchange
     loop: TaskLoop
-    guard: Guard
+    guard: InterruptGuard
     reporter: TaskReporter
     temporary_files: Callable[[str, bool], None]
     kept_files: Callable[[str, int], None]
@@ -108,7 +108,7 @@ class RunningTask:
 
     task: StreamTask
     token: CancelToken
-    guard: Guard
+    guard: InterruptGuard
     thread: TaskThread | None
     peers: frozenset[str] = frozenset()
     source: SourceInput | None = None

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from firesteel.core.stacks import DEPTH, Seen, dump_threads, sample
+from firesteel.core.stacks import DEPTH, ThreadSample, dump_threads, sample
 from firesteel.runtime.slot.deployer import RunningTask
 
 logger = logging.getLogger(__name__)
@@ -74,13 +74,13 @@ class Inspector:
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)
 
-    def _look(self, wanted: set[str]) -> dict[int, list[Seen]]:
-        found: dict[int, list[Seen]] = {}
+    def _look(self, wanted: set[str]) -> dict[int, list[ThreadSample]]:
+        found: dict[int, list[ThreadSample]] = {}
         for execution_id, one in self._tasks().items():
             if execution_id not in wanted or one.guard.thread is None:
                 continue
             running = one.task.loop.running
-            seen = Seen(execution_id, "" if running is None or running is one.task else ELSEWHERE)
+            seen = ThreadSample(execution_id, "" if running is None or running is one.task else ELSEWHERE)
             found.setdefault(one.guard.thread, []).append(seen)
         return found
 

@@ -29,7 +29,7 @@ from firesteel.runtime.checkpoints.restoring import RestoreThreads
 from firesteel.runtime.checkpoints.uploads import UploadThread
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.loop.collector import collect_seldom
-from firesteel.runtime.loop.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
+from firesteel.runtime.loop.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Interrupter, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.loop.thread import TaskThread
 from firesteel.runtime.operator_base.failures import describe_failure
@@ -98,7 +98,7 @@ class Slot:
         self._pending: list[_Pending] = []
         self._main_blob: str | None = None
         self._telemetry: SlotTelemetry | None = None
-        self._guards: list[Guard] = [interrupter.main]
+        self._guards: list[InterruptGuard] = [interrupter.main]
         self._interrupt_at: float | None = None
         self._interrupt_every = 30.0
         self._released = False

@@ -19,7 +19,7 @@ from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import ReaderInfo, Split, SplitEnumerator, SplitEnumeratorContext
 from firesteel.protocol import operator_events as events
 from firesteel.runtime.checkpoints.position import SourcePosition
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.operator_base.split_codec import SplitCodec
 from firesteel.runtime.operators.enumerator import EnumeratorOperator
@@ -65,7 +65,7 @@ class EnumeratorInput(TaskInput):
     ) -> None:
         self._operator, self._token, self._say, self._on_readable = operator, token, say, on_readable
         self._loop: TaskLoop | None = None
-        self._guard = Guard()
+        self._guard = InterruptGuard()
         self._context = _Context(self, readers, SplitCodec(operator.name, operator.source), runtime_context, settings)
         self._calls: deque[_Call] = deque()
         self._added = self._handled = 0
@@ -77,7 +77,7 @@ class EnumeratorInput(TaskInput):
         self._ended, self._closed = finished, False
         self._finished = finished
 
-    def run_on(self, loop: TaskLoop, guard: Guard) -> None:
+    def run_on(self, loop: TaskLoop, guard: InterruptGuard) -> None:
         """The loop and thread that all other calls come from; before ``open``."""
         self._loop, self._guard = loop, guard
 

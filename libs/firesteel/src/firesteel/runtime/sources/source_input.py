@@ -35,7 +35,7 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.runtime.checkpoints.position import SourcePosition
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import Handle, TaskLoop
 from firesteel.runtime.operator_base.base import Operator, UserCode
 from firesteel.runtime.operator_base.context import TaskInfo
@@ -239,7 +239,7 @@ class SourceInput(UserCode, TaskInput):
         self.positions: dict[str, Plain] = {}
         self._token = token
         self._loop: TaskLoop | None = None
-        self._guard = Guard()
+        self._guard = InterruptGuard()
         self._request_splits, self._on_readable = request_splits, on_readable
         self._max = max_records
         self._limits = _Limits(max_records, TARGET_SECONDS, BATCH_BYTES)
@@ -269,7 +269,7 @@ class SourceInput(UserCode, TaskInput):
         """The reader may wait for long in ``poll``."""
         return bool(getattr(self._reader, "blocking", False))
 
-    def run_on(self, loop: TaskLoop, guard: Guard) -> None:
+    def run_on(self, loop: TaskLoop, guard: InterruptGuard) -> None:
         """The loop and thread that all other calls come from; before ``open``."""
         self._loop, self._guard = loop, guard
 

@@ -14,7 +14,7 @@ from firesteel.core.clock import Clock
 from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.runtime.operator_base.base import Coercer
 from firesteel.runtime.operator_base.sites import UserCode
-from firesteel.runtime.operator_base.watermarks import ActiveClock, Combined, EventTime, HeldBack
+from firesteel.runtime.operator_base.watermarks import ActiveClock, CombinedWatermark, EventTime, HeldBack
 from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Timestamps, Values, Watermark
 from firesteel.runtime.records.columns import Stamps, as_array
 from firesteel.runtime.records.rows import to_list, to_records
@@ -49,7 +49,7 @@ class SourceTime(UserCode):
         self.strategy = strategy
         self.splits: dict[str, EventTime] = {}
         self._coerce, self._type = coerce, type_info
-        self._combined = Combined()
+        self._combined = CombinedWatermark()
         self._held = HeldBack(task_name, clock)
         self._empty_since = self.clock.now()
         self._new_records = False

@@ -11,7 +11,7 @@ from typing_extensions import override
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.graph.specs import PartitionerKind
 from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
-from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed, Source
+from firesteel.runtime.checkpoints.in_flight import InFlightLog, InFlightSource, Replayed
 from firesteel.runtime.exchange.channels import InputChannel
 from firesteel.runtime.records.batch import (
     END_OF_INPUT,
@@ -65,13 +65,13 @@ class ChannelInputs(TaskInput):
         self._clock = clock = clock or SystemClock()
         kinds = partitioners or {}
         self._sources = [
-            Source(index, kinds.get(channel.id.edge, PartitionerKind.FORWARD)) for channel, index in channels
+            InFlightSource(index, kinds.get(channel.id.edge, PartitionerKind.FORWARD)) for channel, index in channels
         ]
         self._must_align = must_align
         self._rescalable = not any(source.partitioner in _STAYING for source in self._sources)
         self._replay: deque[Replayed] = deque()
         self._log: InFlightLog | None = None
-        self._last = Source(0, PartitionerKind.FORWARD)  # of the last batch
+        self._last = InFlightSource(0, PartitionerKind.FORWARD)  # of the last batch
         self.barriers_came: set[int] = set()
         self._known = 0  # the last checkpoint whose barrier may overtake
         self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock, senders)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from firesteel.core.clock import Clock
 from firesteel.runtime.exchange.channels import ChannelId
-from firesteel.runtime.operator_base.watermarks import Combined, HeldBack
+from firesteel.runtime.operator_base.watermarks import CombinedWatermark, HeldBack
 from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
 
 
@@ -50,8 +50,8 @@ class ChannelWatermarks:
         self._senders = senders or {}
         self._channels = [_Channel(channel, index) for channel, index in channels]
         """Few enough for a look at all of them whenever the slowest one goes on."""
-        self._inputs = {index: Combined() for _, index in channels}
-        self._all = Combined()
+        self._inputs = {index: CombinedWatermark() for _, index in channels}
+        self._all = CombinedWatermark()
         self._held = HeldBack(name, clock)
 
     def input_watermark(self, input_index: int) -> int:
@@ -95,7 +95,7 @@ class ChannelWatermarks:
         sender = self._senders.get(followed.id.edge)
         return f"{sender!r}, subtask {followed.id.up}" if sender else str(followed.id)
 
-    def _combine(self, index: int, combined: Combined) -> bool:
+    def _combine(self, index: int, combined: CombinedWatermark) -> bool:
         mine = [channel for channel in self._channels if channel.input_index == index]
         # one that woke up behind the others counts as idle, unless nobody else is active
         before = (combined.watermark, combined.idle)

@@ -25,7 +25,7 @@ from firesteel.runtime.checkpoints.restoring import Migrating, Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.loop.activity import Activity, ActivityTimes, Rates
-from firesteel.runtime.loop.interrupts import CancelToken, Guard
+from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import Handle, TaskLoop
 from firesteel.runtime.loop.metrics import OperatorRates
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
@@ -66,7 +66,7 @@ class StreamTask:
         outputs: Sequence[tuple[OutputChannel, int]],
         context: OperatorContext,
         loop: TaskLoop,
-        guard: Guard,
+        guard: InterruptGuard,
         token: CancelToken,
         reporter: TaskReporter,
         *,

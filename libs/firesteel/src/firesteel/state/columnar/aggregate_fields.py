@@ -21,7 +21,7 @@ VALUE: Final = "value"
 SEEN: Final = "seen"
 
 
-class Seen(ABC):
+class SeenSlots(ABC):
     """Which slots hold a value."""
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Fields(ABC):
         """A column; where slots are merged, new ones hold ``nothing``, else 0 or None."""
 
     @abstractmethod
-    def seen(self) -> Seen:
+    def seen(self) -> SeenSlots:
         """Which slots hold a value."""
 
 
@@ -70,11 +70,11 @@ class KeyedFields(Fields):
         return self._state.column(f"{self._bound.name}.{name}", data_type)
 
     @override
-    def seen(self) -> Seen:
+    def seen(self) -> SeenSlots:
         return _Flags(self.column(SEEN, pa.bool_()))
 
 
-class _Flags(Seen):
+class _Flags(SeenSlots):
     def __init__(self, column: StateColumn) -> None:
         self._column = column
 
@@ -135,7 +135,7 @@ class SlotFields(Fields):
         return made
 
     @override
-    def seen(self) -> Seen:
+    def seen(self) -> SeenSlots:
         self._seen = _LazyFlags(self, at_once=self._sparse)
         return self._seen
 
@@ -180,7 +180,7 @@ def flags_column(slots: Ints, valid: Mask | None) -> pa.Array:
     return pa.array(np.ones(len(slots), np.bool_) if valid is None else valid)
 
 
-class _LazyFlags(Seen):
+class _LazyFlags(SeenSlots):
     """As long as there are no nulls, all slots hold a value, and nothing is kept."""
 
     def __init__(self, fields: SlotFields, *, at_once: bool) -> None:

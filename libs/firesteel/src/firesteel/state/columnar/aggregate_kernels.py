@@ -33,7 +33,7 @@ from firesteel.state.columnar.aggregate_fields import (
     Fields,
     Ints,
     Mask,
-    Seen,
+    SeenSlots,
     SlotColumn,
     SlotFields,
     flags_column,
@@ -665,14 +665,14 @@ def _rows(groups: Groups, mask: Mask | None) -> Mask | None:
     return None if mask is None else groups.to_rows(mask)
 
 
-def _seen_before(groups: Groups, seen: Seen) -> Mask:
+def _seen_before(groups: Groups, seen: SeenSlots) -> Mask:
     """Which of the slots hold a value already; of keyed state, which keeps flags of all."""
     flags = seen.of(groups.slots)
     assert flags is not None
     return flags
 
 
-def _running_seen(groups: Groups, seen: Seen, valid: Mask | None) -> Mask | None:
+def _running_seen(groups: Groups, seen: SeenSlots, valid: Mask | None) -> Mask | None:
     """For each row, grouped, whether there was a value by then; None if so for all. Takes the rows in."""
     if valid is None:
         seen.mark(groups.slots)

@@ -32,7 +32,7 @@ from firesteel.state.attempt_directories import attempt_directory
 from firesteel.state.backend import KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.snapshots import COLUMNS
 from firesteel.state.columnar.store import ColumnarState
-from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord, place_of
+from firesteel.state.heap import TABLE, HeapKeyedState, SnapshotTable, SweepsAtEachRecord, place_of
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import STATES, HeapState, Kind
 from firesteel.state.heap_timers import KIND as TIMERS
@@ -41,7 +41,7 @@ from firesteel.state.keys import NO_KEY
 from firesteel.state.rocksdb import key_bytes
 from firesteel.state.rocksdb.canonical import OutgoingEntries
 from firesteel.state.rocksdb.columns import ColumnsOnDisk
-from firesteel.state.rocksdb.database import Database, Linking, Pair
+from firesteel.state.rocksdb.database import Linking, Pair, RocksDatabase
 from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
@@ -198,7 +198,7 @@ class RocksDBKeyedState(HeapKeyedState):
         """Of snapshots that were given up, as long as their files may still be there."""
 
     @property
-    def database(self) -> Database | None:
+    def database(self) -> RocksDatabase | None:
         """None as long as there is nothing in it."""
         return None if self._store is None else self._store.database
 
@@ -225,7 +225,9 @@ class RocksDBKeyedState(HeapKeyedState):
     def _open(self, *, exists: bool, next_number: int = 1) -> TableStore:
         memory = memory_of(self._settings, self._parameters.memory)
         groups_of = self._parameters.key_groups_of_keys or self._groups_one_by_one
-        database = Database(self._made_directory(), self._parameters.operator, self._settings, memory, exists=exists)
+        database = RocksDatabase(
+            self._made_directory(), self._parameters.operator, self._settings, memory, exists=exists
+        )
         return TableStore(database, self._parameters.key_group_of, groups_of, memory.objects, next_number)
 
     def _groups_one_by_one(self, keys: Sequence[Any]) -> list[int]:
@@ -250,7 +252,7 @@ class RocksDBKeyedState(HeapKeyedState):
         number = number or store.new_number()
         return store.add_table((TimelineTable if info.kind == TIMELINE else RocksTable)(store, number, info))
 
-    def _first_table(self, info: StateInfo, restored: Sequence[Part]) -> Any:
+    def _first_table(self, info: StateInfo, restored: Sequence[SnapshotTable]) -> Any:
         now = self._parameters.clock.epoch_ms()
         converters = [converter_between(part.info, info, now) for part in restored]
         if len(restored) == 1 and converters[0] is None:
@@ -271,13 +273,13 @@ class RocksDBKeyedState(HeapKeyedState):
             self._migrate(fill)
         return made
 
-    def _drop(self, parts: Sequence[Part]) -> None:
+    def _drop(self, parts: Sequence[SnapshotTable]) -> None:
         with self._in_use:
             if self._store is not None:
                 for part in parts:
                     self._store.drop(_table_of(part))
 
-    def _timeline_in(self, table: Any, former: Sequence[Part]) -> Timeline:
+    def _timeline_in(self, table: Any, former: Sequence[SnapshotTable]) -> Timeline:
         """The table itself, with what was in tables of format 1."""
         made: TimelineTable = table
 
@@ -457,7 +459,7 @@ class RocksDBKeyedState(HeapKeyedState):
                 timers[info.name] = self._timer_table(store, info, number)
                 continue
             made: Any = self._made_table(store, info, number)
-            self._restored.setdefault(place_of(info), []).append(Part(info, made))
+            self._restored.setdefault(place_of(info), []).append(SnapshotTable(info, made))
         own, theirs = self._parameters.key_groups, first.key_groups
         foreign = [groups for groups in (range(theirs.start, own.start), range(own.stop, theirs.stop)) if groups]
         numbers = [number for number, _ in contents["tables"]]
@@ -487,7 +489,7 @@ class RocksDBKeyedState(HeapKeyedState):
         self._fetch(written, contents, os.path.join(self._directory, name))
         memory = memory_of(self._settings, self._parameters.memory)
         operator = self._parameters.operator
-        other = Database(self._directory, operator, self._settings, memory, exists=True, name=name)
+        other = RocksDatabase(self._directory, operator, self._settings, memory, exists=True, name=name)
         try:
             for number, plain in contents["tables"]:
                 info = StateInfo.from_json(plain)
@@ -551,7 +553,7 @@ class RocksDBKeyedState(HeapKeyedState):
             pass
 
 
-def _table_of(part: Part) -> RocksTable:
+def _table_of(part: SnapshotTable) -> RocksTable:
     table: Any = part.table
     assert isinstance(table, RocksTable)
     return table

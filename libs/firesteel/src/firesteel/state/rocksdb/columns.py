@@ -26,7 +26,7 @@ from firesteel.state.columnar.snapshots import COLUMNS, Columns, GroupsOf, Rows,
 from firesteel.state.columnar.store import ColumnarState, SlotCursor, described
 from firesteel.state.columnar.values import StateColumn
 from firesteel.state.rocksdb.column_rows import KeyBytes, RowLayout, layout_of, with_layout
-from firesteel.state.rocksdb.database import Database, Pair
+from firesteel.state.rocksdb.database import Pair, RocksDatabase
 from firesteel.state.rocksdb.table import TableStore, moved, range_of
 from firesteel.state.snapshots import Block, StateInfo
 
@@ -98,7 +98,7 @@ class ColumnsOnDisk(ColumnarState):
         return self._home
 
     @property
-    def _database(self) -> Database:
+    def _database(self) -> RocksDatabase:
         return self.home().database
 
     @property

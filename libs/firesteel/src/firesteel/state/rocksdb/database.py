@@ -53,7 +53,7 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-class Database:
+class RocksDatabase:
     """See the module.
 
     Args:
@@ -238,7 +238,7 @@ class View:
         database: whose; its keys begin with the number of a table (four bytes) and a key group (two bytes).
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RocksDatabase) -> None:
         self._database = database
         with database.told():
             self._at = database._db.iter(ReadOptions())
@@ -303,13 +303,13 @@ class Linking:
         path: of the folder.
     """
 
-    def __init__(self, database: Database, path: str) -> None:
+    def __init__(self, database: RocksDatabase, path: str) -> None:
         self.path = path
         self._error: BaseException | None = None
         self._done = threading.Event()
         self._idle = threading.Event()  # nobody is removing them
         self._idle.set()
-        self._database: Database | None = database
+        self._database: RocksDatabase | None = database
         _links.submit(self._link)
 
     def _link(self) -> None:

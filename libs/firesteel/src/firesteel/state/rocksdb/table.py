@@ -27,7 +27,7 @@ from firesteel.state.backend import FETCHED_TOGETHER
 from firesteel.state.columnar.snapshots import Rows
 from firesteel.state.heap_snapshot import dumps
 from firesteel.state.heap_ttl import Drop, Life
-from firesteel.state.rocksdb.database import Database, Linking, Pair
+from firesteel.state.rocksdb.database import Linking, Pair, RocksDatabase
 from firesteel.state.rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
 from firesteel.state.rocksdb.settings import ObjectMemory
 from firesteel.state.snapshots import Block, Outgoing, StateInfo
@@ -104,7 +104,7 @@ class TableStore:
 
     def __init__(
         self,
-        database: Database,
+        database: RocksDatabase,
         group_of: Callable[[Any], int],
         groups_of: Callable[[Sequence[Any]], Sequence[int]],
         memory: ObjectMemory,
