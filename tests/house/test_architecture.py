@@ -116,6 +116,7 @@ def test_every_part_declares_what_it_imports(path: Path) -> None:
     renamed = {
         "pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-sdk": "opentelemetry",
         "protobuf": "google", "hdfs-native": "hdfs_native", "pykerberos": "kerberos",
+        "typing-extensions": "typing_extensions",
     }  # fmt: skip
     declared |= {name for package, name in renamed.items() if package in declared}
     # PySpark brings the py4j of its own version.

@@ -15,15 +15,15 @@ from firesteel.state.rocksdb.settings import RocksDBSettings
 def test_a_process_that_was_forked_behind_a_database_says_so(tmp_path: Path) -> None:
     program = """
 import os, sys
-from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.database import RocksDatabase
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 settings = RocksDBSettings()
 memory = memory_of(settings, 0)
-database = Database(sys.argv[1] + "/a", "one", settings, memory)
+database = RocksDatabase(sys.argv[1] + "/a", "one", settings, memory)
 database.close()
 if os.fork() == 0:
     try:
-        Database(sys.argv[1] + "/b", "two", settings, memory)
+        RocksDatabase(sys.argv[1] + "/b", "two", settings, memory)
     except Exception as error:
         print(error, flush=True)
     os._exit(0)
