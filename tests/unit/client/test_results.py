@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, cast
 
 import pytest
@@ -143,4 +144,24 @@ def test_a_cluster_that_is_out_of_reach_at_the_end_is_asked_to_cancel_the_job(re
     job = Lost()
     with pytest.raises(PeerUnreachableError):
         all_of(reading(job))
+    assert job.cancelled == 1
+
+
+def test_a_reader_that_waits_has_read_all_when_another_thread_closes_the_results(reading: Reading) -> None:
+    job = Job()
+    stream = reading(job)
+    assert stream.fetch() == RESULTS[:2]
+
+    class ClosedMeanwhile:
+        def result(self) -> CollectedResults:
+            stream.close()
+            raise CancelledError
+
+        def cancel(self) -> bool:
+            return True
+
+    stream._pull.cancel()
+    stream._pull = cast(Any, ClosedMeanwhile())
+    assert stream.fetch() is None
+    assert stream.fetch() is None
     assert job.cancelled == 1

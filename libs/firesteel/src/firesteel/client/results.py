@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, Final, NoReturn
 
 from firesteel.client.loop_thread import LoopThread
@@ -61,6 +62,11 @@ class RestResultStream:
             return None
         try:
             answer = self._pull.result()
+        except CancelledError:
+            if self._ended:  # closed by another thread while this one waited: there are no further results
+                return None
+            self.close()
+            raise
         except BaseException as error:
             if isinstance(error, JobError):
                 self._failure = error
@@ -72,7 +78,7 @@ class RestResultStream:
             self._offset = answer.offset + answer.count
         if answer.end or (answer.state in _ENDED and not answer.count):
             self._finish()
-        else:
+        elif not self._ended:
             self._pull = self._loop.start(self._next(self._offset))
         return results if results or not self._ended else self.fetch()
 
