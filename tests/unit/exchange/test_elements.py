@@ -40,6 +40,21 @@ def test_a_watermark_survives_the_wire(timestamp: int, idle: bool) -> None:
     assert load_element(memoryview(dump_element(mark)), "peer") == mark
 
 
+@pytest.mark.parametrize(
+    ("origin", "received"),
+    [
+        ("source 'clicks', split 'Straße-0' (subtask 1)", "source 'clicks', split 'Straße-0' (subtask 1)"),
+        ("é" * 200, "é" * 150),  # 300 bytes
+        ("a" + "é" * 200, "a" + "é" * 149),  # no half of a character
+        ("torn \ud800", "torn \\ud800"),
+    ],
+)
+def test_where_a_watermark_comes_from_goes_with_it(origin: str, received: str) -> None:
+    element = load_element(memoryview(dump_element(Watermark(5, origin=origin))), "peer")
+    assert isinstance(element, Watermark)
+    assert (element, element.origin) == (Watermark(5), received)
+
+
 @pytest.mark.parametrize("element", [Barrier(2**40, 5, {"mode": "AT_LEAST_ONCE"}), Barrier(1, -1), CancelBarrier(7)])
 def test_barriers_survive_the_wire(element: Barrier | CancelBarrier) -> None:
     assert load_element(memoryview(dump_element(element)), "peer") == element
@@ -51,7 +66,7 @@ def test_options_of_a_barrier_that_are_none_are_refused(options: bytes) -> None:
         load_element(memoryview(b"\x02" + bytes(16) + options), "peer")
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" + bytes(9), b"\x01\x02" + bytes(8), b"\x01" + bytes(20)])
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" + bytes(9), b"\x01\x02" + bytes(8), b"\x03" + bytes(20)])
 def test_what_is_no_element_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="in-band element of unknown kind"):
         load_element(memoryview(data), "peer")

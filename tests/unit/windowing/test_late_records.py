@@ -24,7 +24,7 @@ from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
 from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.windowing.session_assigners import EventTimeSessionWindows
 from tests.unit.runtime.support import FakeInput, ManualClock, spec
-from tests.unit.runtime.test_task import bench_of
+from tests.unit.runtime.test_task import bench_of, forward
 from tests.unit.windowing.column_rig import ColumnRig
 from tests.unit.windowing.harness import INFO, Clock, Rig, spec_of
 from tests.unit.windowing.test_interval_join import Pair
@@ -123,6 +123,19 @@ def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptu
     assert "which comes from channel 4:0->0. A record whose time" in caplog.text, "of an edge without a name"
 
 
+def test_it_names_the_source_behind_several_exchanges() -> None:
+    """The subtask in front has said where its own watermark comes from, so the log need not stop there."""
+    channels = [(ChannelId(3, up, 0), 0) for up in (0, 1)]
+    marks = ChannelWatermarks(channels, "Task", ManualClock(), {3: "Count"})
+    marks.update(0, Watermark(7, origin="source 'clicks', split 'topic-0' (subtask 0)"))
+    marks.update(1, Watermark(5, origin="source 'clicks', split 'topic-1' (subtask 1)"))
+    assert marks.origin() == "source 'clicks', split 'topic-1' (subtask 1)", "the slower one"
+    marks.update(1, Watermark(9, origin="source 'clicks', split 'topic-2' (subtask 1)"))
+    assert marks.origin() == "source 'clicks', split 'topic-0' (subtask 0)"
+    marks.update(0, Watermark(9, idle=True))
+    assert marks.origin() == "source 'clicks', split 'topic-2' (subtask 1)", "the last that it sent"
+
+
 def nothing() -> None: ...
 
 
@@ -155,3 +168,26 @@ def test_the_operator_that_makes_watermarks_in_a_chain_is_named(monkeypatch: pyt
     )
     bench_of(chain, FakeInput([END_OF_INPUT])).task.start()
     assert origins == {"behind": "'Timestamps'", "beside": "channel 0:0->0", "head": "channel 0:0->0"}
+
+
+@pytest.mark.parametrize("assigner_is_last", [True, False])
+def test_a_watermark_that_leaves_the_task_says_where_it_was_made(assigner_is_last: bool) -> None:
+    assigner = spec(OperatorKind.WATERMARKS, WatermarkStrategy.for_monotonous_timestamps(), name="Timestamps")
+    head = spec(OperatorKind.MAP, str, name="head")
+    operators = [head, assigner] if assigner_is_last else [assigner, head]
+    from_other_task = Watermark(HOUR, origin="source 'clicks' (subtask 3)")
+    bench = bench_of(forward(*operators), FakeInput([from_other_task, END_OF_INPUT]))
+    bench.task.start()
+    bench.run()
+    origins = {mark.origin for _, mark in bench.output.elements if isinstance(mark, Watermark)}
+    assert origins == {"'Timestamps' (subtask 1)"}
+
+
+def test_a_watermark_that_passes_a_task_keeps_where_it_was_made() -> None:
+    from_other_task = Watermark(HOUR, origin="source 'clicks' (subtask 3)")
+    chain = forward(spec(OperatorKind.MAP, str, name="head"))
+    bench = bench_of(chain, FakeInput([from_other_task, END_OF_INPUT]))
+    bench.task.start()
+    bench.run()
+    marks = [mark for _, mark in bench.output.elements if isinstance(mark, Watermark)]
+    assert [(mark.timestamp, mark.origin) for mark in marks[:1]] == [(HOUR, from_other_task.origin)]

@@ -221,6 +221,8 @@ class ChainExecutor:
                     entered.append(child)
             if isinstance(item, Watermark):
                 self.output_watermark = max(self.output_watermark, item.timestamp)
+                if outlet.outputs:
+                    item.origin = outlet.watermark_origin()
                 for output in outlet.outputs:
                     for channel in output.channels:
                         channel.send(item)

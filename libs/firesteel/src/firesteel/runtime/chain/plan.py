@@ -84,14 +84,20 @@ class ChainPlan:
         stage = self.stage_of[output.operator_index]
         return stage.outlet if output.tag is None else stage.side(output.tag)
 
-    def watermarks_of(self, index: int) -> WatermarksOperator | None:
-        """The operator of the chain that makes the watermarks for another one; None: they come with the input."""
+    def watermarks_of(self, index: int, *, itself: bool = False) -> WatermarksOperator | None:
+        """The operator of the chain that makes the watermarks for another one; None: they come with the input.
+
+        Args:
+            index: of the operator that gets them.
+            itself: whether that may be the one: for the watermarks that leave it.
+        """
         parent_of = {child: parent for parent, children in enumerate(self.spec.children) for child in children}
-        while index in parent_of:
-            index = parent_of[index]
-            operator = self.operators[index]
+        candidate = index if itself else parent_of.get(index)
+        while candidate is not None:
+            operator = self.operators[candidate]
             if isinstance(operator, WatermarksOperator):
                 return operator
+            candidate = parent_of.get(candidate)
         return None
 
     def flows(self) -> list[tuple[str, int, int]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any, Final, TypeAlias
 
@@ -55,9 +55,11 @@ class Outlet:
         reuses: all of them get the same objects.
         records: running total of what left here.
         typed: the output with a declared type whose records these are; None: no type was declared.
+        watermark_origin: says what the watermarks that leave here for other tasks follow, see ``Watermark.origin``.
     """
 
     typed: TypedOutput | None = None
+    watermark_origin: Callable[[], str] = staticmethod(lambda: "")
 
     def __init__(self, *, reuses: bool = False) -> None:
         self.consumers: list[Consumer] = []

@@ -11,7 +11,9 @@ from firesteel.core.errors import ProtocolError
 from firesteel.runtime.records.batch import Barrier, CancelBarrier, EndOfInput, InBand, Watermark
 
 _WATERMARK: Final = struct.Struct("<BBq")
-"""Kind (1), idle, timestamp."""
+"""Kind (1), idle, timestamp; its origin follows in UTF-8."""
+_LONGEST_ORIGIN: Final = 300
+"""Bytes of an origin that are sent: it may hold the path of a file, and goes to each channel with each watermark."""
 _WATERMARK_KIND: Final = 1
 _BARRIER: Final = struct.Struct("<Bqq")
 """Kind (2), checkpoint, timestamp; its options follow as JSON."""
@@ -24,7 +26,8 @@ _CANCEL_KIND: Final = 3
 def dump_element(element: InBand) -> bytes:
     """An element as bytes; the first one tells its kind."""
     if isinstance(element, Watermark):
-        return _WATERMARK.pack(_WATERMARK_KIND, element.idle, element.timestamp)
+        origin = element.origin.encode("utf-8", "backslashreplace")[:_LONGEST_ORIGIN]
+        return _WATERMARK.pack(_WATERMARK_KIND, element.idle, element.timestamp) + origin
     if isinstance(element, Barrier):
         options = json.dumps(element.options, separators=(",", ":")).encode()
         return _BARRIER.pack(_BARRIER_KIND, element.checkpoint_id, element.timestamp) + options
@@ -39,9 +42,9 @@ def load_element(data: memoryview, peer: str) -> InBand:
     Raises:
         ProtocolError: the bytes are no element that is known here.
     """
-    if len(data) == _WATERMARK.size and data[0] == _WATERMARK_KIND and data[1] in (0, 1):
-        _, idle, timestamp = _WATERMARK.unpack(data)
-        return Watermark(timestamp, bool(idle))
+    if len(data) >= _WATERMARK.size and data[0] == _WATERMARK_KIND and data[1] in (0, 1):
+        _, idle, timestamp = _WATERMARK.unpack_from(data)
+        return Watermark(timestamp, bool(idle), str(data[_WATERMARK.size :], "utf-8", "ignore"))
     if len(data) > _BARRIER.size and data[0] == _BARRIER_KIND:
         _, checkpoint_id, timestamp = _BARRIER.unpack_from(data)
         return Barrier(checkpoint_id, timestamp, _options(data[_BARRIER.size :], peer))

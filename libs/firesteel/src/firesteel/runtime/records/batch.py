@@ -142,13 +142,16 @@ class Watermark(InBand):
     Attributes:
         timestamp: epoch milliseconds; ``MIN_WATERMARK`` = none yet.
         idle: who sent it gives no records for now and holds back no watermark.
+        origin: source and split, or operator, that the watermark follows, for the log. Set where the watermark leaves
+            its first task; it travels on with the watermarks that are made of this one, and does not count in ``==``.
     """
 
-    __slots__ = ("idle", "timestamp")
+    __slots__ = ("idle", "origin", "timestamp")
 
-    def __init__(self, timestamp: int, idle: bool = False) -> None:
+    def __init__(self, timestamp: int, idle: bool = False, origin: str = "") -> None:
         self.timestamp = timestamp
         self.idle = idle
+        self.origin = origin
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Watermark):

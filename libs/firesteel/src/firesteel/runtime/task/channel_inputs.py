@@ -100,7 +100,7 @@ class ChannelInputs(TaskInput):
         return found
 
     def watermark_origin(self) -> str:
-        """The subtask in front that the watermark follows."""
+        """Where the watermark comes from that the slowest channel has brought."""
         return self.watermarks.origin()
 
     def poll(self) -> InputBatch | InBand | None:

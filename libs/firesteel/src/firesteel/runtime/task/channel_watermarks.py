@@ -15,15 +15,17 @@ class _Channel:
 
     Attributes:
         aligned: false from when it woke up behind the others until it has caught up: it does not hold them back.
+        origin: of its last watermark, see ``Watermark``.
     """
 
-    __slots__ = ("aligned", "id", "idle", "input_index", "watermark")
+    __slots__ = ("aligned", "id", "idle", "input_index", "origin", "watermark")
 
     def __init__(self, channel: ChannelId, input_index: int) -> None:
         self.id, self.input_index = channel, input_index
         self.watermark = MIN_WATERMARK
         self.idle = False
         self.aligned = True
+        self.origin = ""
 
 
 class ChannelWatermarks:
@@ -69,6 +71,7 @@ class ChannelWatermarks:
         before = channel.watermark
         woke_up = channel.idle and not watermark.idle
         channel.watermark, channel.idle = max(before, watermark.timestamp), watermark.idle
+        channel.origin = watermark.origin
         combined = self._inputs[channel.input_index]
         if woke_up or not channel.aligned:
             channel.aligned = channel.watermark >= combined.watermark
@@ -86,12 +89,15 @@ class ChannelWatermarks:
         return None if self._all.element == before_all else self._all.element
 
     def origin(self) -> str:
-        """The subtask that the watermark follows, which is the slowest of those that are not idle.
+        """Where the watermark comes from that this one follows: that of the slowest channel that is not idle.
 
-        Of what has ended only when all has.
+        It is the source and split, or the operator, that the watermark was made for, however many exchanges lie in
+        between; the subtask in front if that did not say so. Of channels that have ended only when all have.
         """
         following = [c for c in self._channels if not c.idle and c.aligned and c.watermark != MAX_WATERMARK]
         followed = min(following or self._channels, key=lambda channel: channel.watermark)
+        if followed.origin:
+            return followed.origin
         sender = self._senders.get(followed.id.edge)
         return f"{sender!r}, subtask {followed.id.up}" if sender else str(followed.id)
 

@@ -30,7 +30,7 @@ from firesteel.runtime.loop.loop import Handle, TaskLoop
 from firesteel.runtime.loop.metrics import OperatorRates
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.operator_base.failures import describe_failure
-from firesteel.runtime.operators import Consumer
+from firesteel.runtime.operators import Consumer, WatermarksOperator
 from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.task.task_time import TaskTime
@@ -238,6 +238,9 @@ class StreamTask:
 
     def _open_operators(self) -> None:
         """All operators have their state."""
+        for output in self.plan.spec.outputs:
+            assigner = self.plan.watermarks_of(output.operator_index, itself=True)
+            self.plan.outlet_of(output).watermark_origin = partial(self._sent_watermark_origin, assigner)
         self._guard.active = self._token
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
@@ -246,17 +249,28 @@ class StreamTask:
                 replace(
                     self._context,
                     stamp=self.plan.stage_of[index].stamp,
-                    watermark_origin=partial(self._watermark_origin, index),
+                    watermark_origin=partial(self._watermark_origin, self.plan.watermarks_of(index)),
                 )
             )
         self._guard.active = None
 
-    def _watermark_origin(self, index: int) -> str:
-        """Who has brought the watermark of an operator so far, for the log: also where it was made in this chain."""
-        made_by, origin = self.plan.watermarks_of(index), self._inputs.watermark_origin()
-        if made_by is None:
+    def _watermark_origin(self, assigner: WatermarksOperator | None) -> str:
+        """What a watermark of this task follows, for the log.
+
+        Args:
+            assigner: the operator of this chain that made it; None: it came with the input.
+        """
+        origin = self._inputs.watermark_origin()
+        if assigner is None:
             return origin
-        return f"{made_by.name!r}, which reads {origin}" if self._inputs.begins_barriers else repr(made_by.name)
+        return f"{assigner.name!r}, which reads {origin}" if self._inputs.begins_barriers else repr(assigner.name)
+
+    def _sent_watermark_origin(self, assigner: WatermarksOperator | None) -> str:
+        """The same for a watermark that leaves for other tasks: they have to hear which subtask made it."""
+        origin = self._watermark_origin(assigner)
+        if assigner is None and not self._inputs.begins_barriers:
+            return origin  # made further in front, where its subtask was added
+        return f"{origin} (subtask {self.info.subtask})"
 
     def _begin(self) -> None:
         """All operators are open, and have their state as they want it."""
