@@ -152,10 +152,10 @@ def test_reactive_mode_is_for_standalone_clusters_in_application_mode() -> None:
 class Reactive(Driver):
     """A core in reactive mode."""
 
-    def __init__(self, graph: JobGraph | None = None, **others: Any) -> None:
+    def __init__(self, graph: JobGraph | None = None, pause: float = 1.0, **others: Any) -> None:
         made = ReactiveSettings(cooldown=30, stabilization=60, **others)
         settings = JobMasterSettings(
-            new_restart_strategy=lambda: FixedDelay(3, 1.0), reactive=made, checkpoints=CheckpointSettings()
+            new_restart_strategy=lambda: FixedDelay(3, pause), reactive=made, checkpoints=CheckpointSettings()
         )
         super().__init__(graph or two_by_two())
         self.core = ReactiveCore(graph or two_by_two(), settings, self.clock)

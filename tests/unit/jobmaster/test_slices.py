@@ -12,8 +12,16 @@ from firesteel.core.state_machine import StateMachine
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.core import CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE, PLACED_AT_ONCE, SCHEDULED_AT_ONCE
+from firesteel_jobmaster.slices import (
+    CANCELLED_AT_ONCE,
+    DEPLOYED_AT_ONCE,
+    PLACED_AT_ONCE,
+    SCHEDULED_AT_ONCE,
+    LongWork,
+    Slices,
+)
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
+from tests.unit.jobmaster.test_reactive import Reactive
 from tests.unit.jobmaster.test_restarts import fire, settings
 
 SLOTS = 1200
@@ -90,8 +98,8 @@ FEW = 8
 @pytest.mark.parametrize("partitioner", ["REBALANCE", "FORWARD"])
 def test_a_slot_may_be_lost_in_any_slice(partitioner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE", "RESTARTED_AT_ONCE"):
-        monkeypatch.setattr(f"firesteel_jobmaster.core.{name}", 3)
-    monkeypatch.setattr("firesteel_jobmaster.core.DEPLOYED_AT_ONCE", 2)
+        monkeypatch.setattr(f"firesteel_jobmaster.slices.{name}", 3)
+    monkeypatch.setattr("firesteel_jobmaster.slices.DEPLOYED_AT_ONCE", 2)
     moments = len(list(slices(offered_few(partitioner))))
     assert moments > 2 * FEW // 3 + FEW // 2
     for moment in range(moments + 1):
@@ -136,7 +144,7 @@ def test_anything_may_happen_while_a_job_is_started_again(
     partitioner: str, event: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE", "RESTARTED_AT_ONCE", "DEPLOYED_AT_ONCE"):
-        monkeypatch.setattr(f"firesteel_jobmaster.core.{name}", 3)
+        monkeypatch.setattr(f"firesteel_jobmaster.slices.{name}", 3)
     ends = {"cancelled": "CANCELED", "suspended": "SUSPENDED", "job failed": "FAILED"}
     moment, is_over = 0, False
     while not is_over:
@@ -228,3 +236,52 @@ def test_a_job_that_is_cancelled_between_two_slices_deploys_nothing_more(offered
     d.finish_cancelled()
     assert d.core.state.name == "CANCELED"
     assert len(d.seen(do.ReportEnd)) == 1
+
+
+def test_long_work_goes_on_in_turn_and_what_is_urgent_comes_first() -> None:
+    done: list[str] = []
+
+    def work(name: str, count: int, starts: str = "") -> LongWork:
+        for number in range(count):
+            if number:
+                yield
+            done.append(f"{name}{number}")
+            if starts:
+                todo.run(work(starts, 2), urgent=True)
+
+    todo = Slices()
+    todo.run(work("a", 1))
+    assert not todo, "it was done in its first slice"
+    todo.run(work("b", 3))
+    todo.run(work("c", 2))
+    todo.run(work("d", 2, starts="e"), urgent=True)
+    assert done == ["a0", "b0", "c0", "d0", "e0"]
+    while todo:
+        todo.go_on()
+    assert done[5:] == ["d1", "e0", "e1", "e1", "b1", "b2", "c1"]
+
+
+def test_a_reactive_job_may_begin_anew_while_it_is_being_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its slot was given up between two slices, and there is no pause before the restart."""
+    for name in ("PLACED_AT_ONCE", "SCHEDULED_AT_ONCE", "CANCELLED_AT_ONCE"):
+        monkeypatch.setattr(f"firesteel_jobmaster.slices.{name}", 3)
+    monkeypatch.setattr("firesteel_jobmaster.slices.DEPLOYED_AT_ONCE", 2)
+    for moment in range(12):
+        d = Reactive(pause=0.0)
+        d.start()
+        d.offer(*range(FEW))
+        d.fire("settle", 2.0)
+        for _ in islice(slices(d), moment):
+            pass
+        d.did(d.core.fail_slot("tm", "tm-1", "it was killed"))
+        d.clock.advance(2.0)
+        for _ in range(3):
+            for _ in slices(d):
+                pass
+            for id_ in [id_ for id_ in d.ids() if d.state(id_) == "CANCELING"]:
+                d.report(id_, "CANCELED")
+        assert {d.state(id_) for id_ in d.ids()} == {"DEPLOYING"}, moment
+        assert d.core.state.name == "RUNNING"
+        last = {id_: submit.allocation_id for submit in d.seen(do.SubmitSlot) for id_ in tasks_of(submit)}
+        assert set(d.ids()) <= set(last)
+        assert "tm-1" not in {last[id_] for id_ in d.ids()}

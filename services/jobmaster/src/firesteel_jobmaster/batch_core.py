@@ -144,9 +144,8 @@ class BatchCore(JobMasterCore):
 
     # -- slots stand for cores; nothing runs in them
 
-    def _deploy_some(self) -> None:
+    def _submit(self, slot: LogicalSlot, tasks: Sequence[Execution]) -> None:
         """All that is scheduled is submitted at once, when everything is."""
-        self._to_deploy.clear()
         scheduled = [e for e in self.graph.executions() if e.state is ExecutionState.SCHEDULED]
         if not scheduled or not self.is_active or self.graph.tally.states[ExecutionState.CREATED]:
             return
@@ -183,11 +182,10 @@ class BatchCore(JobMasterCore):
             self._out.append(do.DropStages(self._run))
             self._run = ""
 
-    def _cancel_some(self) -> None:
+    def _cancel_some(self, executions: Iterable[Execution], cause: str) -> None:
         """Nothing runs in slots: tasks end with their run."""
         self._drop_run()
-        while self._to_cancel:
-            execution, cause = self._to_cancel.popleft()
+        for execution in executions:
             if not execution.state.is_terminal:
                 execution.machine.move(ExecutionState.CANCELED, cause)
 

@@ -30,7 +30,7 @@ from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.deployment import Placement, TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel_jobmaster import failures
+from firesteel_jobmaster import failures, slices
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.alignment import AlignmentGroups
 from firesteel_jobmaster.checkpoint_work import Done
@@ -40,6 +40,7 @@ from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.deployments import deployment_of, placement_of
 from firesteel_jobmaster.restarts import SLACK, Restarts
 from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.slices import LongWork, Slices, batches
 from firesteel_jobmaster.slot_pool import SlotPool
 from firesteel_jobmaster.splits import EnumeratorFactory, SplitAssigner
 
@@ -54,10 +55,6 @@ REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
 STOPPING_SECONDS = 5.0
 """In which a TaskManager that was told to stop should have ended."""
-CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
-"""Tasks, and slots, in one slice: a large job must not keep others waiting."""
-PLACED_AT_ONCE, SCHEDULED_AT_ONCE, RESTARTED_AT_ONCE = 1000, 1000, 1000
-"""Slots, and tasks, likewise."""
 USED_TIMEOUTS = 3
 """So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
 to be freed is, or the TaskManager is lost to everybody."""
@@ -141,36 +138,30 @@ class JobMasterCore:
         self.checkpoints = JobCheckpoints(
             self, settings.checkpoints, clock, lambda: self._splits, may_recover, follows=self._deployed
         )
-        self._start_when_settled: list[Execution] = []
 
-        self._to_cancel: deque[tuple[Execution, str]] = deque()
-        """And why."""
-        self._to_look_at: set[int] = set()
-        """Regions that may have all their slots now."""
-        self._is_placing = False
-        """Slots are left that may get something to hold."""
-        self._ready: deque[Execution] = deque()
-        """Attempts of regions that have all their slots: they are to be SCHEDULED."""
-        self._getting_ready: set[int] = set()
-        """Regions of attempts in ``_ready``, or that were there since it was empty."""
-        self._scheduled: dict[tuple[int, str], tuple[LogicalSlot, list[Execution]]] = {}
-        """Attempts of those regions that are SCHEDULED, by numbers of shared slots and their allocations."""
-        self._to_deploy: deque[tuple[LogicalSlot, list[Execution]]] = deque()
-        """SCHEDULED attempts by their slots."""
-        self._placements: dict[str, Placement] = {}
-        """Of those that are being deployed, by TaskManager."""
-        self._to_schedule: set[int] = set()
-        """Regions that are started again."""
-        self._to_restart: deque[ExecutionVertex] = deque()
-        """Subtasks whose attempts have ended, and that get new ones."""
-        self._getting_new: set[int] = set()
-        """Their regions."""
-        self._restarted: list[Execution] = []
-        """New attempts of those that stood before them."""
-        self._starts_soon = False
-        """What is in ``_start_when_settled`` is started by ``go_on``."""
+        self._slices = Slices()
         self._goes_on = False
         """``go_on`` will be called."""
+        self._to_cancel = 0
+        """Tasks that are still to be looked at by slices that cancel some."""
+        self._to_look_at: set[int] = set()
+        """Regions that may have all their slots now."""
+        self._deployment_pass: object | None = None
+        """The pass over regions and slots that is under way; None: none is."""
+        self._looks_again = False
+        """Slots have come, or regions have changed, since that pass chose what it deploys."""
+        self._is_placing = False
+        """That pass has not yet scheduled all that has its slots."""
+        self._placements: dict[str, Placement] = {}
+        """Of those that are being deployed, by TaskManager."""
+        self._to_restart: deque[ExecutionVertex] = deque()
+        """Subtasks whose attempts have ended, and that get new ones."""
+        self._is_restarting = False
+        """Not all subtasks that start together have their new attempts yet: none of them is deployed."""
+        self._getting_new: set[int] = set()
+        """Regions of subtasks that get new attempts."""
+        self._new_attempts: list[Execution] = []
+        """They are deployed when all that start with them are there, and it is known from which checkpoint."""
         self._restarts = Restarts(self.graph, settings.new_restart_strategy(), settings.failover_by_region)
         self._ending_since: float | None = None
         self._ending: FailureEntry | None = None
@@ -196,7 +187,7 @@ class JobMasterCore:
     @property
     def waits_for_slots(self) -> bool:
         """Whether slots are missing to tasks that are to be deployed."""
-        return self._has_new and not (self.pool.is_full and (self._is_placing or self._ready))
+        return self._has_new and not (self.pool.is_full and self._is_placing)
 
     @property
     def _has_new(self) -> bool:
@@ -565,90 +556,109 @@ class JobMasterCore:
             regions: that may have all their slots, beside those that get some now.
         """
         self._to_look_at.update(regions)
-        self._is_placing = False
+        self._looks_again = True
+        if self._deployment_pass is None:
+            self._slices.run(self._deploy())
+
+    def _may_deploy(self) -> bool:
+        """Whether there is something to deploy, and nothing that has to be known or done before."""
         if not self._has_new or not (self._deployed or self.pool.is_full):
-            return
-        if not self.checkpoints.is_settled or self._starts_soon:
-            return
-        placed, touched = self.graph.place(self.pool.unused(), PLACED_AT_ONCE)
+            return False
+        return self.checkpoints.is_settled and not self._is_restarting
+
+    def _deploy(self) -> LongWork:
+        """One pass: place tasks in slots, schedule the regions that have all of theirs, and submit these.
+
+        It begins anew while slots come or regions change in between, so that there is never a second one beside it.
+        """
+        current = self._deployment_pass = object()
+        while self._looks_again and self._may_deploy():
+            # Every slot gets tasks, whether their region is complete or not: others may follow in a moment.
+            self._is_placing = True
+            while self._place_some():
+                yield
+                if self._deployment_pass is not current:
+                    return
+            self._looks_again = False
+            regions, self._to_look_at = sorted(self._to_look_at), set()
+            ready = [number for number in regions if self.graph.is_ready(number) and number not in self._restarts]
+            if ready:
+                self._deployed = self._has_begun = True
+            # All are SCHEDULED before the first is submitted: by then each of them has to know where its peers are.
+            scheduled: dict[tuple[int, str], tuple[LogicalSlot, list[Execution]]] = {}
+            for number, batch in enumerate(batches(self.graph.in_regions(ready), slices.SCHEDULED_AT_ONCE)):
+                if number:
+                    yield
+                    if self._deployment_pass is not current:
+                        return
+                for execution in batch:
+                    self._schedule_task(execution, scheduled)
+                    if self._deployment_pass is not current:  # it failed, and the job has begun anew
+                        return
+            self._is_placing = False
+            if scheduled:
+                self._note(slot.taskmanager_id for slot, _ in scheduled.values())
+            for slot, _ in scheduled.values():
+                self.pool.use(slot.allocation_id)
+            self._placements.clear()
+            by_slot = [scheduled[key] for key in sorted(scheduled)]
+            for number, slots in enumerate(batches(by_slot, slices.DEPLOYED_AT_ONCE)):
+                if number:
+                    yield
+                    if self._deployment_pass is not current:
+                        return
+                for slot, tasks in slots:
+                    self._submit(slot, tasks)
+            if not self._looks_again or not self._has_new:
+                self._check_slots_timer()
+        self._deployment_pass, self._is_placing = None, False
+
+    def _place_some(self) -> bool:
+        """Give slots to some tasks that have none; returns whether others may get one."""
+        placed, touched = self.graph.place(self.pool.unused(), slices.PLACED_AT_ONCE)
         for slot in placed:
             self.pool.use(slot.allocation_id)
         self._to_look_at |= touched
-        if len(placed) == PLACED_AT_ONCE:
-            self._is_placing = True
+        return len(placed) == slices.PLACED_AT_ONCE
+
+    def _schedule_task(
+        self, execution: Execution, scheduled: dict[tuple[int, str], tuple[LogicalSlot, list[Execution]]]
+    ) -> None:
+        """Schedule a task of a region that had all its slots when it was chosen; add it to those of its slot."""
+        if execution.state is not ExecutionState.CREATED:
+            return  # it was cancelled, or has failed with its slot
+        if not self.is_active or self.graph.region_of(execution) in self._restarts:
+            return  # it is about to be cancelled
+        shared = self.graph.shared_slot(execution)
+        if shared.slot is None:  # given up for what else was in it
+            lost = failures.slot_lost(f"of {execution.task_name}", "it was given up before", execution)
+            execution.machine.move(ExecutionState.FAILED, lost.message)
+            self._fail(lost, execution=execution)
             return
-        found = sorted(self._to_look_at - self._getting_ready)
-        self._to_look_at &= self._getting_ready  # started again before the last of ``_ready`` was looked at
-        ready = [number for number in found if self.graph.is_ready(number) and number not in self._restarts]
-        if ready:
-            self._deploy(ready)
-        else:
-            self._check_slots_timer()
+        execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
+        key = shared.number, shared.slot.allocation_id
+        scheduled.setdefault(key, (shared.slot, []))[1].append(execution)
 
     def _check_slots_timer(self) -> None:
         if not self.waits_for_slots:
             self._out.append(do.ClearTimer(SLOTS_TIMER))
 
-    def _deploy(self, regions: Sequence[int]) -> None:
-        """Deploy these regions, which have all their slots."""
-        self._deployed = self._has_begun = True
-        self._getting_ready.update(regions)
-        self._ready.extend(self.graph.in_regions(regions))
-        if len(self._ready) <= SCHEDULED_AT_ONCE:
-            self._schedule_ready()
-
-    def _schedule_ready(self) -> None:
-        """Schedule what stands first among that which has its slots; the last of it has all be submitted."""
-        for _ in range(min(len(self._ready), SCHEDULED_AT_ONCE)):
-            execution = self._ready.popleft()
-            if execution.state is not ExecutionState.CREATED:
-                continue  # it was cancelled, or has failed with its slot
-            if not self.is_active or self.graph.region_of(execution) in self._restarts:
-                continue  # it is about to be cancelled
-            shared = self.graph.shared_slot(execution)
-            if shared.slot is None:  # given up for what else was in it
-                lost = failures.slot_lost(f"of {execution.task_name}", "it was given up before", execution)
-                execution.machine.move(ExecutionState.FAILED, lost.message)
-                self._fail(lost, execution=execution)
-                continue
-            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
-            key = shared.number, shared.slot.allocation_id
-            self._scheduled.setdefault(key, (shared.slot, []))[1].append(execution)
-        if self._ready:
-            return
-        by_slot, self._scheduled = self._scheduled, {}
-        self._getting_ready.clear()
-        if by_slot:
-            self._note(slot.taskmanager_id for slot, _ in by_slot.values())
-        for _, (slot, tasks) in sorted(by_slot.items()):
-            self.pool.use(slot.allocation_id)
-            self._to_deploy.append((slot, tasks))
-        self._placements.clear()
-        if len(self._to_deploy) <= DEPLOYED_AT_ONCE:
-            self._deploy_some()
-        if self._to_look_at and self._has_new:
-            self._schedule()
-        else:
-            self._check_slots_timer()
-
-    def _deploy_some(self) -> None:
-        """Submit what stands first among that which is to be deployed."""
-        for _ in range(min(len(self._to_deploy), DEPLOYED_AT_ONCE)):
-            slot, tasks = self._to_deploy.popleft()
-            tasks = [e for e in tasks if e.state is ExecutionState.SCHEDULED]
-            if not tasks or not self.is_active or self.graph.region_of(tasks[0]) in self._restarts:
-                continue  # they have failed with their slot, or are about to be cancelled
-            for execution in tasks:
-                execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
-            deployment = deployment_of(
-                self.graph,
-                slot.allocation_id,
-                tasks,
-                self._placement_at(slot.taskmanager_id),
-                self._settings.for_slots,
-                self.checkpoints.restore_of,
-            )
-            self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
+    def _submit(self, slot: LogicalSlot, tasks: Sequence[Execution]) -> None:
+        """Have a slot run its tasks."""
+        tasks = [e for e in tasks if e.state is ExecutionState.SCHEDULED]
+        if not tasks or not self.is_active or self.graph.region_of(tasks[0]) in self._restarts:
+            return  # they have failed with their slot, or are about to be cancelled
+        for execution in tasks:
+            execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
+        deployment = deployment_of(
+            self.graph,
+            slot.allocation_id,
+            tasks,
+            self._placement_at(slot.taskmanager_id),
+            self._settings.for_slots,
+            self.checkpoints.restore_of,
+        )
+        self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
 
     def _placement_at(self, taskmanager_id: str) -> Placement:
         """Of all regions that have tasks at a TaskManager: the same for all whose regions are the same."""
@@ -663,31 +673,10 @@ class JobMasterCore:
         return placement
 
     def go_on(self) -> list[do.Instruction]:
-        """The next slice of long decisions: tasks are cancelled before others are deployed."""
+        """The next slice of long decisions."""
         self._goes_on = False
-        if self._to_cancel:
-            self._cancel_some()
-            self._check_end()
-        elif self._to_restart:
-            self._restart_some()
-        elif self._starts_soon:
-            self._starts_soon = False
-            self._start_settled()
-        elif self._to_schedule:
-            self._schedule_again()
-        elif self._is_placing:
-            self._schedule()
-        elif self._ready:
-            self._schedule_ready()
-        else:
-            self._deploy_some()
+        self._slices.go_on()
         return self._take()
-
-    @property
-    def _is_unfinished(self) -> bool:
-        """Whether something is left of long decisions."""
-        waits = self._to_cancel or self._to_restart or self._starts_soon or self._to_schedule or self._is_placing
-        return bool(waits or self._ready or self._to_deploy)
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
         """Tasks are about to run there; they do when it was noted."""
@@ -1003,7 +992,7 @@ class JobMasterCore:
         """See ``checkpoints.of_job.Core``: what has waited for that is deployed."""
         if not self.is_active:
             return
-        if not self._start_settled() and self._splits is not None and not self._has_begun:
+        if not self._start_new_attempts() and self._splits is not None and not self._has_begun:
             point = self.checkpoints.restore_point()
             try:
                 self._splits.begin(point)
@@ -1017,14 +1006,6 @@ class JobMasterCore:
     def checkpoint_decided(self) -> None:
         """See ``checkpoints.of_job.Core``."""
         self._check_end()
-
-    def _start_settled(self) -> bool:
-        """Start what has waited; whether there was something."""
-        again = [e for e in self._start_when_settled if self._is_live(e.id)]
-        self._start_when_settled = []
-        if again and self.is_active:
-            self._start_again(again)
-        return bool(again)
 
     # -- failures
 
@@ -1120,7 +1101,7 @@ class JobMasterCore:
             logger.info("the job is not restarted: %s", self._restarts.strategy)
             return False
         while self._to_restart:  # what fails now has new attempts, or is not started again any more
-            self._restart_some()
+            self._renew_some()
         cause = f"{record.failure['error_class']}: {record.failure['message']:.200}"
         if self.state is JobStatus.RUNNING:
             self._move(JobStatus.RESTARTING, cause)
@@ -1155,42 +1136,46 @@ class JobMasterCore:
             return
         self._getting_new.update(ready)
         self._to_restart.extend(subtask for region in ready for subtask in self.graph.regions[region])
-        if len(self._to_restart) <= RESTARTED_AT_ONCE:
-            self._restart_some()
-        else:
-            self._starts_soon = True
+        if not self._is_restarting:
+            self._slices.run(self._restart())
 
     def _forget_restarts(self) -> None:
         """Nothing is started again any more."""
         self._restarts.clear()
         self._to_restart.clear()
         self._getting_new.clear()
-        self._restarted.clear()
+        self._new_attempts.clear()
 
-    def _restart_some(self) -> None:
-        """New attempts of what stands first among that which is started again; all are deployed together."""
-        count = min(len(self._to_restart), RESTARTED_AT_ONCE)
-        self._restarted += self.graph.restart([self._to_restart.popleft() for _ in range(count)])
+    def _restart(self) -> LongWork:
+        """New attempts of all subtasks that are started again; then these are deployed together."""
+        self._is_restarting = True
+        while self._to_restart:
+            self._renew_some()
+            if self._to_restart or len(self._new_attempts) > slices.RESTARTED_AT_ONCE:
+                yield
+        self._is_restarting = False
+        self._start_new_attempts()
+
+    def _renew_some(self) -> None:
+        """New attempts of the next subtasks that are started again; with the last of them the job runs again."""
+        count = min(len(self._to_restart), slices.RESTARTED_AT_ONCE)
+        self._new_attempts += self.graph.restart([self._to_restart.popleft() for _ in range(count)])
         if self._to_restart:
             return
         self._getting_new.clear()
-        again, self._restarted = self._restarted, []
-        many = len(again) > RESTARTED_AT_ONCE
         if not self._restarts:
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))
-            self._move(JobStatus.RUNNING, f"restarted {len(again)} tasks")
-        if many:
-            self._start_when_settled += again
-            self._starts_soon = True
-        else:
-            self._start_again(again)
+            self._move(JobStatus.RUNNING, f"restarted {len(self._new_attempts)} tasks")
 
-    def _start_again(self, executions: Sequence[Execution]) -> None:
-        """These new attempts are to be deployed: sources begin anew, or go on from the checkpoint."""
-        if not self.checkpoints.is_settled or self._starts_soon:
-            self._start_when_settled += executions
-            return
+    def _start_new_attempts(self) -> bool:
+        """Deploy new attempts: sources begin anew, or go on from the checkpoint. Returns whether there were some."""
+        if not self.checkpoints.is_settled or self._is_restarting:
+            return False
+        executions = [e for e in self._new_attempts if not e.state.is_terminal]
+        self._new_attempts = []
+        if not executions or not self.is_active:
+            return bool(executions)
         for execution in executions:
             before = execution_id(VertexId(execution.vertex.id), execution.subtask, execution.attempt - 1)
             self._submitted.discard(before)
@@ -1200,18 +1185,12 @@ class JobMasterCore:
                 self._splits.restart(executions, self.checkpoints.restarting())
         except Exception as error:  # enumerators are plug-ins, and look at the world outside
             self._sources_failed(error, executions)
-            return
+            return True
         self._declare()
         if self.waits_for_slots:
             self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
-        self._to_schedule |= {self.graph.region_of(execution) for execution in executions}
-        if len(executions) <= CANCELLED_AT_ONCE:
-            self._schedule_again()
-
-    def _schedule_again(self) -> None:
-        """Deploy what is started again, as far as its slots are there."""
-        regions, self._to_schedule = self._to_schedule, set()
-        self._schedule(regions)
+        self._schedule({self.graph.region_of(execution) for execution in executions})
+        return True
 
     # -- the way to the last slot given back
 
@@ -1219,18 +1198,25 @@ class JobMasterCore:
         if self._ending_since is None:
             self._ending_since = self._clock.monotonic()
         self.checkpoints.coordinator.tasks_failed(cause)
-        wanted = list(self.graph.executions() if executions is None else executions)
-        if len(wanted) > CANCELLED_AT_ONCE:  # a TaskManager hears of all that it has to cancel at the same time
-            wanted.sort(key=lambda e: e.slot.taskmanager_id if e.slot is not None else "")
-        self._to_cancel.extend((execution, cause) for execution in wanted)
-        self._cancel_some()
+        doomed = list(self.graph.executions() if executions is None else executions)
+        if len(doomed) > slices.CANCELLED_AT_ONCE:  # a TaskManager hears of all that it has to cancel at the same time
+            doomed.sort(key=lambda e: e.slot.taskmanager_id if e.slot is not None else "")
+        self._slices.run(self._cancel_all(doomed, cause), urgent=True)
+
+    def _cancel_all(self, executions: Sequence[Execution], cause: str) -> LongWork:
+        """Cancel these tasks, before anything else is deployed."""
+        self._to_cancel += len(executions)
+        for number, batch in enumerate(batches(executions, slices.CANCELLED_AT_ONCE)):
+            if number:
+                self._check_end()
+                yield
+            self._to_cancel -= len(batch)
+            self._cancel_some(batch, cause)
         self._check_end()
 
-    def _cancel_some(self) -> None:
-        """Cancel what stands first among that which is to be cancelled."""
+    def _cancel_some(self, executions: Iterable[Execution], cause: str) -> None:
         by_slot: dict[tuple[str, str], list[str]] = {}
-        for _ in range(min(len(self._to_cancel), CANCELLED_AT_ONCE)):
-            execution, cause = self._to_cancel.popleft()
+        for execution in executions:
             if execution.state.is_terminal or execution.state is ExecutionState.CANCELING:
                 continue
             if execution.slot is None or not execution.machine.can(ExecutionState.CANCELING):
@@ -1311,7 +1297,7 @@ class JobMasterCore:
             self._declares = False
             if self.accepts_slots:
                 self._declare()
-        if self._is_unfinished and not self._goes_on:
+        if self._slices and not self._goes_on:
             self._goes_on = True
             self._out.append(do.GoOn())
         out, self._out = self._out, []

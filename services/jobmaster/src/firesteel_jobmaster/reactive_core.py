@@ -143,14 +143,9 @@ class ReactiveCore(JobMasterCore):
     def _forget_deployments(self) -> None:
         """What was about to be deployed is not."""
         self._to_look_at.clear()
-        self._ready.clear()
-        self._getting_ready.clear()
-        self._scheduled.clear()
-        self._to_deploy.clear()
         self._placements.clear()
-        self._to_schedule.clear()
-        self._start_when_settled.clear()
-        self._is_placing = self._starts_soon = False
+        self._new_attempts.clear()
+        self._deployment_pass, self._is_placing = None, False
 
     def _check_restart(self, ended: Execution | None) -> None:
         """When all tasks have ended the job waits for what it goes on with."""
