@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from firesteel.core.process import ProcessId, wait_gone
 from firesteel.service.pid_file import read_pid_file
-from tests.integration.processes.cluster import COORDINATORS, Cluster, wait_until
+from tests.integration.processes.cluster import BIN, COORDINATORS, Cluster, wait_until
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
 pytestmark = pytest.mark.timeout(400)
@@ -45,6 +46,16 @@ def goes_on(cluster: Cluster) -> None:
     wait_until(lambda: records(cluster) > seen, "the job goes on")
 
 
+def completed(cluster: Cluster, line: str) -> list[str]:
+    """What a shell hears that asks the command how a line goes on."""
+    answer = cluster.folder / "completions"
+    asking = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    where = {"COMP_LINE": line, "COMP_POINT": str(len(line))}
+    command = [*cluster.client_prefix, str(BIN / "firesteel")]
+    subprocess.run(command, env={**cluster.environment(), **asking, **where}, timeout=60, stdin=subprocess.DEVNULL)
+    return [word.strip() for word in answer.read_text().splitlines()]
+
+
 def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster: Cluster) -> None:
     assert not workers(cluster)
     program = cluster.folder / "endless.py"
@@ -67,6 +78,7 @@ def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster:
         assert workers(cluster) == started
 
     (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
+    assert job["jid"] in completed(cluster, "firesteel cancel ")
     assert cluster.firesteel("cancel", job["jid"]).returncode == 0
     wait_until(lambda: not workers(cluster), "workers that nobody uses are stopped")
     assert not cluster.executors()

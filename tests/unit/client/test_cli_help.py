@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from firesteel.client.cli import exit_codes
+from firesteel.client.cli import completion, exit_codes
 from firesteel.client.cli.arguments import parser
-from firesteel.client.cli.completion import script, verbs_of
 from firesteel.client.cli.definitions import read
 from firesteel.client.cli.main import VERBS, main
 from firesteel.client.cli.reference import page
@@ -112,42 +115,103 @@ def test_a_verb_of_two_words_is_named_as_it_was_typed(tmp_path: Path, capsys: py
     assert capsys.readouterr().err.startswith("firesteel savepoint inspect: ")
 
 
-def test_every_verb_is_completed() -> None:
-    verbs = verbs_of(parser())
-    assert set(verbs) == set(VERBS) - {"savepoint-inspect"}
+def test_every_verb_has_its_function() -> None:
     assert all(callable(import_target(f"firesteel.client.cli.{function}")) for function in VERBS.values())
-    assert "--json" in {spelling for option in verbs["list"].options for spelling in option.spellings}
-    refused = {spelling for verb in verbs.values() for option in verb.options for spelling in option.spellings}
-    assert not refused & {"-c", "--class", "-z"}
 
 
-def completed(*words: str) -> list[str]:
-    line = " ".join(f"'{word}'" for word in words)
-    code = (
-        f"{script('bash', verbs_of(parser()))}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _firesteel; "
-        'printf "%s\\n" "${COMPREPLY[@]}"'
+COMPLETED_LINES = """
+import io, json, os, sys
+from firesteel.client.cli.arguments import parser
+from firesteel.client.cli.completion import complete
+def ends(code):
+    raise InterruptedError
+answers = []
+for line in json.load(sys.stdin):
+    os.environ |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": chr(10), "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    answer = io.StringIO()
+    try:
+        complete(parser(), answer, ends)
+    except InterruptedError:
+        answers.append([word.rstrip() for word in answer.getvalue().split(chr(10)) if word])
+print(json.dumps(answers), flush=True)
+os._exit(0)
+"""
+
+
+def completed(*lines: str) -> list[list[str]]:
+    """What a shell hears for lines with the cursor at their end. In a process: argcomplete closes its descriptor 9."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPLETED_LINES], input=json.dumps(lines), capture_output=True, text=True, check=True
     )
+    answers: list[list[str]] = json.loads(done.stdout)
+    return answers
+
+
+def test_a_shell_completes_verbs_options_and_values(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("")
+    offered = {
+        "firesteel ca": ["cancel"],
+        "firesteel list --j": ["--json", "--jobmanager"],
+        "firesteel savepoint --format N": ["NATIVE"],
+        "firesteel completion z": ["zsh"],
+        "firesteel run -t l": ["local"],
+        "firesteel logs job": ["jobmanager"],
+        "firesteel run -D state.backend.t": ["state.backend.type="],
+        f"firesteel run {tmp_path}/prog": [str(program)],
+        f"firesteel list --config-dir {tmp_path}/p": [str(program)],
+        f"firesteel list -m {tmp_path}/p": [],  # an address is no file
+    }
+    *answers, verbs, options = completed(*offered, "firesteel ", "firesteel run -")
+    assert dict(zip(offered, answers, strict=True)) == offered
+    assert set(verbs) == {*VERBS, "--help", "--version"} - {"savepoint-inspect"}
+    assert "--detached" in options
+    assert not {"-c", "--class", "-z"} & set(options), "what is refused"
+
+
+def values_of(action: argparse.Action, parsed: argparse.Namespace) -> list[str]:
+    return completion.ValuesCompleter()(prefix="", action=action, parser=parser(), parsed_args=parsed)
+
+
+def test_ids_of_jobs_that_go_on_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "_ask_for_job_ids", lambda parsed: [parsed.verb])
+    parsed = argparse.Namespace(verb="of this verb's cluster")
+    job = argparse.Action([], "job_id", metavar="JOB_ID")
+    owner = argparse.Action([], "owner", metavar="JOB_ID|TASKMANAGER|jobmanager")
+    assert values_of(job, parsed) == ["of this verb's cluster"]
+    assert values_of(owner, parsed) == ["jobmanager", "of this verb's cluster"]
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(completion, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(completion, "_ask_for_job_ids", lambda parsed: [str(answers.wait())])
+    job = argparse.Action([], "job_id", metavar="JOB_ID")
+    assert values_of(job, argparse.Namespace()) == []
+    answers.set()
+
+
+def test_bash_asks_the_command(tmp_path: Path) -> None:
+    """With the script that is printed for it."""
+    command = tmp_path / "firesteel"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m firesteel.client.cli "$@"\n')
+    command.chmod(0o755)
+    code = (
+        'eval "$(firesteel completion bash)"; COMP_WORDS=(firesteel ca); COMP_CWORD=1; COMP_LINE="firesteel ca"; '
+        'COMP_POINT=12; COMP_TYPE=9; $(complete -p firesteel | sed "s/.*-F \\([^ ]*\\).*/\\1/") firesteel; '
+        'echo "${COMPREPLY[@]}"'
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     bash = shutil.which("bash")
     assert bash is not None
-    return subprocess.run([bash, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    done = subprocess.run([bash, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout.split(), done.stderr) == (["cancel"], "")
 
 
-def test_bash_completes_verbs_options_and_choices() -> None:
-    assert completed("firesteel", "ca") == ["cancel"]
-    assert completed("firesteel", "list", "--j") == ["--json", "--jobmanager"]
-    assert completed("firesteel", "savepoint", "--format", "N") == ["NATIVE"]
-    assert completed("firesteel", "completion", "z") == ["zsh"]
-    assert completed("firesteel", "run", "-t", "l") == ["local"]
-    assert completed("firesteel", "logs", "job") == ["jobmanager"]
-    assert completed("firesteel", "list", "-m", "") == []
-
-
-def test_fish_and_zsh_scripts_name_all_verbs() -> None:
-    verbs = verbs_of(parser())
-    fish = script("fish", verbs)
-    assert all(f"-a {verb} " in fish for verb in verbs)
-    assert "-l savepointPath" in fish
-    assert script("zsh", verbs).startswith("autoload -U +X bashcompinit")
+@pytest.mark.parametrize(("shell", "words"), [("zsh", "compdef"), ("fish", "complete --command firesteel")])
+def test_other_shells_have_scripts_too(shell: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == exit_codes.DONE
+    assert words in capsys.readouterr().out
 
 
 def test_the_page_of_the_command_line_is_up_to_date() -> None:

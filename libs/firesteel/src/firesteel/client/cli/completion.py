@@ -1,162 +1,118 @@
-"""``firesteel completion``: scripts by which shells complete the command, made from its parser."""
+"""What a shell is offered behind Tab: verbs, options, files, ids of jobs and keys of the configuration (argcomplete).
+
+The script of ``firesteel completion`` has the shell run ``firesteel`` itself at each Tab, with ``_ARGCOMPLETE`` in its
+environment; ``complete`` then answers in place of the command.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, TextIO
+
+import argcomplete
+from argcomplete.completers import BaseCompleter, FilesCompleter
+from argcomplete.io import debug
+from argcomplete.shell_integration import shellcode
+from typing_extensions import override
 
 from firesteel.client.cli import exit_codes
+from firesteel.client.cli.local_cluster import use_local_cluster
 from firesteel.client.console import Console
+from firesteel.config.load import CONF_DIR_VARIABLE
+from firesteel.core.errors import FiresteelError
 
-_FILES: Final = frozenset({"PATH", "DIR", "DIRECTORY", "FILE", "FILES", "PYTHON", "program.py"})
-"""Names of values that are files or directories."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a verb.
-
-    Attributes:
-        spellings: with their hyphens.
-        help: one line.
-        takes_value: a word follows it.
-        choices: that it may be.
-        is_file: it is one.
-    """
-
-    spellings: tuple[str, ...]
-    help: str
-    takes_value: bool
-    choices: tuple[str, ...]
-    is_file: bool
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A verb.
-
-    Attributes:
-        help: one line.
-        options: of it.
-        words: that its positional arguments may be.
-        takes_files: one of these is a file.
-    """
-
-    help: str
-    options: tuple[Option, ...]
-    words: tuple[str, ...]
-    takes_files: bool
+_FILES: Final = frozenset({"PATH", "DIR", "DIRECTORY", "FILE", "FILES", "PYTHON", "program.py", "args"})
+"""Placeholders of values that are files or directories."""
+_ANSWER_SECONDS: Final = 2.0
+"""A shell waits so long for the ids of jobs: somebody holds the Tab key meanwhile."""
 
 
 def completion(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel completion``."""
-    from firesteel.client.cli.arguments import parser
-
-    console.say(script(parsed.shell, verbs_of(parser())))
+    console.say(shellcode(["firesteel"], shell=parsed.shell).strip())
     return exit_codes.DONE
 
 
-def verbs_of(parser: argparse.ArgumentParser) -> dict[str, Verb]:
-    """All verbs that are shown, by name."""
-    (sub,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    helps = {str(one.dest): one.help or "" for one in sub._choices_actions}
-    return {
-        name: _verb(helps[name], verb)
-        for name, verb in sub.choices.items()
-        if name in helps and not name.startswith("savepoint-")
-    }
+def complete(
+    parser: argparse.ArgumentParser,
+    output_stream: TextIO | None = None,
+    exit_method: Callable[[int], object] = os._exit,
+) -> None:
+    """Answer the shell that has run this process to hear what may follow, and end the process.
+
+    Args:
+        parser: of the whole command.
+        output_stream: for the answer; None: where the shell reads it.
+        exit_method: ends the process, without a wait for threads that still ask a cluster.
+    """
+    argcomplete.autocomplete(
+        parser,
+        always_complete_options="long",
+        exit_method=exit_method,
+        output_stream=output_stream,
+        exclude=["savepoint-inspect"],
+        default_completer=ValuesCompleter(),
+    )
 
 
-def _verb(text: str, parser: argparse.ArgumentParser) -> Verb:
-    options, words, files = [], list[str](), False
-    for action in parser._actions:
-        if action.help == argparse.SUPPRESS:
-            continue
-        names = action.metavar if isinstance(action.metavar, str) else ""
-        choices = tuple(map(str, action.choices or ())) or tuple(names.strip("{}").split(",") if "{" in names else ())
-        is_file = names in _FILES
-        if action.option_strings:
-            help_text = (action.help or "").partition(";")[0].replace("%%", "%")
-            options.append(Option(tuple(action.option_strings), help_text, action.nargs != 0, choices, is_file))
-        else:
-            words += choices or [word for word in names.split("|") if word.islower() and "." not in word]
-            files = files or is_file
-    return Verb(text, tuple(options), tuple(words), files)
+class ValuesCompleter(BaseCompleter):
+    """What the value of an option or argument may be, as its placeholder in the help says."""
+
+    @override
+    def __call__(
+        self, *, prefix: str, action: argparse.Action, parser: argparse.ArgumentParser, parsed_args: argparse.Namespace
+    ) -> list[str]:
+        """The words that may stand there.
+
+        Args:
+            prefix: what was typed of it.
+            action: the option or argument.
+            parser: of its verb.
+            parsed_args: the words before it.
+        """
+        placeholder = action.metavar if isinstance(action.metavar, str) else ""
+        if placeholder in _FILES:
+            return list(FilesCompleter()(prefix))
+        if placeholder == "KEY=VALUE":
+            from firesteel.config.options import ALL_OPTIONS
+
+            return [f"{option.key}=" for option in ALL_OPTIONS]
+        choices = placeholder.strip("{}").split("," if placeholder.startswith("{") else "|")
+        words = [choice for choice in choices if choice.islower()]
+        return [*words, *_job_ids(parsed_args)] if "JOB_ID" in choices else words
 
 
-def script(shell: str, verbs: Mapping[str, Verb]) -> str:
-    """The script of a shell: ``bash``, ``zsh`` or ``fish``."""
-    if shell == "fish":
-        return _fish(verbs)
-    bash = _bash(verbs)
-    return bash if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{bash}"
+def _job_ids(parsed: argparse.Namespace) -> list[str]:
+    """Ids of the jobs that have not ended in the cluster that the words before name; none if no answer comes in time.
+
+    A connection is patient with a cluster that is just being restarted, and nobody should be who holds the Tab key. So
+    a thread asks, which argcomplete ends with the process if it still waits.
+    """
+    ids: list[str] = []
+    thread = threading.Thread(target=lambda: ids.extend(_ask_for_job_ids(parsed)), daemon=True)
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    return ids
 
 
-def _bash(verbs: Mapping[str, Verb]) -> str:
-    lines = [
-        "_firesteel() {",
-        "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}",
-        "    local words='' files=''",
-        "    COMPREPLY=()",
-        '    if [ "$COMP_CWORD" -eq 1 ]; then',
-        f"        COMPREPLY=($(compgen -W '{' '.join([*verbs, '--help', '--version'])}' -- \"$word\"))",
-        "        return",
-        "    fi",
-        "    case $verb:$before in",
-    ]
-    for name, verb in verbs.items():
-        for option in verb.options:
-            if option.takes_value and (option.choices or option.is_file):
-                patterns = "|".join(f"{name}:{spelling}" for spelling in option.spellings)
-                act = f"words='{' '.join(option.choices)}'" if option.choices else "files=yes"
-                lines.append(f"    {patterns}) {act} ;;")
-            elif option.takes_value:
-                lines.append(f"    {'|'.join(f'{name}:{one}' for one in option.spellings)}) return ;;")
-    lines += ["    *)", "        case $verb in"]
-    for name, verb in verbs.items():
-        spellings = [spelling for option in verb.options for spelling in option.spellings]
-        files = " files=yes" if verb.takes_files else ""
-        lines.append(f"        {name}) words='{' '.join([*spellings, *verb.words])}'{files} ;;")
-    lines += [
-        "        esac",
-        "        ;;",
-        "    esac",
-        '    [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "$word"))',
-        '    [ -z "$files" ] || COMPREPLY+=($(compgen -f -- "$word"))',
-        "}",
-        "complete -o filenames -F _firesteel firesteel",
-    ]
-    return "\n".join(lines)
+def _ask_for_job_ids(parsed: argparse.Namespace) -> list[str]:
+    from firesteel.client.cli.definitions import settings_of
+    from firesteel.client.cli.jobs import ENDED
+    from firesteel.client.connections import close_connections, connect
 
-
-def _fish(verbs: Mapping[str, Verb]) -> str:
-    lines = ["complete -c firesteel -f"]
-    for name, verb in verbs.items():
-        lines.append(f"complete -c firesteel -n __fish_use_subcommand -a {name} -d {_quoted(verb.help)}")
-    for name, verb in verbs.items():
-        begin = f"complete -c firesteel -n '__fish_seen_subcommand_from {name}'"
-        for option in verb.options:
-            spelt = " ".join(map(_fish_option, option.spellings))
-            value = ""
-            if option.takes_value:
-                value = (
-                    " -r -F" if option.is_file else f" -x -a '{' '.join(option.choices)}'" if option.choices else " -x"
-                )
-            lines.append(f"{begin} {spelt}{value} -d {_quoted(option.help)}")
-        if verb.words:
-            lines.append(f"{begin} -a '{' '.join(verb.words)}'")
-        if verb.takes_files:
-            lines.append(f"{begin} -F")
-    return "\n".join(lines)
-
-
-def _fish_option(spelling: str) -> str:
-    if spelling.startswith("--"):
-        return f"-l {spelling[2:]}"
-    return f"-s {spelling[1:]}" if len(spelling) == 2 else f"-o {spelling[1:]}"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    try:
+        if parsed.config_dir is not None:
+            os.environ[CONF_DIR_VARIABLE] = parsed.config_dir
+        elif not os.environ.get(CONF_DIR_VARIABLE):
+            use_local_cluster(parsed, Console())
+        connection = connect(settings_of(parsed))
+        jobs = connection.loop.run(connection.rest.get("/jobs/overview"))["jobs"]
+    except (FiresteelError, OSError) as error:
+        debug(str(error))
+        return []
+    finally:
+        close_connections()
+    return [job["jid"] for job in jobs if job["state"] not in ENDED]

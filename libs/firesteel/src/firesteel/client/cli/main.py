@@ -21,6 +21,8 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.plugins import import_target
 from firesteel.core.text_output import escape_missing_characters
 
+COMPLETING_VARIABLE: Final = "_ARGCOMPLETE"
+"""Set where a shell runs the command only to hear what may follow (``completion``)."""
 VERBS: Final = {
     "run": "programs:run",
     "run-application": "targets:run_application",
@@ -50,6 +52,8 @@ VERBS: Final = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (``exit_codes``)."""
     escape_missing_characters()
+    if COMPLETING_VARIABLE in os.environ:
+        import_target("firesteel.client.cli.completion:complete")(parser())
     words = list(sys.argv[1:] if arguments is None else arguments)
     console = Console()
     if words and words[0] in REFUSED_VERBS:
