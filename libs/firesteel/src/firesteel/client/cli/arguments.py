@@ -536,4 +536,5 @@ def _program(verb: argparse.ArgumentParser) -> None:
     else:
         refuse(verb, OF_PROGRAMS_HERE)
     verb.add_argument("program", metavar="program.py", help="a Python program; with -pym, a module")
-    verb.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
+    arguments = verb.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
+    arguments.required = False  # else a verb without a program would ask for its arguments, too
