@@ -2,7 +2,9 @@
 
 In a page, the line `<!-- run -->` before a Python block makes it a program that must end with code 0. If the next block
 is introduced by `<!-- output -->`, the program's stdout must be that text; `<!-- output: unordered -->` compares lines
-whatever their order. Every other Python block must at least compile.
+whatever their order. `<!-- file: name -->` before a block of any language puts it beside the programs of its page; a
+`pyproject.toml` among these files has their entry points declared as installing them would. Every other Python block
+must at least compile.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributions import install
 from tests.docs.conftest import RunProgram
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.exists())
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>run|output|output: unordered) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$",
+    r"(?:^<!-- (?P<mark>run|output|output: unordered|file: [\w.]+) -->\n+)?"
+    r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -35,11 +39,14 @@ class Example:
     runs: bool
     output: str | None = None
     ordered: bool = True
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Beside the program: all files of the page."""
 
 
 def examples_of(place: str, text: str) -> Iterator[Example]:
     """The Python blocks of a page with the output that follows each."""
     current: Example | None = None
+    files: dict[str, str] = {}
     for match in BLOCK.finditer(text):
         mark = match["mark"] or ""
         line = text.count("\n", 0, match.start("language")) + 1
@@ -50,8 +57,10 @@ def examples_of(place: str, text: str) -> Iterator[Example]:
         if current is not None:
             yield current
             current = None
+        if mark.startswith("file: "):
+            files[mark.removeprefix("file: ")] = match["text"]
         if match["language"] == "python":
-            current = Example(f"{place}:{line}", match["text"], runs=mark == "run")
+            current = Example(f"{place}:{line}", match["text"], runs=mark == "run", files=files)
         elif mark == "run":
             raise ValueError(f"{place}:{line}: only Python blocks are run")
     if current is not None:
@@ -64,6 +73,10 @@ EXAMPLES = [
 
 
 def check(example: Example, folder: Path, run: Callable[[Path], subprocess.CompletedProcess[str]]) -> None:
+    for name, text in example.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    if "pyproject.toml" in example.files:
+        install(folder, folder)
     program = folder / "program.py"
     program.write_text(example.code, encoding="utf-8")
     process = run(program)
@@ -107,3 +120,9 @@ def test_blocks_are_found() -> None:
     assert (second.code, second.runs, second.output) == ("x = 1\n", False, None)
     with pytest.raises(ValueError, match="page:2: output of no program"):
         list(examples_of("page", "<!-- output: unordered -->\n```text\n1\n```\n"))
+
+
+def test_files_of_a_page_lie_beside_its_programs() -> None:
+    page = "<!-- run -->\n```python\nimport a\n```\n\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
+    program, module = examples_of("page", page)
+    assert (program.runs, module.runs, program.files) == (True, False, {"a.py": "x = 1\n"})

@@ -21,7 +21,8 @@ from firesteel.ha.cells import AwayError, Put
 from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
 from firesteel.ha.retrieval import Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership, load_high_availability, of_job
-from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
+from firesteel.testing import check_cells, check_high_availability
+from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.servers.kubernetes.server import API_SERVER, ETCD, ControlPlane
 from tests.waiting import wait_until
 

@@ -19,7 +19,8 @@ from firesteel.ha.cells import Put, UnsureError
 from firesteel.ha.retrieval import Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership, load_high_availability, load_retrieval, of_job
 from firesteel.ha.zookeeper import ZooKeeperCells, ZooKeeperServices
-from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
+from firesteel.testing import check_cells, check_high_availability
+from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.servers.zookeeper.server import TICK_MS, ZooKeeper
 from tests.waiting import wait_until
 

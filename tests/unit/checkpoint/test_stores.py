@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from firesteel.checkpoint.store import DirectoryCheckpointStore, MemoryCheckpointStore, StoredCheckpoint, _encode
 from firesteel.core.errors import CheckpointStorageError, FiresteelError
-from firesteel.testing import check_checkpoint_store
+from tests.checkpoint_store_kit import check_checkpoint_store
 
 
 def test_memory_keeps_the_contract() -> None:

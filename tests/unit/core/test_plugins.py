@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from types import ModuleType
 
@@ -27,6 +29,13 @@ def test_an_unknown_name_lists_the_known_ones(built_in: dict[str, str]) -> None:
     built_in.update(one="a:b", two="c:d")
     with pytest.raises(ConfigurationError, match=r"'three'; known: one, two"):
         plugins.load("some.group", "three")
+
+
+def test_an_unknown_name_says_which_process_has_looked(built_in: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plugins.load("some.group", "three")
+    assert f"Process {os.getpid()} (" in str(caught.value)
+    assert f"on {socket.gethostname()}, with {sys.executable}, has looked" in str(caught.value)
 
 
 def test_a_missing_package_is_named(built_in: dict[str, str]) -> None:

@@ -17,7 +17,8 @@ from firesteel.ha.documents import DamagedEntryError, decode, encode
 from firesteel.ha.jobs import JobStore, JobsUnreadableError, RecordedEnd, StoredEnd, StoredJob
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.services import DISPATCHER, Leadership, of_job
-from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
+from firesteel.testing import check_cells, check_high_availability
+from tests.checkpoint_store_kit import check_checkpoint_store
 
 JOB = "ab" * 16
 

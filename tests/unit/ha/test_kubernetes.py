@@ -17,7 +17,8 @@ from firesteel.ha.cells import AwayError, ChangedError, Put, UnsureError
 from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
 from firesteel.ha.retrieval import Leader, of_job
 from firesteel.ha.services import load_high_availability
-from firesteel.testing import check_cells, check_checkpoint_store, check_high_availability
+from firesteel.testing import check_cells, check_high_availability
+from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.kubernetes_stand_in import StandIn
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/orders-job-one"

@@ -1,8 +1,7 @@
 """The contract of stores of completed checkpoints: what the next JobMaster of a job knows of its checkpoints.
 
 A store belongs to one job. It holds a short list of completed checkpoints, and a counter of their ids. Its methods may
-block, and are called on one thread at a time. ``firesteel.testing.check_checkpoint_store`` holds a store against what
-follows.
+block, and are called on one thread at a time.
 
 * ``add`` has happened when it returns, and outlives the process (if the store is persistent). The same checkpoint may
   be added again; another one of the same id is refused.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -76,6 +79,13 @@ def import_target(target: str) -> Any:
         raise ImportError(f"{module} has no {attribute!r}") from error
 
 
+def _this_process() -> str:
+    """What tells this process from the others of a cluster, each of which may have other packages."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    program = sys.argv[0] if spec is None else spec.name.removesuffix(".__main__")
+    return f"Process {os.getpid()} ({os.path.basename(program)}) on {socket.gethostname()}, with {sys.executable},"
+
+
 def load(group: str, name: str) -> Any:
     """The object registered under a name.
 
@@ -87,7 +97,10 @@ def load(group: str, name: str) -> Any:
         found = {point.name: point for point in entry_points(group=group)}
         if name not in found:
             known = sorted(known_names(group))
-            raise ConfigurationError(f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}")
+            raise ConfigurationError(
+                f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}. {_this_process()} has "
+                "looked: each process that uses a plug-in needs its distribution in its own Python environment"
+            )
         target = found[name].value
     module, _, attribute = target.partition(":")
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from firesteel.core.errors import FencedError
 from firesteel.ha.cells import Cells, Change, ChangedError, Put, Record, RemoveRecord, Unchanged
 from firesteel.ha.retrieval import Leader
+from firesteel.testing.rules import require, require_some
 
 _CELL, _OTHER = "job-one", "job-other"
 
@@ -31,24 +32,23 @@ def check_cells(make: Callable[[], Cells]) -> None:
 
 
 def _lead(cells: Cells, component: str) -> int:
-    epoch = cells.campaign(component)
-    assert epoch is not None, f"nobody leads {component}, and yet it can't be led"
+    epoch = require_some(cells.campaign(component), f"nobody leads {component}, and yet it can't be led")
     return epoch
 
 
 def _check_epochs(one: Cells, other: Cells) -> None:
-    assert not one.exists(_CELL), "there is something of a cell that nobody has led"
+    require(not one.exists(_CELL), "there is something of a cell that nobody has led")
     first = _lead(one, _CELL)
-    assert other.campaign(_CELL) is None, "two lead at the same time"
+    require(other.campaign(_CELL) is None, "two lead at the same time")
     one.check(_CELL, first)
     one.announce(_CELL, Leader(first, "http://first:1", "token-1"))
     found = other.leader(_CELL)
-    assert found == Leader(first, "http://first:1", "token-1"), f"{found} is found"
+    require(found == Leader(first, "http://first:1", "token-1"), f"{found} is found")
     one.release(_CELL, first)
     one.release(_CELL, first)
     _refused(lambda: one.check(_CELL, first), FencedError, "leads")
     second = _lead(other, _CELL)
-    assert second > first, f"the epoch fell from {first} to {second}"
+    require(second > first, f"the epoch fell from {first} to {second}")
     one.release(_CELL, first)
     other.check(_CELL, second)
     one.depose(_CELL)
@@ -56,22 +56,22 @@ def _check_epochs(one: Cells, other: Cells) -> None:
     _refused(lambda: other.check(_CELL, second), FencedError, "leads")
     _refused(lambda: other.announce(_CELL, Leader(second, "http://x:1")), FencedError, "announces itself")
     third = _lead(one, _CELL)
-    assert third > second, f"the epoch fell from {second} to {third}"
+    require(third > second, f"the epoch fell from {second} to {third}")
     one.release(_CELL, third)
 
 
 def _check_records(one: Cells, other: Cells) -> None:
     epoch, independent = _lead(one, _CELL), _lead(other, _OTHER)
-    assert one.names(_CELL) == [], "there are records before any was made"
-    assert one.read(_CELL, "a") is None, "a record is read before it was made"
+    require(one.names(_CELL) == [], "there are records before any was made")
+    require(one.read(_CELL, "a") is None, "a record is read before it was made")
     one.change(_CELL, epoch, [Put("a", b"1", None), Put("b", b"", None)])
     a, b = _record(other, "a"), _record(other, "b")
-    assert (a.value, b.value, other.names(_CELL)) == (b"1", b"", ["a", "b"]), "records are not as they were made"
-    assert other.names(_OTHER) == [], "cells share their records"
+    require((a.value, b.value, other.names(_CELL)) == (b"1", b"", ["a", "b"]), "records are not as they were made")
+    require(other.names(_OTHER) == [], "cells share their records")
     one.change(_CELL, epoch, [Put("a", b"2", a.version), Unchanged("b", b.version)])
     newer = _record(one, "a")
-    assert newer.value == b"2", "a record did not get its value"
-    assert newer.version != a.version, "a record has changed and kept its version"
+    require(newer.value == b"2", "a record did not get its value")
+    require(newer.version != a.version, "a record has changed and kept its version")
     wrong: dict[str, Sequence[Change]] = {
         "makes a record that there is": [Put("c", b"", None), Put("a", b"3", None)],
         "replaces a record that has changed": [Put("c", b"", None), Put("a", b"3", a.version)],
@@ -83,32 +83,31 @@ def _check_records(one: Cells, other: Cells) -> None:
     }
     for what, changes in wrong.items():
         _refused(lambda changes=changes: one.change(_CELL, epoch, changes), ChangedError, what)  # type: ignore[misc]
-        assert one.names(_CELL) == ["a", "b"], f"who {what} is refused, and something has changed"
-        assert _record(one, "a") == newer, f"who {what} is refused, and something has changed"
+        require(one.names(_CELL) == ["a", "b"], f"who {what} is refused, and something has changed")
+        require(_record(one, "a") == newer, f"who {what} is refused, and something has changed")
     _refused(lambda: other.change(_CELL, independent + 7, [Put("c", b"", None)]), FencedError, "changes a record")
     other.depose(_CELL)
     _refused(lambda: one.change(_CELL, epoch, [RemoveRecord("b", b.version)]), FencedError, "removes a record")
     _refused(lambda: one.change(_CELL, epoch, [Put("a", b"9", None)]), FencedError, "makes a record")
     following = _lead(other, _CELL)
     _refused(lambda: one.change(_CELL, epoch, [Put("c", b"", None)]), FencedError, "makes a record")
-    assert other.names(_CELL) == ["a", "b"], "a stale leader has changed something, or something is lost"
+    require(other.names(_CELL) == ["a", "b"], "a stale leader has changed something, or something is lost")
     other.change(_CELL, following, [RemoveRecord("b", b.version), Put("a", b"4", _record(other, "a").version)])
-    assert (one.names(_CELL), _record(one, "a").value) == (["a"], b"4"), "the next leader can't change records"
+    require((one.names(_CELL), _record(one, "a").value) == (["a"], b"4"), "the next leader can't change records")
     other.release(_CELL, following)
-    assert one.exists(_CELL), "there is nothing of a cell with records"
+    require(one.exists(_CELL), "there is nothing of a cell with records")
     one.forget(_CELL)
     one.forget(_CELL)
-    assert not other.exists(_CELL), "there is something of a cell that was forgotten"
-    assert other.read(_CELL, "a") is None, "a cell that was forgotten has a record"
+    require(not other.exists(_CELL), "there is something of a cell that was forgotten")
+    require(other.read(_CELL, "a") is None, "a cell that was forgotten has a record")
     last = _lead(one, _CELL)
-    assert one.names(_CELL) == [], "a cell that was forgotten has records"
+    require(one.names(_CELL) == [], "a cell that was forgotten has records")
     one.release(_CELL, last)
     other.release(_OTHER, independent)
 
 
 def _record(cells: Cells, name: str) -> Record:
-    found = cells.read(_CELL, name)
-    assert found is not None, f"the record {name} is missing"
+    found = require_some(cells.read(_CELL, name), f"the record {name} is missing")
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from firesteel.checkpoint.handles import FileState, StateHandle, checksum
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, CheckpointStorageError
+from firesteel.testing.rules import require, require_raises, require_returns
 
 _SMALL, _LARGE = b"small state", bytes(range(256)) * 1024
 _THREADS = 4
@@ -48,22 +49,22 @@ def _write_state(slot: CheckpointStorage, large: bytes) -> list[StateHandle]:
             for start in range(0, len(data), 10_000):
                 writer.write(memoryview(data)[start : start + 10_000])
             handles.append(writer.close())
-        _require(handles[-1].size == len(data), f"the handle of {len(data)} bytes says {handles[-1].size}")
-        _raises(CheckpointStorageError, lambda: writer.write(b"x"), "write() after close()")
+        require(handles[-1].size == len(data), f"the handle of {len(data)} bytes says {handles[-1].size}")
+        require_raises(CheckpointStorageError, lambda: writer.write(b"x"), "write() after close()")
     return handles
 
 
 def _read_state(reader: CheckpointStorage, handles: list[StateHandle], large: bytes) -> None:
     for handle, data in zip(handles, (b"", _SMALL, large), strict=True):
-        _require(reader.read_state(handle) == data, f"read_state() gives something else for {len(data)} bytes")
+        require(reader.read_state(handle) == data, f"read_state() gives something else for {len(data)} bytes")
         with reader.open_state(handle) as stream:
             stream.seek(len(data) // 2)
-            _require(stream.read() == data[len(data) // 2 :], "open_state() gives something else behind a seek()")
+            require(stream.read() == data[len(data) // 2 :], "open_state() gives something else behind a seek()")
         if isinstance(handle, FileState) and len(data) > 20:
             part = FileState(handle.path, 5, checksum(data[7:12]), handle.offset + 7)
-            _require(reader.read_state(part) == data[7:12], "a handle with an offset gives other bytes")
+            require(reader.read_state(part) == data[7:12], "a handle with an offset gives other bytes")
             with reader.open_state(part) as stream:
-                _require(stream.read(100) == data[7:12], "open_state() reads beyond the end of a handle")
+                require(stream.read(100) == data[7:12], "open_state() reads beyond the end of a handle")
     reader.verify(handles)
 
 
@@ -72,7 +73,7 @@ def _abort(slot: CheckpointStorage, large: bytes) -> None:
     writer.write(large)
     writer.abort()
     writer.abort()
-    _raises(CheckpointStorageError, writer.close, "close() after abort()")
+    require_raises(CheckpointStorageError, writer.close, "close() after abort()")
 
 
 def _never_share(slot: CheckpointStorage, large: bytes) -> None:
@@ -90,19 +91,19 @@ def _never_share(slot: CheckpointStorage, large: bytes) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    _require(len(made) == _THREADS, "several threads can't write at once")
+    require(len(made) == _THREADS, "several threads can't write at once")
     for number, handle in made.items():
-        _require(slot.read_state(handle) == large + bytes([number]), "two streams have shared a file")
+        require(slot.read_state(handle) == large + bytes([number]), "two streams have shared a file")
 
 
 def _metadata(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> str:
     location = storage.write_metadata(1, b"metadata of 1")
-    _require(storage.write_metadata(1, b"metadata of 1") == location, "a repeat gives another location")
-    _raises(CheckpointStorageError, lambda: storage.write_metadata(1, b"others"), "write_metadata() over others")
+    require(storage.write_metadata(1, b"metadata of 1") == location, "a repeat gives another location")
+    require_raises(CheckpointStorageError, lambda: storage.write_metadata(1, b"others"), "write_metadata() over others")
     reader = make_storage() if storage.persistent else storage
-    _require(reader.read_metadata(location)[1] == b"metadata of 1", "read_metadata() gives something else")
+    require(reader.read_metadata(location)[1] == b"metadata of 1", "read_metadata() gives something else")
     missing = "991".join(location.rsplit("1", 1))
-    _raises(CheckpointCorruptedError, lambda: reader.read_metadata(missing), "read_metadata() of nothing")
+    require_raises(CheckpointCorruptedError, lambda: reader.read_metadata(missing), "read_metadata() of nothing")
     return location
 
 
@@ -110,13 +111,13 @@ def _damage(storage: CheckpointStorage, handles: list[StateHandle]) -> None:
     for handle in handles:
         if isinstance(handle, FileState):
             longer = replace(handle, length=handle.length + 1)
-            _raises(CheckpointCorruptedError, lambda: storage.read_state(longer), "state that is too short")  # noqa: B023
-            _raises(CheckpointCorruptedError, lambda: storage.verify([longer]), "verify() of too short state")  # noqa: B023
+            require_raises(CheckpointCorruptedError, lambda: storage.read_state(longer), "state that is too short")  # noqa: B023
+            require_raises(CheckpointCorruptedError, lambda: storage.verify([longer]), "verify() of too short state")  # noqa: B023
             changed = replace(handle, checksum=checksum(b"other"))
-            _raises(CheckpointCorruptedError, lambda: storage.read_state(changed), "state that was changed")  # noqa: B023
+            require_raises(CheckpointCorruptedError, lambda: storage.read_state(changed), "state that was changed")  # noqa: B023
             gone = replace(handle, path=f"{handle.path}-gone")
-            _raises(CheckpointCorruptedError, lambda: storage.read_state(gone), "a missing file")  # noqa: B023
-            _raises(CheckpointCorruptedError, lambda: storage.verify([gone]), "verify() of a missing file")  # noqa: B023
+            require_raises(CheckpointCorruptedError, lambda: storage.read_state(gone), "a missing file")  # noqa: B023
+            require_raises(CheckpointCorruptedError, lambda: storage.verify([gone]), "verify() of a missing file")  # noqa: B023
 
 
 def _discard(storage: CheckpointStorage, slot: CheckpointStorage, handles: list[StateHandle], large: bytes) -> None:
@@ -128,15 +129,15 @@ def _discard(storage: CheckpointStorage, slot: CheckpointStorage, handles: list[
     storage.discard(2, _paths([written]))
     storage.discard(2, _paths([written]))
     if isinstance(written, FileState):
-        _raises(CheckpointError, lambda: slot.read_state(written), "state of a discarded checkpoint")
+        require_raises(CheckpointError, lambda: slot.read_state(written), "state of a discarded checkpoint")
 
         def write_late() -> None:
             late.write(large)
             late.close()
 
-        _raises(CheckpointStorageError, write_late, "a stream of a discarded checkpoint")
+        require_raises(CheckpointStorageError, write_late, "a stream of a discarded checkpoint")
     late.abort()
-    storage.verify(handles)
+    require_returns(lambda: storage.verify(handles), "discard() removes files of another checkpoint")
 
 
 def _sparing(storage: CheckpointStorage, slot: CheckpointStorage, large: bytes) -> None:
@@ -150,41 +151,45 @@ def _sparing(storage: CheckpointStorage, slot: CheckpointStorage, large: bytes) 
         other = writer.close()
     for _ in range(2):
         storage.discard(4, _paths([needed, other]), _paths([needed]))
-        storage.verify([needed])
+        require_returns(lambda: storage.verify([needed]), "discard() removes a file that is to be kept")
     if isinstance(other, FileState):
-        _raises(CheckpointCorruptedError, lambda: storage.verify([other]), "verify() of a file that nobody needs")
+        require_raises(
+            CheckpointCorruptedError, lambda: storage.verify([other]), "verify() of a file that nobody needs"
+        )
     storage.prepare(5)
     location = storage.write_metadata(5, b"metadata of 5, which needs a file of 4")
     if storage.persistent:
         storage.close_job(_paths([needed]))
-        storage.verify([needed])
+        require_returns(lambda: storage.verify([needed]), "close_job() removes a file that is to be kept")
     storage.dispose(location, _paths([needed]))
     if isinstance(needed, FileState):
-        _raises(CheckpointCorruptedError, lambda: storage.verify([needed]), "verify() of a file of 4")
+        require_raises(CheckpointCorruptedError, lambda: storage.verify([needed]), "verify() of a file of 4")
 
 
 def _left_behind(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> None:
     """Gives nothing, or all."""
     found = {id_: (location, data) for id_, location, data in make_storage().left_behind(7)}
     if found:
-        _require(set(found) == {1}, f"left_behind() names {sorted(found)} where only 1 is there")
+        require(set(found) == {1}, f"left_behind() names {sorted(found)} where only 1 is there")
         location, data = found[1]
-        _require(data == b"metadata of 1", "left_behind() gives other metadata")
-        _require(make_storage().read_metadata(location)[1] == data, "left_behind() gives another location")
+        require(data == b"metadata of 1", "left_behind() gives other metadata")
+        require(make_storage().read_metadata(location)[1] == data, "left_behind() gives another location")
         storage.prepare(6)
         entries = [(id_, data) for id_, _, data in make_storage().left_behind(7)]
-        _require((6, None) in entries, "left_behind() does not name what has no metadata")
-        _require(make_storage().left_behind(1) == [], "left_behind() minds no bound")
+        require((6, None) in entries, "left_behind() does not name what has no metadata")
+        require(make_storage().left_behind(1) == [], "left_behind() minds no bound")
         orphan = _shared(storage, 6)
         if orphan is not None:
             storage.discard(6, (), [orphan.path])
-            storage.verify([orphan])
+            require_returns(lambda: storage.verify([orphan]), "discard() removes a shared file that is to be kept")
             entries = [(id_, data) for id_, _, data in make_storage().left_behind(7)]
-            _require((6, None) in entries, "left_behind() does not name what has only a shared file")
+            require((6, None) in entries, "left_behind() does not name what has only a shared file")
         storage.discard(6)
         if orphan is not None:
-            _raises(CheckpointCorruptedError, lambda: storage.verify([orphan]), "verify() of a shared file of nobody")
-        _require({id_ for id_, _, _ in make_storage().left_behind(7)} == {1}, "discard() leaves something behind")
+            require_raises(
+                CheckpointCorruptedError, lambda: storage.verify([orphan]), "verify() of a shared file of nobody"
+            )
+        require({id_ for id_, _, _ in make_storage().left_behind(7)} == {1}, "discard() leaves something behind")
 
 
 def _shared(storage: CheckpointStorage, checkpoint_id: int) -> FileState | None:
@@ -201,13 +206,15 @@ def _shared(storage: CheckpointStorage, checkpoint_id: int) -> FileState | None:
 def _dispose(storage: CheckpointStorage, handles: list[StateHandle], location: str) -> None:
     files = _paths(handles)
     storage.dispose(location, files, keep=files)
-    _raises(CheckpointCorruptedError, lambda: storage.read_metadata(location), "metadata of a disposed checkpoint")
-    storage.verify(handles)
+    require_raises(
+        CheckpointCorruptedError, lambda: storage.read_metadata(location), "metadata of a disposed checkpoint"
+    )
+    require_returns(lambda: storage.verify(handles), "dispose() removes files that are to be kept")
     storage.dispose(location, files)
     storage.dispose(location, files)
     for handle in handles:
         if isinstance(handle, FileState):
-            _raises(CheckpointError, lambda: storage.read_state(handle), "state of a disposed checkpoint")  # noqa: B023
+            require_raises(CheckpointError, lambda: storage.read_state(handle), "state of a disposed checkpoint")  # noqa: B023
 
 
 def _end(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> None:
@@ -215,26 +222,12 @@ def _end(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorag
     location = storage.write_metadata(3, b"metadata of 3")
     if storage.persistent:
         storage.close_job()
-        _require(make_storage().read_metadata(location)[1] == b"metadata of 3", "close_job() removes a checkpoint")
+        require(make_storage().read_metadata(location)[1] == b"metadata of 3", "close_job() removes a checkpoint")
     storage.dispose(location, ())
     storage.close_job()
     storage.close_job()
-    _raises(CheckpointCorruptedError, lambda: storage.read_metadata(location), "metadata after close_job()")
+    require_raises(CheckpointCorruptedError, lambda: storage.read_metadata(location), "metadata after close_job()")
 
 
 def _paths(handles: list[StateHandle]) -> set[str]:
     return {handle.path for handle in handles if isinstance(handle, FileState)}
-
-
-def _raises(kind: type[Exception], action: Callable[[], object], what: str) -> None:
-    try:
-        action()
-    except kind as error:
-        _require(bool(str(error)), f"{what} raises {kind.__name__} without a message")
-        return
-    raise AssertionError(f"{what} does not raise {kind.__name__}")
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)

@@ -6,7 +6,7 @@ import itertools
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, Sta
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import HeapStateBackend
 from firesteel.state.snapshots import Purpose
+from firesteel.testing.rules import require_raises
 from firesteel.testing.taken import Taken, Taking
 
 GROUPS: Final = 8
@@ -205,32 +206,26 @@ def _check_refusals(backend: StateBackend) -> None:
     held = _State(backend, (pa.int64(),))
     held.put({(n,): (n, None) for n in range(50)})
     taking = Taking(held.keyed.snapshot(0.0), range(GROUPS))
-    _expect(RuntimeError, held.keyed.snapshot, "a second snapshot began before the end of the first")
+    require_raises(RuntimeError, held.keyed.snapshot, "a second snapshot began before the end of the first")
     written = [taking.rest().of(range(GROUPS))]
     other = _State(backend, (pa.string(),))
-    _expect(StateMigrationError, lambda: other.keyed.restore(written), "keys of another type were taken")
+    require_raises(StateMigrationError, lambda: other.keyed.restore(written), "keys of another type were taken")
     keyed, changed = created(backend, "kit", (pa.int64(),))
     changed.column("number", pa.string())
-    _expect(StateMigrationError, lambda: keyed.restore(written), "values of another type were taken")
+    require_raises(StateMigrationError, lambda: keyed.restore(written), "values of another type were taken")
     keyed, later = created(backend, "kit", (pa.int64(),))
     keyed.restore(written)
-    _expect(StateMigrationError, lambda: later.column("number", pa.int32()), "values of another type were given")
+    require_raises(StateMigrationError, lambda: later.column("number", pa.int32()), "values of another type were given")
     assert later.column("number", pa.int64()).get(later.find([pa.array([7])])).tolist() == [7]
     stranger, _ = created(backend, "other", (pa.int64(),))
-    _expect(StateRestoreError, lambda: stranger.restore(written), "the state of another name was taken")
-    _expect(RuntimeError, lambda: stranger.columns("other", (pa.int64(),)), "there are columns of one name twice")
+    require_raises(StateRestoreError, lambda: stranger.restore(written), "the state of another name was taken")
+    require_raises(
+        RuntimeError, lambda: stranger.columns("other", (pa.int64(),)), "there are columns of one name twice"
+    )
     own = _State(backend, (pa.int64(),), range(1))
     foreign = next(n for n in range(50) if group_of((n,)) != 0)
     for _ in range(2):
-        _expect(ProgramError, lambda: own.put({(foreign,): (1, None)}), "a key of a foreign key group was taken")
-
-
-def _expect(error: type[Exception], call: Callable[[], object], otherwise: str) -> None:
-    try:
-        call()
-    except error:
-        return
-    raise AssertionError(otherwise)
+        require_raises(ProgramError, lambda: own.put({(foreign,): (1, None)}), "a key of a foreign key group was taken")
 
 
 def check_columnar_state(backend: StateBackend | None = None, seeds: Iterable[int] = range(30)) -> None:

@@ -23,16 +23,11 @@ from firesteel.functions.source import (
     SplitEnumeratorContext,
 )
 from firesteel.runtime.operator_base.split_codec import SplitCodec, is_plain
+from firesteel.testing.rules import require
 
 T = TypeVar("T")
 _MOST_CALLS: Final = 1000
 """Asynchronous calls without any split after which an enumerator counts as having none for now."""
-
-
-def require(holds: bool, message: str) -> None:
-    """Raise an ``AssertionError`` if it does not hold."""
-    if not holds:
-        raise AssertionError(message)
 
 
 class Driven(Protocol):

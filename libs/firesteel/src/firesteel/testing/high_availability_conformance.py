@@ -12,6 +12,7 @@ from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.jobs import JobStore, RecordedEnd, StoredEnd, StoredJob
 from firesteel.ha.retrieval import DISPATCHER, RESOURCEMANAGER, Attempts, Leader, of_job
 from firesteel.ha.services import HighAvailabilityServices, Leadership
+from firesteel.testing.rules import require, require_some
 
 _JOB = "0123456789abcdef" * 2
 _OTHER = "fedcba9876543210" * 2
@@ -53,36 +54,32 @@ def check_high_availability(make: Callable[[], HighAvailabilityServices], *, dur
 
 
 def _lead(services: HighAvailabilityServices, component: str) -> Leadership:
-    leadership = services.campaign(component)
-    assert leadership is not None, f"nobody leads {component}, and yet it can't be led"
-    assert leadership.component == component, f"a campaign for {component} gave {leadership.component}"
+    leadership = require_some(services.campaign(component), f"nobody leads {component}, and yet it can't be led")
+    require(leadership.component == component, f"a campaign for {component} gave {leadership.component}")
     return leadership
 
 
 def _check_leaders(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
-    assert one.leader(_COMPONENT) is None, "somebody leads before anybody campaigned"
+    require(one.leader(_COMPONENT) is None, "somebody leads before anybody campaigned")
     first = _lead(one, _COMPONENT)
-    assert other.campaign(_COMPONENT) is None, "two lead at the same time"
-    assert first.holds(), "a leader does not lead"
+    require(other.campaign(_COMPONENT) is None, "two lead at the same time")
+    require(first.holds(), "a leader does not lead")
     first.announce("http://first:1", "token-1")
-    found = other.leader(_COMPONENT)
-    assert found is not None, "a leader that was announced is not found"
-    assert (found.address, found.token, found.epoch) == ("http://first:1", "token-1", first.epoch), "another is found"
-    assert other.leader(DISPATCHER) is None, "the leader of one component is found for another one"
+    found = require_some(other.leader(_COMPONENT), "a leader that was announced is not found")
+    require((found.address, found.token, found.epoch) == ("http://first:1", "token-1", first.epoch), "another is found")
+    require(other.leader(DISPATCHER) is None, "the leader of one component is found for another one")
     independent = _lead(other, of_job(_OTHER))
     first.release()
     first.release()
-    assert not first.holds(), "a leadership that was given back holds"
-    assert one.leader(_COMPONENT) is None, "who has given its leadership back is still found"
+    require(not first.holds(), "a leadership that was given back holds")
+    require(one.leader(_COMPONENT) is None, "who has given its leadership back is still found")
     second = _lead(other, _COMPONENT)
-    assert second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}"
-    found = one.leader(_COMPONENT)
-    assert found is not None, "the next leader is not found"
-    assert (found.epoch, found.address) == (second.epoch, ""), "the next leader has the address of the last one"
+    require(second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}")
+    found = require_some(one.leader(_COMPONENT), "the next leader is not found")
+    require((found.epoch, found.address) == (second.epoch, ""), "the next leader has the address of the last one")
     _refused(lambda: first.announce("http://stale:1", "stale"), "announces itself")
-    found = one.leader(_COMPONENT)
-    assert found is not None, "a stale leader's announcement has changed something"
-    assert found.address == "", "a stale leader's announcement has changed something"
+    found = require_some(one.leader(_COMPONENT), "a stale leader's announcement has changed something")
+    require(found.address == "", "a stale leader's announcement has changed something")
     independent.release()
     second.release()
 
@@ -111,44 +108,44 @@ class _Heard:
 def _check_retrieval(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
     heard, elsewhere = _Heard(), _Heard()
     end = other.watch(RESOURCEMANAGER, heard)
-    assert (heard.count, heard.last) == (1, None), "who watches is not told at once that nobody leads"
+    require((heard.count, heard.last) == (1, None), "who watches is not told at once that nobody leads")
     end_elsewhere = other.watch(DISPATCHER, elsewhere)
     first = _lead(one, RESOURCEMANAGER)
     first.announce("http://first:1", "token-1")
-    assert heard.waits_for("http://first:1"), "a leader that was announced is not told"
-    assert heard.last == Leader(first.epoch, "http://first:1", "token-1"), f"{heard.last} is told"
+    require(heard.waits_for("http://first:1"), "a leader that was announced is not told")
+    require(heard.last == Leader(first.epoch, "http://first:1", "token-1"), f"{heard.last} is told")
     late = _Heard()
     other.watch(RESOURCEMANAGER, late)()
-    assert late.last == heard.last, "who watches later is not told at once who leads"
+    require(late.last == heard.last, "who watches later is not told at once who leads")
     first.release()
-    assert heard.waits_for(None), "that a leader has gone is not told"
+    require(heard.waits_for(None), "that a leader has gone is not told")
     second = _lead(one, RESOURCEMANAGER)
     second.announce("http://second:1", "token-2")
-    assert heard.waits_for("http://second:1"), "the next leader is not told"
-    assert heard.last is not None, "the next leader is not told"
-    assert heard.last.epoch == second.epoch > first.epoch, f"epoch {heard.last.epoch} is told, not {second.epoch}"
-    assert late.count == 1, "somebody is told who does not watch any more"
+    require(heard.waits_for("http://second:1"), "the next leader is not told")
+    leader = require_some(heard.last, "the next leader is not told")
+    require(leader.epoch == second.epoch > first.epoch, f"epoch {leader.epoch} is told, not {second.epoch}")
+    require(late.count == 1, "somebody is told who does not watch any more")
+    require(elsewhere.last is None, "the leader of one component is told to those who watch another one")
     end()
     end()
     second.release()
-    assert elsewhere.last is None, "the leader of one component is told to those who watch another one"
     end_elsewhere()
 
 
 def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
     first = _lead(one, _COMPONENT)
-    assert first.attempts == Attempts(), "attempts are noted of a job that never ran"
+    require(first.attempts == Attempts(), "attempts are noted of a job that never ran")
     first.note_attempts(Attempts(3, ("tm-1",)))
     first.note_attempts(Attempts(2, ("tm-1", "tm-2")))
     store = one.completed_checkpoints(_JOB, first)
     numbers = [store.next_id() for _ in range(3)]
-    assert numbers == sorted(set(numbers)), f"ids of checkpoints do not rise: {numbers}"
+    require(numbers == sorted(set(numbers)), f"ids of checkpoints do not rise: {numbers}")
     kept = StoredCheckpoint(numbers[1], "file:///a/chk-2")
     store.add(StoredCheckpoint(numbers[0], "file:///a/chk-1"))
     store.add(kept)
     store.remove(numbers[0])
     one.depose(_COMPONENT)
-    assert not first.holds(), "a leader that was deposed leads"
+    require(not first.holds(), "a leader that was deposed leads")
     stale = {
         "adds a checkpoint": lambda: store.add(StoredCheckpoint(99, "file:///a/chk-99")),
         "removes a checkpoint": lambda: store.remove(numbers[1]),
@@ -161,25 +158,25 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         _refused(write, what)
     second = _lead(other, _COMPONENT)
     first.release()
-    assert second.holds(), "a leader that was deposed takes the next one's leadership along"
-    assert other.campaign(_COMPONENT) is None, "two lead when one that was deposed has let go"
-    assert second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}"
+    require(second.holds(), "a leader that was deposed takes the next one's leadership along")
+    require(other.campaign(_COMPONENT) is None, "two lead when one that was deposed has let go")
+    require(second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}")
     second.announce("http://second:1", "token-2")
     noted = Attempts(3, ("tm-1", "tm-2"))
-    assert second.attempts == noted, f"the next leader knows of {second.attempts}, not of {noted}"
+    require(second.attempts == noted, f"the next leader knows of {second.attempts}, not of {noted}")
     following = other.completed_checkpoints(_JOB, second)
-    assert following.all() == [kept], f"the next leader finds {following.all()} instead of {[kept]}"
+    require(following.all() == [kept], f"the next leader finds {following.all()} instead of {[kept]}")
     number = following.next_id()
-    assert number > numbers[-1], f"the next leader counts {number}, which may have been used: {numbers}"
-    assert other.completed_checkpoints(_OTHER, second).all() == [], "jobs share their checkpoints"
+    require(number > numbers[-1], f"the next leader counts {number}, which may have been used: {numbers}")
+    require(other.completed_checkpoints(_OTHER, second).all() == [], "jobs share their checkpoints")
     for what, write in stale.items():
         _refused(write, what)
-    assert following.all() == [kept], "a stale leader has changed the store"
-    assert one.recorded_end(_JOB) is None, "a job has an end that a stale leader has recorded"
+    require(following.all() == [kept], "a stale leader has changed the store")
+    require(one.recorded_end(_JOB) is None, "a job has an end that a stale leader has recorded")
     other.record_end(second, RecordedEnd(9, {"state": "FAILED"}))
     other.record_end(second, _END)
-    assert one.recorded_end(_JOB) == _END, f"a job has ended as {one.recorded_end(_JOB)}, not as {_END}"
-    assert one.recorded_end(_OTHER) is None, "the end of one job is that of another one"
+    require(one.recorded_end(_JOB) == _END, f"a job has ended as {one.recorded_end(_JOB)}, not as {_END}")
+    require(one.recorded_end(_OTHER) is None, "the end of one job is that of another one")
     renewed = following.renewed()
     if renewed is not None:
         late = {
@@ -190,8 +187,8 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         }
         for what, write in late.items():
             _refused(write, what, CheckpointStorageError)
-        assert renewed.all() == [kept], "a call from before the store was renewed has changed it"
-        assert renewed.next_id() > number, "a store that was renewed counts anew"
+        require(renewed.all() == [kept], "a call from before the store was renewed has changed it")
+        require(renewed.next_id() > number, "a store that was renewed counts anew")
     second.release()
 
 
@@ -199,12 +196,12 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     leadership = _lead(one, DISPATCHER)
     store = one.job_store(leadership)
     first = store.open(1000)
-    assert (first.jobs, first.ends) == ((), ()), "there are jobs in an empty cluster"
-    assert other.campaign(DISPATCHER) is None, "two Dispatchers lead"
+    require((first.jobs, first.ends) == ((), ()), "there are jobs in an empty cluster")
+    require(other.campaign(DISPATCHER) is None, "two Dispatchers lead")
     received = store.receive()
-    assert received.is_dir(), "there is no directory for what is received"
+    require(received.is_dir(), "there is no directory for what is received")
     store.drop(received)
-    assert not received.exists(), "what was received and is not wanted stays"
+    require(not received.exists(), "what was received and is not wanted stays")
     for job_id, submitted_ms in ((_LATER, 7), (_FIRST, 6), (_GONE, 5)):
         _submit(store, job_id, submitted_ms)
     store.set_jobmaster(_FIRST, "http://jobmaster:1", "token-1")
@@ -212,13 +209,12 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     store.set_cancelled(_JOB)
     store.remove_job(_GONE)
     store.remove_job(_GONE)
-    assert first.application is None, "a new store knows an application"
+    require(first.application is None, "a new store knows an application")
     for state in ("RUNNING", "FINISHED"):
         store.set_application({"id": "a", "state": state})
-    blob = store.blob(_BLOB_NAME)
-    assert blob is not None, "a blob of jobs that have not ended is missing"
-    assert blob.read_bytes() == _BLOB, "a blob has changed"
-    assert store.blob("0" * 64) is None, "there is a blob that nobody has stored"
+    blob = require_some(store.blob(_BLOB_NAME), "a blob of jobs that have not ended is missing")
+    require(blob.read_bytes() == _BLOB, "a blob has changed")
+    require(store.blob("0" * 64) is None, "there is a blob that nobody has stored")
     store.end(StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}))
     one.depose(DISPATCHER)
     _refused(lambda: store.set_cancelled(_JOB), "writes about a job")
@@ -228,18 +224,18 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     _refused(lambda: store.forget(_OTHER), "forgets a job")
     _refused(lambda: store.set_application({"id": "stale"}), "notes an application")
     _refused(lambda: store.open(2000), "opens the store")
-    assert store.archive(_OTHER) == {"state": "FINISHED"}, "a stale leader has changed the store"
-    assert store.archive(_JOB) is None, "a stale leader has changed the store"
+    require(store.archive(_OTHER) == {"state": "FINISHED"}, "a stale leader has changed the store")
+    require(store.archive(_JOB) is None, "a stale leader has changed the store")
     following = _lead(other, DISPATCHER)
     next_store = other.job_store(following)
     found = next_store.open(0)
-    assert found.application == {"id": "a", "state": "FINISHED"}, "the application is another one"
-    assert found.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {found.term}"
-    assert not found.unreadable, f"entries are taken for damaged: {found.unreadable}"
+    require(found.application == {"id": "a", "state": "FINISHED"}, "the application is another one")
+    require(found.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {found.term}")
+    require(not found.unreadable, f"entries are taken for damaged: {found.unreadable}")
     jobs = [(job.graph.job_id, job.submitted_ms, job.jobmaster, job.cancel_wanted) for job in found.jobs]
     expected = [(_FIRST, 6, ("http://jobmaster:1", "token-1"), False), (_LATER, 7, None, True)]
-    assert jobs == expected, f"the next leader finds the jobs {jobs}, not {expected}"
-    assert [end.job_id for end in found.ends] == [_OTHER], f"the next leader finds the ends {found.ends}"
+    require(jobs == expected, f"the next leader finds the jobs {jobs}, not {expected}")
+    require([end.job_id for end in found.ends] == [_OTHER], f"the next leader finds the ends {found.ends}")
     _refused(lambda: store.set_cancelled(_FIRST), "writes about a job that there is")
     _refused(lambda: store.remove_job(_FIRST), "removes a job that there is")
     _refused(lambda: _submit(store, _JOB, 9), "stores a job")
@@ -249,13 +245,14 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     next_store.end(StoredEnd(_LATER, "later", "fingerprint", 9, {"state": "CANCELED"}))
     next_store.forget(_LATER)
     next_store.forget(_LATER)
-    assert next_store.archive(_FIRST) == {"state": "FINISHED", "n": 1}, "how a job ended is not what was stored"
-    assert next_store.archive(_LATER) is None, "a job that was forgotten has an end"
-    assert next_store.blob(_BLOB_NAME) is None, "a blob is there though all its jobs have ended"
+    require(next_store.archive(_FIRST) == {"state": "FINISHED", "n": 1}, "how a job ended is not what was stored")
+    require(next_store.archive(_LATER) is None, "a job that was forgotten has an end")
+    require(next_store.blob(_BLOB_NAME) is None, "a blob is there though all its jobs have ended")
     again = next_store.open(0)
-    assert not again.jobs, f"jobs that have ended are found: {again.jobs}"
-    assert again.ends == (StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}), ended), (
-        f"other ends are found than were stored: {again.ends}"
+    require(not again.jobs, f"jobs that have ended are found: {again.jobs}")
+    require(
+        again.ends == (StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}), ended),
+        f"other ends are found than were stored: {again.ends}",
     )
     store.close()
     next_store.close()
@@ -278,26 +275,26 @@ def _submit(store: JobStore, job_id: str, submitted_ms: int) -> None:
 def _check_later(services: HighAvailabilityServices) -> None:
     leadership = _lead(services, _COMPONENT)
     store = services.completed_checkpoints(_JOB, leadership)
-    assert [one.location for one in store.all()] == ["file:///a/chk-2"], "checkpoints did not outlive the services"
+    require([one.location for one in store.all()] == ["file:///a/chk-2"], "checkpoints did not outlive the services")
     noted = Attempts(3, ("tm-1", "tm-2"))
-    assert leadership.attempts == noted, f"attempts did not outlive the services: {leadership.attempts}"
-    assert leadership.epoch > 3, f"epochs began anew: {leadership.epoch}"
+    require(leadership.attempts == noted, f"attempts did not outlive the services: {leadership.attempts}")
+    require(leadership.epoch > 3, f"epochs began anew: {leadership.epoch}")
     leadership.release()
     dispatcher = _lead(services, DISPATCHER)
     jobs = services.job_store(dispatcher)
     ends = [end.job_id for end in jobs.open(3000).ends]
-    assert ends == [_OTHER, _FIRST], f"results did not outlive the services: {ends}"
+    require(ends == [_OTHER, _FIRST], f"results did not outlive the services: {ends}")
     jobs.close()
     dispatcher.release()
-    assert services.recorded_end(_JOB) == _END, "the end of a job did not outlive the services"
-    assert services.remembers_job(_JOB), "of a job whose leader is gone nothing is known before it was forgotten"
+    require(services.recorded_end(_JOB) == _END, "the end of a job did not outlive the services")
+    require(services.remembers_job(_JOB), "of a job whose leader is gone nothing is known before it was forgotten")
     services.forget_job(_JOB)
     services.forget_job(_JOB)
-    assert not services.remembers_job(_JOB), "a job that was forgotten is remembered"
-    assert services.recorded_end(_JOB) is None, "a job that was forgotten has an end"
+    require(not services.remembers_job(_JOB), "a job that was forgotten is remembered")
+    require(services.recorded_end(_JOB) is None, "a job that was forgotten has an end")
     again = _lead(services, _COMPONENT)
-    assert services.completed_checkpoints(_JOB, again).all() == [], "a job that was forgotten has checkpoints"
-    assert again.attempts == Attempts(), "of a job that was forgotten attempts are known"
+    require(services.completed_checkpoints(_JOB, again).all() == [], "a job that was forgotten has checkpoints")
+    require(again.attempts == Attempts(), "of a job that was forgotten attempts are known")
     again.release()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import Fleet, SlotLaunch
 from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
+from firesteel.testing.rules import require
 
 _POLL = 0.05
 _NOWHERE = "http://127.0.0.1:9"
@@ -29,13 +30,13 @@ class _Check:
         deadline = time.monotonic() + self.patience
         while True:
             for worker_id, cause in self.provider.ended_workers():
-                _require(worker_id not in self.ended, f"the end of {worker_id} is reported twice")
-                _require(bool(cause), f"the end of {worker_id} is reported without a cause")
-                _require(not self.runs(worker_id), f"{worker_id} runs though its end is reported")
+                require(worker_id not in self.ended, f"the end of {worker_id} is reported twice")
+                require(bool(cause), f"the end of {worker_id} is reported without a cause")
+                require(not self.runs(worker_id), f"{worker_id} runs though its end is reported")
                 self.ended[worker_id] = cause
             if condition():
                 return
-            _require(time.monotonic() < deadline, f"{what}: not within {self.patience:g} s")
+            require(time.monotonic() < deadline, f"{what}: not within {self.patience:g} s")
             time.sleep(_POLL)
 
     def start(self, *names: str) -> None:
@@ -73,7 +74,7 @@ def check_provider(
             provider.close()
             return
         raise AssertionError("start_worker() of a provider that is not active does not raise WorkerError")
-    _require(provider.recover(_NOWHERE) == [], "recover() finds workers in an empty cluster")
+    require(provider.recover(_NOWHERE) == [], "recover() finds workers in an empty cluster")
     check = _Check(provider, runs, patience)
     _start_and_stop(check)
     _end_by_itself(check, kill)
@@ -82,14 +83,14 @@ def check_provider(
     successor = make_provider()
     _succeed(_Check(successor, runs, patience))
     last = make_provider()
-    _require(last.recover(_NOWHERE) == [], "recover() finds workers after terminate()")
+    require(last.recover(_NOWHERE) == [], "recover() finds workers after terminate()")
     last.terminate()
 
 
 def _check_fleet(fleet: Fleet) -> None:
     """One that was not started."""
-    _require(not fleet.is_alive(), "the fleet is alive before it was started: to make a provider must start nothing")
-    _require(fleet.ended_slots() == [], "a fleet that was not started reports the end of slots")
+    require(not fleet.is_alive(), "the fleet is alive before it was started: to make a provider must start nothing")
+    require(fleet.ended_slots() == [], "a fleet that was not started reports the end of slots")
     fleet.cancel_slot("check-unknown")
     try:
         fleet.start_slot(SlotLaunch("check", "check", "1", "/nowhere"))
@@ -100,7 +101,7 @@ def _check_fleet(fleet: Fleet) -> None:
     fleet.detach()
     fleet.stop()
     fleet.stop()
-    _require(not fleet.is_alive(), "the fleet is alive after stop()")
+    require(not fleet.is_alive(), "the fleet is alive after stop()")
 
 
 def _start_and_stop(check: _Check) -> None:
@@ -111,15 +112,15 @@ def _start_and_stop(check: _Check) -> None:
     check.provider.stop_worker(_A)
     check.until(lambda: _A in check.ended, "the end of a worker is reported after stop_worker()")
     check.provider.stop_worker(_A)
-    _require(set(check.ended) == {_A}, f"the end of others is reported, too: {check.ended}")
-    _require(check.runs(_B), "stop_worker() ended another worker, too")
+    require(set(check.ended) == {_A}, f"the end of others is reported, too: {check.ended}")
+    require(check.runs(_B), "stop_worker() ended another worker, too")
 
 
 def _end_by_itself(check: _Check, kill: Callable[[str], None]) -> None:
     kill(_B)
     check.until(lambda: _B in check.ended, "the end of a worker is reported that nobody has stopped")
     check.start(_C)
-    _require(not check.runs(_B), "a worker that has ended is started again")
+    require(not check.runs(_B), "a worker that has ended is started again")
     check.provider.stop_worker(_C)
     check.until(lambda: _C in check.ended, "the end of a worker is reported after stop_worker()")
 
@@ -128,17 +129,12 @@ def _succeed(check: _Check) -> None:
     """A provider that follows another one which was closed, or died."""
     provider = check.provider
     found = provider.recover(_NOWHERE)
-    _require(sorted(found) == [_D, _E], f"recover() finds {found} instead of {_D} and {_E}")
-    _require(check.runs(_D) and check.runs(_E), "workers do not outlive their provider")
+    require(sorted(found) == [_D, _E], f"recover() finds {found} instead of {_D} and {_E}")
+    require(check.runs(_D) and check.runs(_E), "workers do not outlive their provider")
     provider.start_worker(WorkerSpec(_D, 1))
     provider.stop_worker(_D)
     check.until(lambda: _D in check.ended, "the end of a recovered worker is reported after stop_worker()")
     check.start(_F)
     provider.terminate()
     left = [name for name in (_E, _F) if check.runs(name)]
-    _require(not left, f"{', '.join(left)} run after terminate()")
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)
+    require(not left, f"{', '.join(left)} run after terminate()")

@@ -28,6 +28,7 @@ from firesteel.state.backend import KeyedStateParameters, StateBackend
 from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.clock import ManualClock
+from firesteel.testing.rules import require
 from firesteel.testing.taken import Taken, Taking
 
 GROUPS: Final = 8
@@ -160,16 +161,14 @@ class _Subtask:
                 times += len({time for time, _ in records})
         keyed.key = NO_KEY
         there_are = len(keyed.timeline("records"))
-        _require(
-            there_are == times, f"there are records of {there_are} times and keys, and {times} of them are its own"
-        )
+        require(there_are == times, f"there are records of {there_are} times and keys, and {times} of them are its own")
         foreign = [key for key in (*keyed.keys(), *keyed.table("rows")) if key % GROUPS not in self.own]
-        _require(not foreign, f"keys {foreign[:3]} are in a subtask that does not own them")
+        require(not foreign, f"keys {foreign[:3]} are in a subtask that does not own them")
         for name in _QUEUES:
             timers = [(name, timer.timestamp, timer.key, timer.namespace) for timer in keyed.timers(name)]
-            _require(len(timers) == len(keyed.timers(name)), f"{len(keyed.timers(name))} timers are {timers}")
+            require(len(timers) == len(keyed.timers(name)), f"{len(keyed.timers(name))} timers are {timers}")
             earliest = min((timer[1] for timer in timers), default=None)
-            _require(keyed.timers(name).earliest == earliest, f"earliest is {keyed.timers(name).earliest} of {timers}")
+            require(keyed.timers(name).earliest == earliest, f"earliest is {keyed.timers(name).earliest} of {timers}")
             for timer in timers:
                 found.setdefault("timers", {})[timer] = None
         for slots in self.columns.pieces():
@@ -223,7 +222,7 @@ class _Job:
         expected = self.model.alive(self.clock.epoch_ms())
         for name in found.keys() | expected.keys():
             one, other = found.get(name, {}), expected.get(name, {})
-            _require(
+            require(
                 one == other,
                 f"{self._name}, {', '.join(self._story)}, {when}: state {name!r} is {one!r}, and is to be {other!r}",
             )
@@ -405,7 +404,7 @@ def _look_at_records(job: _Job, key: int, rng: random.Random) -> None:
     first, last = rng.randrange(-20, 20), rng.randrange(-20, 20)
     found = list(job.of(key).keyed.timeline("records").between(key, first, last))
     expected = [pair for pair in job.model.of("records").get(key, ()) if first <= pair[0] <= last]
-    _require(found == expected, f"records of {key} between {first} and {last} are {found}, and are to be {expected}")
+    require(found == expected, f"records of {key} between {first} and {last} are {found}, and are to be {expected}")
 
 
 def _change_window(job: _Job, key: int, rng: random.Random) -> None:
@@ -429,7 +428,7 @@ def _add_timers(job: _Job, key: int, rng: random.Random) -> None:
     for _ in range(rng.randrange(1, 4)):
         timer = (name, rng.randrange(-5, 60), key, rng.choice((None, "w")))
         new = queue.timers(name).add(*timer[1:])
-        _require(new == (timer not in job.model.timers), f"add() of {timer} gives {new}")
+        require(new == (timer not in job.model.timers), f"add() of {timer} gives {new}")
         job.model.timers.add(timer)
 
 
@@ -439,7 +438,7 @@ def _discard_timer(job: _Job, key: int, rng: random.Random) -> None:
     if own and rng.random() < 0.7:
         timer = rng.choice(own)
     was_there = job.of(key).keyed.timers(timer[0]).discard(*timer[1:])
-    _require(was_there == (timer in job.model.timers), f"discard() of {timer} gives {was_there}")
+    require(was_there == (timer in job.model.timers), f"discard() of {timer} gives {was_there}")
     job.model.timers.discard(timer)
 
 
@@ -450,7 +449,7 @@ def _fire(job: _Job, key: int, rng: random.Random) -> None:
     queue = subtask.keyed.timers(name)
     for timer in queue.due(until):
         one = (name, *timer)
-        _require(one in due and timer.timestamp >= last, f"{one} fires behind {last}; those are due: {due}")
+        require(one in due and timer.timestamp >= last, f"{one} fires behind {last}; those are due: {due}")
         last = timer.timestamp
         due.discard(one)
         job.model.timers.discard(one)
@@ -459,7 +458,7 @@ def _fire(job: _Job, key: int, rng: random.Random) -> None:
             queue.add(last, timer.key, "again")
             due.add((name, last, timer.key, "again"))
             job.model.timers.add((name, last, timer.key, "again"))
-    _require(not due, f"these do not fire: {due}")
+    require(not due, f"these do not fire: {due}")
 
 
 def _put_columns(job: _Job, key: int, rng: random.Random) -> None:
@@ -507,7 +506,7 @@ def check_rescaling(backends: Sequence[StateBackend], *, seeds: Iterable[int] = 
             finally:
                 job.close()
             left = [str(path) for path in Path(folder).iterdir()]
-            _require(not left, f"seed {seed}: close() leaves {left[:3]}")
+            require(not left, f"seed {seed}: close() leaves {left[:3]}")
 
 
 def _run(job: _Job, rng: random.Random, steps: int) -> None:
@@ -524,8 +523,3 @@ def _run(job: _Job, rng: random.Random, steps: int) -> None:
     job.check("at the end")
     job.complete()
     job.fail()
-
-
-def _require(holds: bool, rule: str) -> None:
-    if not holds:
-        raise AssertionError(rule)

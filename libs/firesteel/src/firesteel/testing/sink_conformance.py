@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from firesteel.functions.sink import Sink, SinkWriter
-from firesteel.testing.writing import Context, require, require_equal
+from firesteel.testing.rules import require
+from firesteel.testing.writing import Context, require_equal
 
 
 def check_sink(

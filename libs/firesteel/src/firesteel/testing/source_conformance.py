@@ -28,6 +28,7 @@ from firesteel.functions.source import (
 from firesteel.runtime.operator_base.split_codec import SplitCodec
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.enumerator_conformance import Driven, check_enumerator, drive
+from firesteel.testing.rules import require
 
 _LONGEST: Final = 100_000
 """Polls without an end after which a source counts as hanging."""
@@ -74,20 +75,20 @@ class _Run:
     def step(self, max_records: int) -> SourceBatch[Any] | None:
         """One poll; hands out splits and moves the clock as the answer asks."""
         self._polls += 1
-        _require(self._polls < _LONGEST, f"no end after {_LONGEST} polls")
+        require(self._polls < _LONGEST, f"no end after {_LONGEST} polls")
         polled: Any = self.reader.poll(max_records)
         answer = asyncio.run(_awaited(polled)) if inspect.isawaitable(polled) else polled
         if isinstance(answer, SourceBatch):
             self._take(answer, max_records)
             return answer
         if isinstance(answer, NeedSplits):
-            _require(not self._told, "NEED_SPLITS after no_more_splits(): the end is END")
+            require(not self._told, "NEED_SPLITS after no_more_splits(): the end is END")
             self._supply()
         elif isinstance(answer, Wait):
-            _require(answer.seconds is None or answer.seconds >= 0, f"Wait({answer.seconds}) is negative")
+            require(answer.seconds is None or answer.seconds >= 0, f"Wait({answer.seconds}) is negative")
             self._clock.advance(answer.seconds or 0.0)
         elif isinstance(answer, End):
-            _require(self._told, "END before no_more_splits()")
+            require(self._told, "END before no_more_splits()")
             self.ended = True
         else:
             raise AssertionError(f"poll() returned {answer!r}, which is none of the contract's answers")
@@ -106,15 +107,15 @@ class _Run:
     def _take(self, batch: SourceBatch[Any], max_records: int) -> None:
         columnar = isinstance(batch.values, pa.RecordBatch)
         rows = records_of(batch.values, self._type) if columnar else list(batch.values)
-        _require(len(rows) <= max_records, f"poll({max_records}) gave {len(rows)} records")
+        require(len(rows) <= max_records, f"poll({max_records}) gave {len(rows)} records")
         if batch.timestamps is not None:
-            _require(len(batch.timestamps) == len(rows), "there must be one timestamp for each record")
-        _require(json.loads(json.dumps(batch.position)) == batch.position, f"position {batch.position!r} is not plain")
+            require(len(batch.timestamps) == len(rows), "there must be one timestamp for each record")
+        require(json.loads(json.dumps(batch.position)) == batch.position, f"position {batch.position!r} is not plain")
         unfinished = {split.id: split for split in self.reader.snapshot()}
         if batch.split_finished:
-            _require(batch.split_id not in unfinished, f"split {batch.split_id!r} is finished but in the snapshot")
+            require(batch.split_id not in unfinished, f"split {batch.split_id!r} is finished but in the snapshot")
         else:
-            _require(
+            require(
                 batch.split_id in unfinished and unfinished[batch.split_id].position == batch.position,
                 f"the snapshot does not hold split {batch.split_id!r} at the position of its last batch",
             )
@@ -145,18 +146,18 @@ def check_source(
     """
     want = _sorted(expected)
     source = make_source()
-    _require(source.boundedness is Boundedness.BOUNDED, "this kit checks bounded sources")
+    require(source.boundedness is Boundedness.BOUNDED, "this kit checks bounded sources")
     pickle.loads(pickle.dumps(source))
     for parallelism in parallelisms:
         for size in batch_sizes:
             got = _read_all(make_source(), parallelism, size)
-            _require(_sorted(got) == want, _difference(f"parallelism {parallelism}, batches of {size}", got, want))
+            require(_sorted(got) == want, _difference(f"parallelism {parallelism}, batches of {size}", got, want))
     polls = _polls_of(make_source())
     for stop in sorted({*range(min(polls, 12)), polls // 2, polls - 1}):
         got = _read_with_restore(make_source(), stop)
-        _require(_sorted(got) == want, _difference(f"continued from a snapshot after poll {stop}", got, want))
+        require(_sorted(got) == want, _difference(f"continued from a snapshot after poll {stop}", got, want))
     got = _read_with_pauses(make_source())
-    _require(_sorted(got) == want, _difference("paused and resumed", got, want))
+    require(_sorted(got) == want, _difference("paused and resumed", got, want))
     if make_source().enumerator() is None:
         check_enumerator(make_source)
     if make_source().get_split_serializer() is None:
@@ -223,7 +224,7 @@ def _read_with_pauses(source: Source[Any]) -> list[Any]:
             run.reader.pause_splits([batch.split_id])
             for _ in range(4):
                 other = run.step(2) if not run.ended else None
-                _require(other is None or other.split_id != batch.split_id, "a paused split was read")
+                require(other is None or other.split_id != batch.split_id, "a paused split was read")
             run.reader.resume_splits([batch.split_id])
     run.reader.close()
     return run.records
@@ -261,8 +262,3 @@ def _difference(how: str, got: list[Any], want: list[Any]) -> str:
         except ValueError:
             extra.append(record)
     return f"{how}: {len(got)} records instead of {len(want)}; missing {missing[:5]}, not expected {extra[:5]}"
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)

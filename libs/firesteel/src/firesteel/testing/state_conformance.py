@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import NO_CHECKPOINT, SEVERAL, Purpose, StateInfo
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.columnar_state_conformance import check_columnar_state
+from firesteel.testing.rules import require, require_raises
 from firesteel.testing.taken import Taken, Taking, take
 
 GROUPS: Final = 8
@@ -206,9 +207,9 @@ class _Kit:
         found: dict[Any, Any] = {}
         backend = self._backend
         if canonical:
-            _require(not taken.files, f"a canonical snapshot has files: {list(taken.files)[:3]}")
+            require(not taken.files, f"a canonical snapshot has files: {list(taken.files)[:3]}")
             several = [chunk for chunk in taken.chunks if chunk.key_group == SEVERAL]
-            _require(not several, "a chunk of a canonical snapshot has several key groups")
+            require(not several, "a chunk of a canonical snapshot has several key groups")
             _check_groups(taken)
             self._backend = HeapStateBackend()
         try:
@@ -222,7 +223,7 @@ class _Kit:
             keyed = self.make(own, memory=memory)
             keyed.restore([taken.of(own)])
             for place, value in read(keyed, (None, "w1", ("w", 2))).items():
-                _require(
+                require(
                     group_of(place[0]) in own, f"restore() brought key {place[0]!r} to a subtask that does not own it"
                 )
                 found[place] = value
@@ -232,7 +233,7 @@ class _Kit:
     def check_tidy(self) -> None:
         """Nothing may be left when all backends are closed."""
         left = [str(path) for path in (self._folder / "state").rglob("*")]
-        _require(not [path for path in left if Path(path).name.isdigit()], f"close() leaves {left[:3]}")
+        require(not [path for path in left if Path(path).name.isdigit()], f"close() leaves {left[:3]}")
 
 
 def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(12), steps: int = 300) -> None:
@@ -285,7 +286,7 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
             taken = taking.step()
             if taken is not None:
                 found = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory, canonical=purpose.canonical)
-                _require(found == expected, f"seed {seed}: a snapshot holds {found!r}, the state was {expected!r}")
+                require(found == expected, f"seed {seed}: a snapshot holds {found!r}, the state was {expected!r}")
                 if rng.random() < 0.7 and purpose.shares:  # else nobody says that it is complete
                     complete = {purpose.checkpoint_id: taken}
                 taking = None
@@ -295,9 +296,9 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
         keyed.key = rng.choice(_KEYS)
         _change(keyed, keyed.store(rng.choice(namespaces)), rng)
     if taking is not None:
-        _require(kit.restored(taking.rest(), 2) == expected, f"seed {seed}: the last snapshot is another")
+        require(kit.restored(taking.rest(), 2) == expected, f"seed {seed}: the last snapshot is another")
     now = read(keyed, namespaces)
-    _require(kit.restored(kit.written(keyed), 1) == now, f"seed {seed}: state and snapshot differ at the end")
+    require(kit.restored(kit.written(keyed), 1) == now, f"seed {seed}: state and snapshot differ at the end")
     keyed.close()
 
 
@@ -309,21 +310,21 @@ def _check_groups(taken: Taken) -> None:
             keys = [key for _, key, _ in timers_in(chunk.data)]
         else:
             keys = [key[0] if info.namespaced else key for key, _ in decode(chunk.data)]
-        _require(len(keys) == chunk.count, f"a chunk of {info.name!r} has {len(keys)} entries, and says {chunk.count}")
+        require(len(keys) == chunk.count, f"a chunk of {info.name!r} has {len(keys)} entries, and says {chunk.count}")
         wrong = [key for key in keys if group_of(key) != chunk.key_group]
-        _require(not wrong, f"key {wrong[:1]} of {info.name!r} is in a chunk of key group {chunk.key_group}")
+        require(not wrong, f"key {wrong[:1]} of {info.name!r} is in a chunk of key group {chunk.key_group}")
 
 
 def _check_timers(kit: _Kit) -> None:
     keyed = kit.make()
     queue = keyed.timers("one")
-    _require(keyed.timers("one") is queue, "timers are another queue the second time")
+    require(keyed.timers("one") is queue, "timers are another queue the second time")
     for timestamp, key in ((30, "a"), (10, "b"), (10, "a"), (20, "c"), (10, "f")):
-        _require(queue.add(timestamp, key, None), "a new timer is not new")
-    _require(not queue.add(10, "a", None), "a timer is there twice")
-    _require(queue.add(10, "a", "w1") and queue.discard(10, "a", "w1"), "a timer with a namespace is another one")
-    _require(not queue.discard(10, "never", None) and len(queue) == 5, f"there are {len(queue)} timers instead of 5")
-    _require(queue.earliest == 10 and keyed.timers("other").earliest is None, "the earliest timestamp is another one")
+        require(queue.add(timestamp, key, None), "a new timer is not new")
+    require(not queue.add(10, "a", None), "a timer is there twice")
+    require(queue.add(10, "a", "w1") and queue.discard(10, "a", "w1"), "a timer with a namespace is another one")
+    require(not queue.discard(10, "never", None) and len(queue) == 5, f"there are {len(queue)} timers instead of 5")
+    require(queue.earliest == 10 and keyed.timers("other").earliest is None, "the earliest timestamp is another one")
     fired = []
     for timer in queue.due(20):
         fired.append((timer.timestamp, timer.key))
@@ -331,7 +332,7 @@ def _check_timers(kit: _Kit) -> None:
             queue.discard(10, "f", None)
             queue.add(5, "g", None)
     expected = [(10, "b"), (5, "g"), (10, "a"), (20, "c")]
-    _require(fired == expected, f"due() gives {fired}, not {expected}: by timestamp, then by registration")
+    require(fired == expected, f"due() gives {fired}, not {expected}: by timestamp, then by registration")
     for number in range(1000):
         queue.add(100 + number % 7, number, "w")
     running = Taking(keyed.snapshot(0.0), range(GROUPS))
@@ -343,12 +344,10 @@ def _check_timers(kit: _Kit) -> None:
     wanted = {Timer(30, "a", None), *(Timer(100 + number % 7, number, "w") for number in range(1000))}
     later = kit.later(taken)
     found = list(later.timers("one"))
-    _require(len(found) == len(wanted) and set(found) == wanted, "a snapshot does not hold the timers of its moment")
+    require(len(found) == len(wanted) and set(found) == wanted, "a snapshot does not hold the timers of its moment")
     times = [timer.timestamp for timer in later.timers("one").due(1000)]
-    _require(times == sorted(times) and len(times) == 1001, "restored timers do not come in order")
-    _require(
-        len(later.timers("one")) == 0 and later.timers("one").earliest is None, "timers that fired are still there"
-    )
+    require(times == sorted(times) and len(times) == 1001, "restored timers do not come in order")
+    require(len(later.timers("one")) == 0 and later.timers("one").earliest is None, "timers that fired are still there")
     later.close()
     keyed.close()
 
@@ -357,66 +356,66 @@ def _check_what_is_not_restored(kit: _Kit) -> None:
     unknown = Taken([StateInfo("strange", "columns", {"keys": ["int64"], "columns": {}})], [], None, range(GROUPS))
     keyed = kit.make()
     handle = unknown.of(range(GROUPS))
-    _raises(StateRestoreError, lambda: keyed.restore([handle]), "columns that nobody has asked for were taken")
+    require_raises(StateRestoreError, lambda: keyed.restore([handle]), "columns that nobody has asked for were taken")
     keyed.close()
     strange = kit.make()
     files = Taken([], [], {"of.another": b"backend"}, range(GROUPS)).of(range(GROUPS))
-    error = _raises(StateRestoreError, lambda: strange.restore([files]), "files of another backend were taken")
-    _require("kit" in str(error), f"the error does not name the operator: {error}")
+    error = require_raises(StateRestoreError, lambda: strange.restore([files]), "files of another backend were taken")
+    require("kit" in str(error), f"the error does not name the operator: {error}")
     strange.close()
 
 
 def _check_keys_and_types(kit: _Kit) -> None:
     keyed = kit.make(strict_integers=True)
     number = keyed.get_state(_NUMBER)
-    _raises(ProgramError, number.value, "state without a key does not raise ProgramError")
+    require_raises(ProgramError, number.value, "state without a key does not raise ProgramError")
     keyed.key = 1
     number.update(7)
     keyed.key = 1.0
-    _require(number.value() == 7, "1 and 1.0 are equal, but have different state")
-    _require(keyed.get_state(_NUMBER) is number, "a state is another object the second time")
+    require(number.value() == 7, "1 and 1.0 are equal, but have different state")
+    require(keyed.get_state(_NUMBER) is number, "a state is another object the second time")
     other = ValueStateDescriptor("number", Types.STRING())
-    _raises(ProgramError, lambda: keyed.get_state(other), "a name was given a second type")
-    _raises(ProgramError, lambda: keyed.get_state(_LIST), "get_state() took a ListStateDescriptor")  # type: ignore[arg-type]
-    error = _raises(TypeMismatchError, lambda: number.update("x"), "a value of another type was taken")
-    _require("number" in str(error), f"the error does not name the state: {error}")
-    _raises(TypeMismatchError, lambda: number.update(2**63), "strict integers wrap")
-    _require(number.value() == 7, "a value that was refused is there")
+    require_raises(ProgramError, lambda: keyed.get_state(other), "a name was given a second type")
+    require_raises(ProgramError, lambda: keyed.get_state(_LIST), "get_state() took a ListStateDescriptor")  # type: ignore[arg-type]
+    error = require_raises(TypeMismatchError, lambda: number.update("x"), "a value of another type was taken")
+    require("number" in str(error), f"the error does not name the state: {error}")
+    require_raises(TypeMismatchError, lambda: number.update(2**63), "strict integers wrap")
+    require(number.value() == 7, "a value that was refused is there")
     number.update(None)
-    _require(number.value() is None and list(keyed.keys(_NUMBER)) == [], "update(None) does not clear")
+    require(number.value() is None and list(keyed.keys(_NUMBER)) == [], "update(None) does not clear")
     entries = keyed.get_map_state(_MAP)
     for name in "zya":
         entries.put(name, [name])
     entries.put("z", ["again"])
-    _require(list(entries.keys()) == ["z", "y", "a"], "a map is not iterated in the order of the first put")
-    _require(list(keyed.keys()) == [1.0], "keys() does not list each key once")
+    require(list(entries.keys()) == ["z", "y", "a"], "a map is not iterated in the order of the first put")
+    require(list(keyed.keys()) == [1.0], "keys() does not list each key once")
     keyed.close()
 
 
 def _check_tables(kit: _Kit) -> None:
     keyed = kit.make()
-    _require(keyed.table("one") is keyed.table("one"), "a table is another object the second time")
+    require(keyed.table("one") is keyed.table("one"), "a table is another object the second time")
     keyed.table("one")["a"] = {"x": [1]}
     keyed.table("two")["b"] = 2
     running = Taking(keyed.snapshot(0.0), range(GROUPS))
     keyed.table("one")["a"]["x"].append("changed in place")
     keyed.drop_table("one")
     keyed.drop_table("never made")
-    _require(keyed.table_names() == ["two"], f"drop_table() leaves {keyed.table_names()}")
-    _require("a" not in keyed.table("one"), "a table that was dropped is not empty when it is made again")
+    require(keyed.table_names() == ["two"], f"drop_table() leaves {keyed.table_names()}")
+    require("a" not in keyed.table("one"), "a table that was dropped is not empty when it is made again")
     taken = running.rest()
     keyed.close()
     later = kit.later(taken)
-    _require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
+    require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
     found = later.table("one").get("a")
-    _require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
+    require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
     later.close()
 
 
 def _check_timelines(kit: _Kit) -> None:
     keyed = kit.make(memory=1)
     records = keyed.timeline("one")
-    _require(keyed.timeline("one") is records, "a timeline is another object the second time")
+    require(keyed.timeline("one") is records, "a timeline is another object the second time")
     times = [5, -(1 << 62), 0, -1, 5, 1 << 62, -7, 4]
     for number, time in enumerate(times):
         records.add("a", time, number)
@@ -428,29 +427,29 @@ def _check_timelines(kit: _Kit) -> None:
     for first, last in ((-(1 << 63), (1 << 63) - 1), (-1, 5), (0, 4), (5, 5), (6, 7), (7, 6)):
         expected = sorted((time, number) for number, time in enumerate(times) if first <= time <= last and time != -7)
         found = list(records.between("a", first, last))
-        _require(found == expected, f"records between {first} and {last} are {found}, and are to be {expected}")
-    _require(len(records) == 7, f"a timeline with records of 7 times and keys says {len(records)}")
+        require(found == expected, f"records between {first} and {last} are {found}, and are to be {expected}")
+    require(len(records) == 7, f"a timeline with records of 7 times and keys says {len(records)}")
     running = Taking(keyed.snapshot(0.0), range(GROUPS))
     records.remove("a", 5)
     records.add("a", 4, "later")
     taken = running.rest()
-    _require(list(records.between("a", 4, 5)) == [(4, 7), (4, "later")], "a timeline is another one after a snapshot")
+    require(list(records.between("a", 4, 5)) == [(4, 7), (4, "later")], "a timeline is another one after a snapshot")
     keyed.close()
     later = kit.later(taken)
     found = list(later.timeline("one").between("a", 4, 5))
-    _require(found == [(4, 7), (5, 0), (5, 4)], f"records that were restored are {found}")
+    require(found == [(4, 7), (5, 0), (5, 4)], f"records that were restored are {found}")
     later.close()
     of_format_1 = kit.make()
     of_format_1.table("two")["a"] = {3: ["x", "y"], -4: ["z"]}
     later = kit.later(kit.written(of_format_1))
     of_format_1.close()
     found = list(later.timeline("two").between("a", -10, 10))
-    _require(found == [(-4, "z"), (3, "x"), (3, "y")], f"records that were restored from a table are {found}")
-    _require(later.table_names() == [], f"{later.table_names()} is a timeline now, and a table still")
+    require(found == [(-4, "z"), (3, "x"), (3, "y")], f"records that were restored from a table are {found}")
+    require(later.table_names() == [], f"{later.table_names()} is a timeline now, and a table still")
     again = kit.later(kit.written(later))
     later.close()
     found = list(again.timeline("two").between("a", 0, 10))
-    _require(found == [(3, "x"), (3, "y")], f"records that were in a table, written again, are {found}")
+    require(found == [(3, "x"), (3, "y")], f"records that were in a table, written again, are {found}")
     again.close()
 
 
@@ -479,7 +478,7 @@ def _check_all_kinds_together(kit: _Kit) -> None:
             numbers_then.get(slots[slots >= 0]).tolist(),
         )
         wanted = (1, 2, [Timer(3, "a", None)], [4])
-        _require(found == wanted, f"value, table, timers and columns of one backend come back as {found}, not {wanted}")
+        require(found == wanted, f"value, table, timers and columns of one backend come back as {found}, not {wanted}")
         later.close()
     keyed.close()
 
@@ -495,17 +494,15 @@ def _check_namespaces(kit: _Kit) -> None:
     keyed.merge_namespaces(_SUM, "w1", ["w1", ("w", 2)])
     keyed.merge_namespaces(_MEAN, "w1", [("w", 2)])
     found = list(keyed.store("w3").get_list_state(_LIST).get())
-    _require(found == ["one", "two"], f"merge_namespaces() made {found} of the lists")
-    _require(keyed.store("w1").get_reducing_state(_SUM).get() == 2, "merge_namespaces() does not reduce")
-    _require(
-        keyed.store("w1").get_aggregating_state(_MEAN).get() == 3, "merge_namespaces() does not merge accumulators"
-    )
-    _require(keyed.store(("w", 2)).get_reducing_state(_SUM).get() is None, "a merged namespace is still there")
-    _raises(ProgramError, lambda: keyed.merge_namespaces(_MAP, "w1", ["w2"]), "map state was merged")
+    require(found == ["one", "two"], f"merge_namespaces() made {found} of the lists")
+    require(keyed.store("w1").get_reducing_state(_SUM).get() == 2, "merge_namespaces() does not reduce")
+    require(keyed.store("w1").get_aggregating_state(_MEAN).get() == 3, "merge_namespaces() does not merge accumulators")
+    require(keyed.store(("w", 2)).get_reducing_state(_SUM).get() is None, "a merged namespace is still there")
+    require_raises(ProgramError, lambda: keyed.merge_namespaces(_MAP, "w1", ["w2"]), "map state was merged")
     keyed.clear_namespace("w1")
     keyed.clear_namespace("w3")
-    _require(keyed.store("w1").get_reducing_state(_SUM).get() is None, "clear_namespace() leaves state")
-    _require(list(keyed.get_list_state(_LIST).get()) == ["plain"], "clear_namespace() took state without a namespace")
+    require(keyed.store("w1").get_reducing_state(_SUM).get() is None, "clear_namespace() leaves state")
+    require(list(keyed.get_list_state(_LIST).get()) == ["plain"], "clear_namespace() took state without a namespace")
     keyed.close()
 
 
@@ -516,7 +513,7 @@ def _check_snapshot_rules(kit: _Kit) -> None:
         keyed.key = key
         things.update({"in": [key]})
     running = Taking(keyed.snapshot(0.0), range(GROUPS))
-    _raises(RuntimeError, keyed.snapshot, "two snapshots run at once")
+    require_raises(RuntimeError, keyed.snapshot, "two snapshots run at once")
     for key in _KEYS:
         keyed.key = key
         found: Any = things.value()
@@ -524,16 +521,16 @@ def _check_snapshot_rules(kit: _Kit) -> None:
         things.clear()
     taken = running.rest()
     if not taken.files:
-        _require(sum(chunk.count for chunk in taken.chunks) == len(_KEYS), "chunks do not count their entries")
+        require(sum(chunk.count for chunk in taken.chunks) == len(_KEYS), "chunks do not count their entries")
     found = kit.restored(taken, 2)
     expected = {(key, None): {"things": {"in": [key]}} for key in _KEYS}
-    _require(found == expected, f"a change in place is in the snapshot: {found!r}")
+    require(found == expected, f"a change in place is in the snapshot: {found!r}")
     things.update({"bad": (letter for letter in "x")})
     bad = keyed.snapshot()
-    error = _raises(SerializationError, lambda: list(bad), "what can not be serialised was serialised")
-    _require("things" in str(error), f"the error does not name the state: {error}")
+    error = require_raises(SerializationError, lambda: list(bad), "what can not be serialised was serialised")
+    require("things" in str(error), f"the error does not name the state: {error}")
     things.update({"in": [1]})
-    _require(kit.restored(kit.written(keyed), 1) == read(keyed), "the next snapshot after a failed one does not work")
+    require(kit.restored(kit.written(keyed), 1) == read(keyed), "the next snapshot after a failed one does not work")
     keyed.close()
 
 
@@ -552,16 +549,16 @@ def _check_migration(kit: _Kit) -> None:
     later = kit.later(taken)
     later.key = "a"
     row: Any = later.get_state(new).value()
-    _require((row.n, row.id, row.added) == (2.0, 1, None) and type(row.n) is float, f"the row was migrated to {row!r}")
+    require((row.n, row.id, row.added) == (2.0, 1, None) and type(row.n) is float, f"the row was migrated to {row!r}")
     again = kit.written(later)
     later.close()
     last = kit.later(again)
     last.key = "a"
-    _require(last.get_state(_NUMBER).value() == 5, "state that nobody asked for is not in the next snapshot")
+    require(last.get_state(_NUMBER).value() == 5, "state that nobody asked for is not in the next snapshot")
     last.close()
     refused = kit.later(taken)
-    error = _raises(StateMigrationError, lambda: refused.get_state(bad), "an incompatible type was taken")
-    _require(getattr(error, "field", "") == "n", f"the error does not name the field: {error}")
+    error = require_raises(StateMigrationError, lambda: refused.get_state(bad), "an incompatible type was taken")
+    require(getattr(error, "field", "") == "n", f"the error does not name the field: {error}")
     refused.close()
 
 
@@ -582,33 +579,20 @@ def _check_time_to_live(kit: _Kit) -> None:
     value.update(2)
     mapped.put("new", 2)
     kit.clock.advance(4)
-    _require(value.value() == 2, "an entry expired too early")
-    _require(list(mapped.items()) == [("new", 2)], "each entry of a map lives by itself")
+    require(value.value() == 2, "an entry expired too early")
+    require(list(mapped.items()) == [("new", 2)], "each entry of a map lives by itself")
     taken = kit.written(keyed)
     if not taken.files:
-        _require(sum(chunk.count for chunk in taken.chunks) == 2, "what has expired is in the snapshot")
+        require(sum(chunk.count for chunk in taken.chunks) == 2, "what has expired is in the snapshot")
     for _ in range(4 * len(_KEYS)):
         value.value()
         mapped.get("new")
-    _require(list(keyed.keys()) == ["a"], f"what has expired is not cleaned up: {list(keyed.keys())}")
+    require(list(keyed.keys()) == ["a"], f"what has expired is not cleaned up: {list(keyed.keys())}")
     keyed.close()
     later = kit.later(taken)
     later.key = "a"
     without = ValueStateDescriptor("kept", Types.LONG())
-    _require(later.get_state(without).value() == 2, "time-to-live can't be taken away")
+    require(later.get_state(without).value() == 2, "time-to-live can't be taken away")
     kit.clock.advance(6)
-    _require(list(later.get_map_state(entries).items()) == [], "an entry lives anew after a restore")
+    require(list(later.get_map_state(entries).items()) == [], "an entry lives anew after a restore")
     later.close()
-
-
-def _require(holds: bool, rule: str) -> None:
-    if not holds:
-        raise AssertionError(rule)
-
-
-def _raises(error: type[BaseException], call: Callable[[], Any], rule: str) -> BaseException:
-    try:
-        call()
-    except error as raised:
-        return raised
-    raise AssertionError(rule)

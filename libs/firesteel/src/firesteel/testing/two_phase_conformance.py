@@ -14,7 +14,8 @@ from firesteel.functions.two_phase import (
     TwoPhaseWriter,
     WriterState,
 )
-from firesteel.testing.writing import Context, require, require_equal
+from firesteel.testing.rules import require
+from firesteel.testing.writing import Context, require_equal
 
 _Commit = Callable[[Sequence[Committable]], Sequence[CommitResult]]
 _SHOWN = (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED)

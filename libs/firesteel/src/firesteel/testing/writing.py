@@ -8,6 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from firesteel.functions.sink import WriterContext
+from firesteel.testing.rules import require
 
 
 class Context(WriterContext):
@@ -65,12 +66,6 @@ class Context(WriterContext):
     @override
     def forget_temporary_file(self, path: str) -> None:
         self.temporary.discard(path)
-
-
-def require(holds: bool, message: str) -> None:
-    """Raise an ``AssertionError`` if it does not hold."""
-    if not holds:
-        raise AssertionError(message)
 
 
 def require_equal(seen: Iterable[Any], records: Sequence[Any], when: str = "") -> None:

@@ -45,7 +45,8 @@ class Persisted:
     """What a checkpoint has of a part that is not finished.
 
     Attributes:
-        plain: what a writer of the same file system needs to go on with it.
+        plain: what a writer of the same file system needs to go on with it, JSON-able; with the path of the part as
+            ``uri``, by which a sink finds that file system.
         tail: bytes behind what the file system has already.
     """
 
@@ -90,7 +91,10 @@ class PartOutput(ABC):
 
     @abstractmethod
     def committable(self) -> dict[str, Any] | None:
-        """What a committer needs to show the file, JSON-able; None = there is nothing to show. Behind ``close``."""
+        """What a committer needs to show the file, JSON-able; None = there is nothing to show. Behind ``close``.
+
+        It has the path of the part as ``uri``.
+        """
 
     @abstractmethod
     def keep(self) -> None:

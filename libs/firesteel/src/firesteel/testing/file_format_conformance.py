@@ -1,0 +1,157 @@
+"""Holds a format of files against its contract (``firesteel.connectors.file_format``)."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from firesteel.connectors.file_format import FileFormat
+from firesteel.connectors.file_source import FileSource
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
+from firesteel.core.errors import MalformedDataError
+from firesteel.expressions.values import records_of
+from firesteel.functions.source import Split, Wait
+from firesteel.testing.rules import require
+from firesteel.testing.source_conformance import check_source
+from firesteel.testing.writing import require_equal
+
+_LONGEST: Final = 100_000
+"""Reads without an end after which a cursor counts as hanging."""
+_CUTS: Final = 40
+"""Bytes of a file at which it is cut in two, at most: spread over its length."""
+
+
+def check_file_format(
+    make_format: Callable[[], FileFormat],
+    content: bytes,
+    expected: Iterable[Any],
+    *,
+    name: str = "records",
+    damaged: bytes | None = None,
+) -> None:
+    """Read a file whole, in ranges, and on from every position; then a damaged one under each policy.
+
+    Args:
+        make_format: makes the format; called often.
+        content: bytes of a file, with at least three records.
+        expected: all records of that file, in order.
+        name: of the file, for formats that mind its ending.
+        damaged: bytes of a file of which something can't be read; None = of this format nothing can be malformed.
+
+    Raises:
+        AssertionError: says which rule is broken.
+    """
+    records = list(expected)
+    require(len(records) >= 3, "the kit needs a file of at least three records")
+    pickle.loads(pickle.dumps(make_format()))
+    make_format().check()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        whole = _Range(make_format, path)
+        _require_in_order(whole.read(), records, "of the whole file, read in one range")
+        _check_positions(whole, records)
+        if make_format().splittable:
+            _check_ranges(make_format, path, records)
+        split_bytes = max(1, len(content) // 3) if make_format().splittable else 0
+        check_source(lambda: FileSource((str(path),), make_format(), split_bytes), records, batch_sizes=(1, 7))
+        if damaged is not None:
+            path.write_bytes(damaged)
+            _check_damaged(make_format, path)
+
+
+def _require_in_order(found: Sequence[Any], records: Sequence[Any], what: str) -> None:
+    """Raise an ``AssertionError`` that names the first record that is another one."""
+    for number, (record, wanted) in enumerate(zip(found, records, strict=False)):
+        require(record == wanted, f"record {number} {what} is {record!r} instead of {wanted!r}")
+    require(len(found) == len(records), f"{len(found)} records {what} instead of {len(records)}")
+
+
+class _Range:
+    """A range of a file, which is read by cursors of its own."""
+
+    def __init__(
+        self,
+        make_format: Callable[[], FileFormat],
+        path: Path,
+        start: int = 0,
+        end: int | None = None,
+        policy: MalformedPolicy = MalformedPolicy.FAIL,
+    ) -> None:
+        self._make_format = make_format
+        data = {"path": str(path), "start": start, "end": path.stat().st_size if end is None else end}
+        self._split = Split("split", data)
+        self.malformed = MalformedRecords(policy)
+        self.positions: list[tuple[Any, int]] = []
+        """Of the last read: each position, with the number of records in front of it."""
+
+    def read(self, most: int = 3, position: Any = None) -> list[Any]:
+        """All records behind a position."""
+        file_format = self._make_format()
+        cursor = file_format.open_cursor(self._split.at(position), self.malformed)
+        records: list[Any] = []
+        self.positions = []
+        try:
+            for _ in range(_LONGEST):
+                chunk = cursor.read(most)
+                if isinstance(chunk, Wait):
+                    continue
+                columns = isinstance(chunk.values, pa.RecordBatch)
+                require(
+                    not columns or self.malformed.policy is not MalformedPolicy.EMIT,
+                    "read() gives columns under MalformedPolicy.EMIT, where records take the place of what is damaged",
+                )
+                values = records_of(chunk.values, file_format.produced_type()) if columns else list(chunk.values)
+                require(len(values) <= most, f"read({most}) gave {len(values)} records")
+                plain = json.loads(json.dumps(chunk.position))
+                require(plain == chunk.position, f"position {chunk.position!r} is not plain data")
+                records += values
+                if chunk.finished:
+                    return records
+                require(bool(values), "read() gave no record, and neither Wait nor the end")
+                self.positions.append((plain, len(records)))
+        finally:
+            cursor.close()
+        raise AssertionError(f"no end after {_LONGEST} calls of read()")
+
+
+def _check_positions(whole: _Range, records: Sequence[Any]) -> None:
+    """A checkpoint may be taken behind any read; the next attempt begins there."""
+    for most in (1, 2):
+        whole.read(most)
+        for position, count in list(whole.positions):
+            rest = whole.read(3, position)
+            _require_in_order(rest, records[count:], f"behind position {position!r}")
+
+
+def _check_ranges(make_format: Callable[[], FileFormat], path: Path, records: Sequence[Any]) -> None:
+    """Each record is in the range in which it begins, wherever a file is cut."""
+    size = path.stat().st_size
+    for cut in sorted({size * number // _CUTS for number in range(1, _CUTS)} - {0}):
+        first, second = _Range(make_format, path, 0, cut), _Range(make_format, path, cut)
+        what = f"of two ranges that meet at byte {cut} of {size}"
+        _require_in_order([*first.read(), *second.read()], records, what)
+
+
+def _check_damaged(make_format: Callable[[], FileFormat], path: Path) -> None:
+    try:
+        _Range(make_format, path).read()
+    except MalformedDataError as error:
+        require(str(path) in str(error), "the error about damaged data does not name the file")
+    else:
+        raise AssertionError("damaged data do not raise MalformedDataError under MalformedPolicy.FAIL")
+    skipping = _Range(make_format, path, policy=MalformedPolicy.SKIP)
+    good = skipping.read()
+    require(skipping.malformed.count > 0, "damaged data are left out under MalformedPolicy.SKIP, and not counted")
+    emitting = _Range(make_format, path, policy=MalformedPolicy.EMIT)
+    all_of_them = emitting.read()
+    marks = [record for record in all_of_them if isinstance(record, MalformedRecord)]
+    require(bool(marks), "no MalformedRecord takes the place of damaged data under MalformedPolicy.EMIT")
+    rest = [record for record in all_of_them if not isinstance(record, MalformedRecord)]
+    require_equal(rest, good, "under MalformedPolicy.EMIT, but for those that can't be read")
