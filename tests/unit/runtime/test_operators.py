@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from firesteel.common.printing import text_of
 from firesteel.common.typeinfo import ExternalTypeInfo, Types
 from firesteel.common.types import Row, RowKind
-from firesteel.common.value_texts import text_of
 from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError, UnsupportedFeatureError
 from firesteel.functions.functions import (
     CoFlatMapFunction,

@@ -11,45 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from firesteel.common.coerce_basic import Coercer, basic_coercer, misfit, temporal_coercer
-from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
-    BasicType,
-    BasicTypeInfo,
-    ExternalTypeInfo,
-    ListTypeInfo,
-    LocalTimeTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PickledBytesTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    SqlTimeTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-)
+from firesteel.common.coerce_scalars import NULL_REFUSED, Coercer, elements_of, inside, misfit
+from firesteel.common.type_table import PartsRow, ScalarRow, Shape, field_names, parts_of, resolved, row_of
+from firesteel.common.typeinfo import MapTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.common.types import Row, make_row
 from firesteel.core.errors import TypeMismatchError
 
 __all__ = ["make_coercer"]
-
-_NULL = "null is not allowed here"
-_TESTS = {
-    BasicType.STRING: "type({v}) is str",
-    BasicType.BOOLEAN: "type({v}) is bool",
-    BasicType.BYTE: "type({v}) is int and -0x80 <= {v} <= 0x7f",
-    BasicType.SHORT: "type({v}) is int and -0x8000 <= {v} <= 0x7fff",
-    BasicType.INT: "type({v}) is int and -0x80000000 <= {v} <= 0x7fffffff",
-    BasicType.LONG: "type({v}) is int and -0x8000000000000000 <= {v} <= 0x7fffffffffffffff",
-    BasicType.FLOAT: "type({v}) is float and float32({v}).value == {v}",
-    BasicType.DOUBLE: "type({v}) is float",
-    BasicType.BIG_INT: "type({v}) is int",
-}
-_INTEGER = "the value is outside the type's range"
 
 
 def make_coercer(type_info: TypeInformation, *, strict_integers: bool = False) -> Callable[[object], Any] | None:
@@ -71,34 +42,15 @@ def make_coercer(type_info: TypeInformation, *, strict_integers: bool = False) -
 
 
 def _build(declared: TypeInformation, strict: bool) -> Coercer | None:
-    if isinstance(declared, PickledBytesTypeInfo):
+    declared, row = resolved(declared)
+    if isinstance(row, ScalarRow):
+        return row.coerce_strictly if strict else row.coerce
+    if row.shape is Shape.ANY:
         return None
-    if isinstance(declared, ExternalTypeInfo):
-        return _build(declared.type_info, strict)
-    if isinstance(declared, BasicTypeInfo):
-        return basic_coercer(declared, strict)
-    if isinstance(declared, (SqlTimeTypeInfo, LocalTimeTypeInfo)):
-        return temporal_coercer(declared)
-    if isinstance(declared, RowTypeInfo):
-        return _row_coercer(declared, strict)
-    if isinstance(declared, TupleTypeInfo):
-        return _tuple_coercer(declared, strict)
-    if isinstance(declared, PrimitiveArrayTypeInfo):
-        if declared.element_type == BasicTypeInfo.BYTE_TYPE_INFO():
-            return _bytes_coercer(declared, strict)
-        return _list_coercer(declared, declared.element_type, strict, nulls=False)
-    if isinstance(declared, (BasicArrayTypeInfo, ObjectArrayTypeInfo, ListTypeInfo)):
-        return _list_coercer(declared, declared.element_type, strict, nulls=True)
-    if isinstance(declared, MapTypeInfo):
-        return _map_coercer(declared, strict)
-    raise TypeError(f"Values can't be fitted to the type {declared} ({type(declared).__name__}).")
-
-
-def _inside(error: TypeMismatchError, name: str) -> TypeMismatchError:
-    """The error as it reads from one level further out."""
-    inner = error.field
-    path = name + inner if inner.startswith("[") or not inner else f"{name}.{inner}"
-    return TypeMismatchError(path, error.declared, error.value, error.reason)
+    make = _WITH_PARTS.get(row.shape)
+    if make is None:
+        raise TypeError(f"Values can't be fitted to the type {declared} ({type(declared).__name__}).")
+    return make(declared, strict)
 
 
 def _never(values: Any) -> bool:
@@ -109,9 +61,10 @@ def _tests(types: tuple[TypeInformation, ...]) -> str:
     """An expression that says whether ``v0``, ``v1``, ... fit as they are; empty if that takes more than one."""
     tests = []
     for i, declared in enumerate(types):
-        test = _TESTS.get(declared.basic_type) if isinstance(declared, BasicTypeInfo) else None
-        if test is None:
+        row = row_of(declared)
+        if not isinstance(row, ScalarRow) or row.python_class is None:
             return ""
+        test = f"type({{v}}) is {row.python_class.__name__}" + (f" and {row.fits}" if row.fits else "")
         tests.append(f"({test.format(v=f'v{i}')} or v{i} is None)")
     return " and ".join(tests)
 
@@ -157,7 +110,7 @@ class _Fields:
             for coercer, value in zip(self.coercers, values, strict=True):
                 add(value if value is None or coercer is None else coercer(value))
         except TypeMismatchError as error:
-            raise _inside(error, self.names[len(fitted)]) from None
+            raise inside(error, self.names[len(fitted)]) from None
         return fitted
 
 
@@ -198,14 +151,15 @@ def _row_coercer(declared: RowTypeInfo, strict: bool) -> Coercer:
         elif isinstance(value, Row):
             return coerce_row(make_row(value._fields, list(value._values), value._row_kind))
         else:
-            raise misfit(declared, value, _NULL if value is None else "a Row, tuple, list or dict is expected")
+            raise misfit(declared, value, NULL_REFUSED if value is None else "a Row, tuple, list or dict is expected")
         raise misfit(declared, value, f"{len(values)} values for {count} fields")
 
     return coerce_row
 
 
 def _tuple_coercer(declared: TupleTypeInfo, strict: bool) -> Coercer:
-    names = tuple(f"f{i}" for i in range(len(declared.field_types)))
+    names = field_names(declared)
+    assert names is not None
     fields = _Fields(declared.field_types, names, strict)
     count, coerce = fields.count, fields.coerce
 
@@ -218,7 +172,7 @@ def _tuple_coercer(declared: TupleTypeInfo, strict: bool) -> Coercer:
             if len(value) == count:
                 return tuple(coerce(value))
         else:
-            raise misfit(declared, value, _NULL if value is None else "a tuple, list or Row is expected")
+            raise misfit(declared, value, NULL_REFUSED if value is None else "a tuple, list or Row is expected")
         raise misfit(declared, value, f"{len(value)} values for {count} fields")
 
     tests = _tests(declared.field_types)
@@ -235,53 +189,24 @@ def _tuple_coercer(declared: TupleTypeInfo, strict: bool) -> Coercer:
     return quick
 
 
-def _elements(declared: TypeInformation, value: Any) -> list[Any] | tuple[Any, ...]:
-    """The elements of what may stand for a list: list, tuple, ``array.array``, a one-dimensional numpy array."""
-    if isinstance(value, (list, tuple)):
-        return value
-    if isinstance(value, array):
-        return value.tolist()
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1:
-        elements: list[Any] = value.tolist()
-        return elements
-    raise misfit(declared, value, _NULL if value is None else "a list, tuple or array is expected")
-
-
-def _list_coercer(declared: TypeInformation, element: TypeInformation, strict: bool, *, nulls: bool) -> Coercer:
-    coercer = _build(element, strict)
+def _list_coercer(declared: TypeInformation, strict: bool) -> Coercer:
+    row, (element,) = row_of(declared), parts_of(declared)
+    coercer, nulls = _build(element, strict), isinstance(row, PartsRow) and row.null_elements
 
     def coerce_list(value: Any) -> Any:
-        elements = _elements(declared, value)
+        elements = elements_of(declared, value)
         fitted: list[Any] = []
         add = fitted.append
         try:
             for item in elements:
                 if item is None and not nulls:
-                    raise misfit(element, None, _NULL)
+                    raise misfit(element, None, NULL_REFUSED)
                 add(item if item is None or coercer is None else coercer(item))
         except TypeMismatchError as error:
-            raise _inside(error, f"[{len(fitted)}]") from None
+            raise inside(error, f"[{len(fitted)}]") from None
         return value if type(value) is list and _all_same(fitted, value) else fitted
 
     return coerce_list
-
-
-def _bytes_coercer(declared: TypeInformation, strict: bool) -> Coercer:
-    def coerce_bytes(value: Any) -> Any:
-        if type(value) is bytes:
-            return value
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
-        fitted = bytearray()
-        for i, item in enumerate(_elements(declared, value)):
-            if not isinstance(item, int):
-                raise _inside(misfit(BasicTypeInfo.BYTE_TYPE_INFO(), item, "an integer is expected"), f"[{i}]")
-            if strict and not -128 <= item <= 255:
-                raise _inside(misfit(BasicTypeInfo.BYTE_TYPE_INFO(), item, _INTEGER), f"[{i}]")
-            fitted.append(item & 0xFF)
-        return bytes(fitted)
-
-    return coerce_bytes
 
 
 def _map_coercer(declared: MapTypeInfo, strict: bool) -> Coercer:
@@ -290,22 +215,30 @@ def _map_coercer(declared: MapTypeInfo, strict: bool) -> Coercer:
 
     def coerce_map(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise misfit(declared, value, _NULL if value is None else "a dict is expected")
+            raise misfit(declared, value, NULL_REFUSED if value is None else "a dict is expected")
         fitted: dict[Any, Any] = {}
         changed = type(value) is not dict
         for key, item in value.items():
             if key is None and fit_key is not None:
-                raise _inside(misfit(declared.key_type, None, "null is not allowed as a key"), "[key]")
+                raise inside(misfit(declared.key_type, None, "null is not allowed as a key"), "[key]")
             try:
                 new_key = key if fit_key is None else fit_key(key)
             except TypeMismatchError as error:
-                raise _inside(error, "[key]") from None
+                raise inside(error, "[key]") from None
             try:
                 new_item = item if item is None or fit_value is None else fit_value(item)
             except TypeMismatchError as error:
-                raise _inside(error, f"[{key!r:.50}]") from None
+                raise inside(error, f"[{key!r:.50}]") from None
             changed = changed or new_key is not key or new_item is not item
             fitted[new_key] = new_item
         return fitted if changed else value
 
     return coerce_map
+
+
+_WITH_PARTS: Final[dict[Shape, Callable[[Any, bool], Coercer]]] = {
+    Shape.LIST: _list_coercer,
+    Shape.MAP: _map_coercer,
+    Shape.ROW: _row_coercer,
+    Shape.TUPLE: _tuple_coercer,
+}

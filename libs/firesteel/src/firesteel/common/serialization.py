@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from firesteel.common.printing import text_of
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.common.types import Row
-from firesteel.common.value_texts import text_of
 from firesteel.core.pyflink_names import missing_names
 
 if TYPE_CHECKING:  # loaded where columns are

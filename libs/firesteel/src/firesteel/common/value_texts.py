@@ -1,39 +1,81 @@
-"""The text of typed records, as printed and in lines of files: that of Flink's Java types, as PyFlink gives it.
+"""Scalar values as text and back: cells of the table of types.
 
-A row is ``+I[1, x]`` (its kind in front), a tuple ``(1,x)``, a list ``[1, 2]``, a map ``{a=1}``, a null ``null``, a
-boolean ``true``, a FLOAT ``163.3`` and not the DOUBLE that Python holds it in. Large and small numbers have Python's
-exponents (``1e+20``). Records without a declared type are printed as Python prints them.
+There are three kinds of text: what is printed (``common.printing``), the text of JSON and of its keys, which readers of
+CSV take too, and what Flink writes as CSV. Reading raises ``ValueError``.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import ctypes
+import datetime
+import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
-    ExternalTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-    Types,
-)
+from firesteel.common.time import Instant
 
+Parse = Callable[[str], Any]
 Text = Callable[[Any], str]
+_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
+_DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_FLOATING: Final = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|Infinity)\s*")
+_FRACTION: Final = re.compile(r"(\.\d*?)0+(?=Z?$)")
+"""Zeros at the end of the fraction of a second."""
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LEAST_NORMAL_FLOAT: Final = 2.0**-126
+_FLOAT: Final = struct.Struct("f")
 
 
-def text_of(type_info: TypeInformation | None) -> Text:
-    """How records of a type are written; ``str`` for None."""
-    if type_info is None:
-        return str
-    inner = _not_null_text_of(type_info)
-    return lambda value: "null" if value is None else inner(value)
+# --- numbers
+
+
+def checked_integer(value: int, bits: int) -> int:
+    """The number, if it fits.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise ValueError(f"{value} does not fit {bits} bits")
+    return value
+
+
+def whole_number(text: str) -> int:
+    """What Java's ``parseInt`` takes: digits, perhaps with a sign; blanks around them do not count."""
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.50} is no whole number")
+    return int(text)
+
+
+def floating_number(text: str) -> float:
+    """What Java's ``parseDouble`` takes: decimal numbers, with or without an exponent, ``NaN`` and ``Infinity``.
+
+    Not its hexadecimal numbers, nor a letter for the type behind the number.
+    """
+    if _FLOATING.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.50} is no number")
+    return float(text)
+
+
+def float32_number(text: str) -> float:
+    """The FLOAT nearest to what ``floating_number`` reads."""
+    return to_float(floating_number(text))
+
+
+def decimal_number(text: str) -> Decimal:
+    """A decimal number, with all its digits."""
+    if _DECIMAL.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.50} is no number")
+    return Decimal(text.strip())
+
+
+def to_float(value: float) -> float:
+    """The FLOAT nearest to a DOUBLE."""
+    return ctypes.c_float(value).value
 
 
 def double_text(value: float) -> str:
@@ -87,40 +129,93 @@ def single(value: float) -> float:
     except OverflowError:
         return float(value)
     for digits in (6, 7, 8, 9):
-        found = float(f"{value:.{digits}g}")
+        shortened = float(f"{value:.{digits}g}")
         try:
-            if _FLOAT.pack(found) == bits:
-                return found
+            if _FLOAT.pack(shortened) == bits:
+                return shortened
         except OverflowError:  # rounded up beyond the largest one
             continue
     return float(value)
 
 
-_LEAST_NORMAL_FLOAT: Final = 2.0**-126
-_FLOAT = struct.Struct("f")
+# --- other values
 
 
-def _not_null_text_of(type_info: TypeInformation) -> Text:
-    while isinstance(type_info, ExternalTypeInfo):
-        type_info = type_info.type_info
-    if isinstance(type_info, RowTypeInfo):
-        row_fields = [text_of(field) for field in type_info.field_types]
-        return lambda row: f"{row.get_row_kind()}[{_joined(row_fields, list(row), ', ')}]"
-    if isinstance(type_info, TupleTypeInfo):
-        tuple_fields = [text_of(field) for field in type_info.field_types]
-        return lambda value: f"({_joined(tuple_fields, value, ',')})"
-    if isinstance(type_info, MapTypeInfo):
-        key, item = text_of(type_info.key_type), text_of(type_info.value_type)
-        return lambda value: "{" + ", ".join(f"{key(k)}={item(v)}" for k, v in value.items()) + "}"
-    if isinstance(type_info, ListTypeInfo | PrimitiveArrayTypeInfo | BasicArrayTypeInfo | ObjectArrayTypeInfo):
-        element = text_of(type_info.element_type)
-        return lambda value: f"[{', '.join([element(part) for part in value])}]"
-    if type_info == Types.BOOLEAN():
-        return lambda value: "true" if value else "false"
-    if type_info == Types.FLOAT():
-        return float_text
-    return double_text if type_info == Types.DOUBLE() else str
+def boolean(text: str) -> bool:
+    """``true`` or ``false``, in letters of any case; blanks around them do not count."""
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return lowered == "true"
 
 
-def _joined(texts: Sequence[Text], values: Sequence[Any], separator: str) -> str:
-    return separator.join(text(value) for text, value in zip(texts, values, strict=True))
+def boolean_text(value: bool) -> str:
+    """As Java writes it."""
+    return "true" if value else "false"
+
+
+def character(text: str) -> str:
+    """A text of one character."""
+    if len(text) != 1:
+        raise ValueError(f"{text!r} is not one character")
+    return text
+
+
+def base64_bytes(text: str) -> bytes:
+    """The bytes of a text in base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64: {error}") from None
+
+
+def base64_text(value: bytes) -> str:
+    """Bytes in base64."""
+    return base64.b64encode(value).decode("ascii")
+
+
+def date(text: str) -> datetime.date:
+    """A date as ISO 8601 writes it."""
+    return datetime.date.fromisoformat(text.strip())
+
+
+def time(text: str) -> datetime.time:
+    """A time of day; a time zone is passed over."""
+    return datetime.time.fromisoformat(text.strip()).replace(tzinfo=None)
+
+
+def timestamp(text: str) -> datetime.datetime:
+    """A timestamp without a zone: in UTC if the text names a zone, otherwise as it stands."""
+    moment = datetime.datetime.fromisoformat(text.strip())
+    return moment if moment.tzinfo is None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
+
+
+def instant(text: str) -> Instant:
+    """A point in time: in UTC if the text names no zone."""
+    moment = datetime.datetime.fromisoformat(text.strip())
+    since = (moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)) - _EPOCH
+    return Instant(since.days * 86_400 + since.seconds, since.microseconds * 1000)
+
+
+def instant_text(value: Instant) -> str:
+    """An instant in UTC, to the microsecond."""
+    try:
+        moment = _EPOCH + datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    except OverflowError:
+        raise ValueError(f"{value} is not in the years 1 to 9999, which text has") from None
+    return moment.replace(tzinfo=None).isoformat() + "Z"
+
+
+def iso_text(value: datetime.date | datetime.time) -> str:
+    """A date, time or timestamp as ISO 8601 writes it."""
+    return value.isoformat()
+
+
+def sql_text(value: datetime.date | datetime.time) -> str:
+    """A date, time or timestamp as Flink writes it in CSV: a blank in place of ``T``, no zeros at the end."""
+    return _FRACTION.sub(r"\1", value.isoformat().replace("T", " "))
+
+
+def sql_instant_text(value: Instant) -> str:
+    """The same of an instant."""
+    return _FRACTION.sub(r"\1", instant_text(value).replace("T", " "))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from typing_extensions import override
 
+from firesteel.common.type_table import field_names
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.call_each import call_each
@@ -152,8 +153,6 @@ class DataGeneratorSource(Source[T], Generic[T]):
     def _batches(self) -> Any:
         if not self._projects:
             return self._function
-        from firesteel.expressions.schema import field_names
-
         assert self._type_info is not None
         columns = self._columns or field_names(self._type_info)
         function: Any = self._function

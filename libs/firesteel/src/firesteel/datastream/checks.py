@@ -6,20 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
-    InstantTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PickledBytesTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-    Types,
-    as_type_info,
-)
+from firesteel.common.type_table import parts_of, row_of, unwrapped
+from firesteel.common.typeinfo import PickledBytesTypeInfo, TypeInformation, Types, as_type_info
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.coroutines import AWAITED, refuse_coroutines
@@ -133,9 +121,6 @@ def declared_type(parameter: str, type_info: Any) -> TypeInformation:
     return as_type_info(type_info, lambda: parameter)
 
 
-_CHANGEABLE = (ListTypeInfo, MapTypeInfo, ObjectArrayTypeInfo, BasicArrayTypeInfo, PrimitiveArrayTypeInfo)
-
-
 def key_type(declared: TypeInformation) -> TypeInformation:
     """A declared type of keys.
 
@@ -144,17 +129,12 @@ def key_type(declared: TypeInformation) -> TypeInformation:
     """
     waiting = [declared]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, (RowTypeInfo, TupleTypeInfo)):
-            waiting.extend(one.field_types)
-        elif isinstance(one, InstantTypeInfo):
-            inside = "" if one is declared else f" in {declared}"
-            raise GraphError(f"{one}{inside} is no type of keys: take the milliseconds as Types.LONG(), or a datetime")
-        elif isinstance(one, _CHANGEABLE) and one != Types.PRIMITIVE_ARRAY(Types.BYTE()):
-            inside = "" if one is declared else f" in {declared}"
-            raise GraphError(
-                f"{one}{inside} is no type of keys, as its values can change: use Types.TUPLE or Types.ROW"
-            )
+        part = waiting.pop()
+        reason = row_of(unwrapped(part)).no_key
+        if reason:
+            inside = "" if part is declared else f" in {declared}"
+            raise GraphError(f"{part}{inside} is no type of keys{reason}")
+        waiting.extend(parts_of(part))
     return declared
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from firesteel.common.type_table import Shape, parts_of, row_of, unwrapped
 from firesteel.common.typeinfo import MapTypeInfo, TypeInformation
 from firesteel.expressions.registry import FunctionCall, InputsRefused, Kernel, function
-from firesteel.expressions.schema import arrow_type, element_type, schema_of, unwrapped
+from firesteel.expressions.schema import arrow_type, schema_of
 from firesteel.expressions.values import column_of
 
 
@@ -52,11 +53,11 @@ def _get(call: FunctionCall) -> tuple[pa.DataType, Kernel, TypeInformation]:
         except TypeError as error:
             raise InputsRefused(f"the key does not fit: {error}") from None
         return _typed(declared.value_type, lambda a: pc.map_lookup(a, wanted, "first"))
-    elements = element_type(declared)
-    if elements is None:
+    if row_of(declared).shape is not Shape.LIST:
         raise InputsRefused(f"get takes lists and maps, not {declared}")
     if not isinstance(key, int) or isinstance(key, bool):
         raise InputsRefused(f"the position in a list is an int, not {key!r}")
+    (elements,) = parts_of(declared)
     return _typed(elements, lambda a: _element(a, key))
 
 

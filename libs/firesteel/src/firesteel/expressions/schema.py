@@ -8,36 +8,36 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
-    BasicType,
-    BasicTypeInfo,
-    DateTypeInfo,
-    ExternalTypeInfo,
-    ListTypeInfo,
-    LocalTimeTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    TimestampTypeInfo,
-    TimeTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-    Types,
+from firesteel.common.type_table import (
+    SCALAR_BY_NAME,
+    SCALARS,
+    ArrowName,
+    ScalarRow,
+    Shape,
+    field_names,
+    parts_of,
+    resolved,
 )
+from firesteel.common.typeinfo import TypeInformation
 
-TIMESTAMP = pa.timestamp("us")
-INSTANT = pa.timestamp("us", tz="UTC")
-TIME = pa.time64("us")
-BIG_INT = pa.decimal256(76, 0)
-BIG_DEC = pa.large_string()
+
+def _made(name: ArrowName) -> pa.DataType:
+    function, *arguments = name
+    made: pa.DataType = getattr(pa, function)(*arguments)
+    return made
+
+
+_STREAM: Final = {row.name: _made(row.arrow) for row in SCALARS}
+_FILE: Final = {row.name: _made(row.file_arrow or row.arrow) for row in SCALARS}
+TIMESTAMP: Final = _STREAM["SQL_TIMESTAMP"]
+INSTANT: Final = _STREAM["INSTANT"]
+TIME: Final = _STREAM["SQL_TIME"]
+BIG_INT: Final = _STREAM["BIG_INT"]
+BIG_DEC: Final = _STREAM["BIG_DEC"]
 """Decimal numbers stand as text, since they keep all their digits and zeros; no text of programs has this type."""
 Digits = Any
 """Precision and scale of the decimal numbers in a declared type: a pair; a list with an entry for each field of a row,
 or for key and value of a map; for an array what its elements have. None = none are declared."""
-_MOST_DIGITS: Final = (38, 18)
-"""What decimal numbers have in Flink whose type declares no digits."""
 
 
 @dataclass(frozen=True)
@@ -58,48 +58,6 @@ STREAM: Final = Layout(exact=True)
 FILE: Final = Layout(exact=False)
 UTC_FILE: Final = Layout(exact=False, timestamp=INSTANT)
 """Timestamps without a zone are marked as UTC."""
-_BASIC: dict[BasicType, pa.DataType] = {
-    BasicType.BOOLEAN: pa.bool_(),
-    BasicType.BYTE: pa.int8(),
-    BasicType.SHORT: pa.int16(),
-    BasicType.INT: pa.int32(),
-    BasicType.LONG: pa.int64(),
-    BasicType.FLOAT: pa.float32(),
-    BasicType.DOUBLE: pa.float64(),
-    BasicType.STRING: pa.string(),
-    BasicType.CHAR: pa.string(),
-    BasicType.BIG_INT: BIG_INT,
-    BasicType.BIG_DEC: BIG_DEC,
-    BasicType.INSTANT: INSTANT,
-}
-_OTHERS: list[tuple[TypeInformation, pa.DataType]] = [
-    (Types.INSTANT(), INSTANT),
-    (Types.SQL_DATE(), pa.date32()),
-    (Types.SQL_TIME(), TIME),
-    (Types.SQL_TIMESTAMP(), TIMESTAMP),
-    (Types.PRIMITIVE_ARRAY(Types.BYTE()), pa.binary()),
-]
-
-
-def unwrapped(type_info: TypeInformation) -> TypeInformation:
-    """The type inside a type of the Table API."""
-    while isinstance(type_info, ExternalTypeInfo):
-        type_info = type_info.type_info
-    return type_info
-
-
-def is_bytes(type_info: TypeInformation) -> bool:
-    """Whether it is ``PRIMITIVE_ARRAY(BYTE())``, Python's ``bytes``."""
-    return isinstance(type_info, PrimitiveArrayTypeInfo) and type_info.element_type == Types.BYTE()
-
-
-def element_type(type_info: TypeInformation) -> TypeInformation | None:
-    """The type of the elements of a list or array that is no byte array; None = it is something else."""
-    if isinstance(type_info, (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo)):
-        return type_info.element_type
-    if isinstance(type_info, PrimitiveArrayTypeInfo) and not is_bytes(type_info):
-        return type_info.element_type
-    return None
 
 
 def arrow_type(type_info: TypeInformation, layout: Layout = STREAM, digits: Digits = None) -> pa.DataType | None:
@@ -110,47 +68,32 @@ def arrow_type(type_info: TypeInformation, layout: Layout = STREAM, digits: Digi
         layout: of the place that the columns are in.
         digits: of its decimal numbers; count in files only.
     """
-    type_info = unwrapped(type_info)
-    if isinstance(type_info, BasicTypeInfo):
-        if not layout.exact and type_info.basic_type is BasicType.BIG_DEC:
-            return pa.decimal128(*(digits or _MOST_DIGITS))
-        if not layout.exact and type_info.basic_type is BasicType.BIG_INT:
-            return pa.decimal128(_MOST_DIGITS[0], 0)
-        return _BASIC[type_info.basic_type]
-    if isinstance(type_info, DateTypeInfo):
-        return pa.date32()
-    if isinstance(type_info, TimeTypeInfo):
-        return TIME
-    if isinstance(type_info, TimestampTypeInfo):
-        return layout.timestamp
-    if isinstance(type_info, LocalTimeTypeInfo):
-        kinds = LocalTimeTypeInfo.TimeType
-        return {kinds.LOCAL_DATE: pa.date32(), kinds.LOCAL_TIME: TIME}.get(type_info.time_type, layout.timestamp)
-    if is_bytes(type_info):
-        return pa.binary()
-    return _nested(type_info, layout, digits)
+    type_info, row = resolved(type_info)
+    if isinstance(row, ScalarRow):
+        if layout.exact:
+            return _STREAM[row.name]
+        if row.form == "decimal" and digits:
+            return pa.decimal128(*digits)
+        data_type = _FILE[row.name]
+        return layout.timestamp if data_type == TIMESTAMP else data_type
+    types = parts_of(type_info)
+    of_parts = [digits] if row.shape is Shape.LIST else digits_of_parts(digits, len(types))
+    parts = [arrow_type(part, layout, of) for part, of in zip(types, of_parts, strict=True)]
+    if any(part is None for part in parts):
+        return None
+    match row.shape:
+        case Shape.LIST:
+            return pa.list_(*parts)
+        case Shape.MAP:
+            return pa.map_(*parts)
+        case Shape.ROW | Shape.TUPLE:
+            return pa.struct(list(zip(field_names(type_info) or (), parts, strict=True)))
+    return None
 
 
-def parts_of(digits: Digits, count: int) -> list[Digits]:
+def digits_of_parts(digits: Digits, count: int) -> list[Digits]:
     """The digits of each of the parts of a row or map."""
     return list(digits) if digits else [None] * count
-
-
-def _nested(type_info: TypeInformation, layout: Layout, digits: Digits) -> pa.DataType | None:
-    elements = element_type(type_info)
-    if elements is not None:
-        inner = arrow_type(elements, layout, digits)
-        return None if inner is None else pa.list_(inner)
-    if isinstance(type_info, MapTypeInfo):
-        of_key, of_item = parts_of(digits, 2)
-        key, item = arrow_type(type_info.key_type, layout, of_key), arrow_type(type_info.value_type, layout, of_item)
-        return None if key is None or item is None else pa.map_(key, item)
-    columns = schema_of(type_info)
-    if columns is None:
-        return None
-    pairs = zip(columns.items(), parts_of(digits, len(columns)), strict=True)
-    fields = [(name, arrow_type(field, layout, of)) for (name, field), of in pairs]
-    return None if any(field is None for _, field in fields) else pa.struct(fields)
 
 
 def type_info_of(data_type: pa.DataType) -> TypeInformation:
@@ -159,13 +102,10 @@ def type_info_of(data_type: pa.DataType) -> TypeInformation:
     Raises:
         TypeError: no declared type has such columns.
     """
-    for basic, known in _BASIC.items():
-        if known == data_type and basic is not BasicType.INSTANT:
-            return BasicTypeInfo(basic)
-    for type_info, known in _OTHERS:
-        if known == data_type:
-            return type_info
-    raise TypeError(f"columns of the type {data_type} have no declared type")
+    name = next((name for name, known in _STREAM.items() if known == data_type), None)
+    if name is None:
+        raise TypeError(f"columns of the type {data_type} have no declared type")
+    return SCALAR_BY_NAME[name].type_info  # type: ignore[no-any-return]
 
 
 def is_nested(data_type: pa.DataType) -> bool:
@@ -173,21 +113,10 @@ def is_nested(data_type: pa.DataType) -> bool:
     return bool(pt.is_nested(data_type))
 
 
-def field_names(type_info: TypeInformation) -> tuple[str, ...] | None:
-    """Names of the columns of a stream of this type; None if its records have no fields."""
-    if isinstance(type_info, RowTypeInfo):
-        return type_info.field_names
-    if isinstance(type_info, TupleTypeInfo):
-        return tuple(f"f{index}" for index in range(len(type_info.field_types)))
-    return None
-
-
 def schema_of(type_info: TypeInformation) -> dict[str, TypeInformation] | None:
     """Columns of a stream of this type, in order; None if its records have no fields."""
     names = field_names(type_info)
-    if names is None or not isinstance(type_info, RowTypeInfo | TupleTypeInfo):
-        return None
-    return dict(zip(names, type_info.field_types, strict=True))
+    return None if names is None else dict(zip(names, parts_of(type_info), strict=True))
 
 
 def uncolumnar(type_info: TypeInformation) -> str | None:

@@ -6,19 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from firesteel.common.time import Instant
-from firesteel.common.typeinfo import (
-    BasicTypeInfo,
-    DateTypeInfo,
-    ExternalTypeInfo,
-    LocalTimeTypeInfo,
-    MapTypeInfo,
-    PickledBytesTypeInfo,
-    RowTypeInfo,
-    TimestampTypeInfo,
-    TimeTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-)
+from firesteel.common.type_table import Shape, field_names, parts_of, row_of
+from firesteel.common.typeinfo import ExternalTypeInfo, TypeInformation
 
 
 class ExpressionNode(Protocol):
@@ -111,28 +100,15 @@ def _constant(value: Any) -> str:
 
 
 def _type(type_info: TypeInformation) -> str:
-    if isinstance(type_info, BasicTypeInfo):
-        return f"Types.{type_info.basic_type.name}()"
-    if isinstance(type_info, LocalTimeTypeInfo):
-        return f"LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.{type_info.time_type.name})"
     if isinstance(type_info, ExternalTypeInfo):
         return f"ExternalTypeInfo({_type(type_info.type_info)})"
-    if isinstance(type_info, MapTypeInfo):
-        return f"Types.MAP({_type(type_info.key_type)}, {_type(type_info.value_type)})"
-    if isinstance(type_info, RowTypeInfo | TupleTypeInfo):
-        fields = f"[{', '.join(map(_type, type_info.field_types))}]"
-        if isinstance(type_info, TupleTypeInfo):
-            return f"Types.TUPLE({fields})"
-        return f"Types.ROW_NAMED({list(type_info.field_names)!r}, {fields})"
-    plain = {
-        DateTypeInfo: "SQL_DATE",
-        TimeTypeInfo: "SQL_TIME",
-        TimestampTypeInfo: "SQL_TIMESTAMP",
-        PickledBytesTypeInfo: "PICKLED_BYTE_ARRAY",
-    }.get(type(type_info))
-    if plain is not None:
-        return f"Types.{plain}()"
-    element = getattr(type_info, "element_type", None)
-    if isinstance(element, TypeInformation):
-        return f"{type(type_info).__name__}({_type(element)})"
-    return repr(type_info)
+    row = row_of(type_info)
+    parts = list(map(_type, parts_of(type_info)))
+    match row.shape:
+        case Shape.ROW:
+            return f"{row.source}({list(field_names(type_info) or ())!r}, [{', '.join(parts)}])"
+        case Shape.TUPLE:
+            return f"{row.source}([{', '.join(parts)}])"
+        case Shape.MAP | Shape.LIST:
+            return f"{row.source}({', '.join(parts)})"
+    return row.source or repr(type_info)

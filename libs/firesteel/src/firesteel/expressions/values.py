@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from firesteel.common.time import Instant
-from firesteel.common.typeinfo import BasicType, BasicTypeInfo, MapTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.common.type_table import ScalarRow, Shape, field_names, parts_of, resolved
+from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.common.types import Row, RowKind, make_row
 from firesteel.core.errors import TypeMismatchError
 from firesteel.core.short_repr import short_repr
@@ -26,15 +27,12 @@ from firesteel.expressions.schema import (
     BIG_DEC,
     INSTANT,
     STREAM,
-    TIME,
     TIMESTAMP,
     Digits,
     Layout,
     arrow_type,
-    element_type,
-    parts_of,
+    digits_of_parts,
     schema_of,
-    unwrapped,
 )
 
 RECORDS: Final = b"firesteel.records"
@@ -54,25 +52,18 @@ _EXACT: Final = Context(prec=100)
 
 def form_of(type_info: TypeInformation) -> Form:
     """What the values of a type are; the type has columns."""
-    type_info = unwrapped(type_info)
-    if isinstance(type_info, BasicTypeInfo):
-        return _FORMS.get(type_info.basic_type)
-    if isinstance(type_info, MapTypeInfo):
-        return ["map", form_of(type_info.key_type), form_of(type_info.value_type)]
-    columns = schema_of(type_info)
-    if columns is not None:
-        kind = "tuple" if isinstance(type_info, TupleTypeInfo) else "row"
-        return [kind, [form_of(field) for field in columns.values()]]
-    elements = element_type(type_info)
-    inner = None if elements is None else form_of(elements)
-    return None if inner is None else ["list", inner]
-
-
-_FORMS: Final[dict[BasicType, Form]] = {
-    BasicType.INSTANT: "instant",
-    BasicType.BIG_INT: "integer",
-    BasicType.BIG_DEC: "decimal",
-}
+    type_info, row = resolved(type_info)
+    if isinstance(row, ScalarRow):
+        return row.form
+    forms = [form_of(part) for part in parts_of(type_info)]
+    match row.shape:
+        case Shape.LIST:
+            return None if forms[0] is None else ["list", forms[0]]
+        case Shape.MAP:
+            return ["map", *forms]
+        case Shape.ROW | Shape.TUPLE:
+            return [row.schema, forms]
+    return None
 
 
 def field_of(name: str, type_info: TypeInformation, layout: Layout = STREAM, digits: Digits = None) -> pa.Field:
@@ -101,7 +92,7 @@ def arrow_schema(
     """
     columns = schema_of(type_info)
     assert columns is not None
-    pairs = zip(columns.items(), parts_of(digits, len(columns)), strict=True)
+    pairs = zip(columns.items(), digits_of_parts(digits, len(columns)), strict=True)
     return pa.schema([field_of(name, one, layout, of) for (name, one), of in pairs], metadata=metadata)
 
 
@@ -249,28 +240,27 @@ def _stream_writer(type_info: TypeInformation) -> Convert | None:
 
 def _writer(type_info: TypeInformation, layout: Layout, digits: Digits) -> Convert | None:
     """What makes a value fit for Arrow; None = nothing has to be done."""
-    type_info = unwrapped(type_info)
-    if isinstance(type_info, BasicTypeInfo):
-        if not layout.exact and type_info.basic_type is BasicType.BIG_DEC:
-            return None if digits is None else lambda value: None if value is None else rounded(value, digits)
-        return (_WRITERS if layout.exact else _FILE_WRITERS).get(type_info.basic_type)
-    if arrow_type(type_info) in (TIMESTAMP, TIME):
-        return _without_zone if layout.exact else None
-    if isinstance(type_info, MapTypeInfo):
-        key, item = _parts([type_info.key_type, type_info.value_type], layout, digits)
-        return lambda value: None if value is None else [(key(k), item(v)) for k, v in value.items()]
-    columns = schema_of(type_info)
-    if columns is not None:
-        names = type_info.field_names if isinstance(type_info, RowTypeInfo) else None
-        return _row_writer(names, _parts(list(columns.values()), layout, digits))
-    elements = element_type(type_info)
-    inner = None if elements is None else _writer(elements, layout, digits)
-    return None if inner is None else lambda value: None if value is None else list(map(inner, value))
-
-
-def _parts(types: list[TypeInformation], layout: Layout, digits: Digits) -> list[Convert]:
-    pairs = zip(types, parts_of(digits, len(types)), strict=True)
-    return [_writer(one, layout, of) or _same for one, of in pairs]
+    type_info, row = resolved(type_info)
+    if isinstance(row, ScalarRow):
+        if layout.exact:
+            return _WRITERS.get(row.form or row.arrow[0])
+        if row.form == "decimal" and digits is not None:
+            return lambda value: None if value is None else rounded(value, digits)
+        return _cut_instant if row.form == "instant" else None
+    types = parts_of(type_info)
+    of_parts = [digits] if row.shape is Shape.LIST else digits_of_parts(digits, len(types))
+    parts = [_writer(part, layout, of) for part, of in zip(types, of_parts, strict=True)]
+    match row.shape:
+        case Shape.LIST:
+            inner = parts[0]
+            return None if inner is None else lambda value: None if value is None else list(map(inner, value))
+        case Shape.MAP:
+            key, item = (part or _same for part in parts)
+            return lambda value: None if value is None else [(key(k), item(v)) for k, v in value.items()]
+        case Shape.ROW | Shape.TUPLE:
+            names = field_names(type_info) if row.shape is Shape.ROW else None
+            return _row_writer(names, [part or _same for part in parts])
+    return None
 
 
 def _same(value: Any) -> Any:
@@ -362,12 +352,14 @@ def _big_dec(value: Any) -> Any:
     return None if value is None else str(value)
 
 
-_WRITERS: Final[dict[BasicType, Convert]] = {
-    BasicType.INSTANT: _instant,
-    BasicType.BIG_INT: _big_int,
-    BasicType.BIG_DEC: _big_dec,
+_WRITERS: Final[dict[str, Convert]] = {
+    "instant": _instant,
+    "integer": _big_int,
+    "decimal": _big_dec,
+    "timestamp": _without_zone,
+    "time64": _without_zone,
 }
-_FILE_WRITERS: Final[dict[BasicType, Convert]] = {BasicType.INSTANT: _cut_instant}
+"""By form, or by the kind of Arrow's type where the values are what Arrow gives."""
 
 
 # --- columns of others

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from firesteel.common.coerce import make_coercer
-from firesteel.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation
+from firesteel.common.type_table import ScalarRow, row_of
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import TypeMismatchError
 
 Fit = Callable[[Any], Any]
 
-_INTEGER_BITS: Final = {BasicType.BYTE: 8, BasicType.SHORT: 16, BasicType.INT: 32, BasicType.LONG: 64}
-_EXACT: Final[dict[BasicType, type]] = {
-    BasicType.STRING: str,
-    BasicType.BOOLEAN: bool,
-    BasicType.DOUBLE: float,
-    **dict.fromkeys(_INTEGER_BITS, int),
-}
-
 
 def fits_as_it_is(type_info: TypeInformation) -> tuple[type | None, int, int]:
     """Class (and, of integers, range) of values that need no coercion: spares a call for each write."""
-    basic = type_info.basic_type if isinstance(type_info, BasicTypeInfo) else None
-    if basic is None or basic not in _EXACT:
+    row = row_of(type_info)
+    if not isinstance(row, ScalarRow) or row.python_class is None:
         return None, 0, 0
-    half = 1 << (_INTEGER_BITS.get(basic, 1) - 1)
-    return _EXACT[basic], -half, half - 1
+    if row.bits is not None:
+        half = 1 << (row.bits - 1)
+        return int, -half, half - 1
+    # a FLOAT has to be looked at, and integers without a range are not tested for one
+    return (None, 0, 0) if row.fits or row.python_class is int else (row.python_class, -1, 0)
 
 
 def make_fit(where: str, type_info: TypeInformation, *, strict_integers: bool) -> Fit | None:

@@ -9,48 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
-    BasicType,
-    BasicTypeInfo,
-    ExternalTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PickledBytesTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-)
+from firesteel.common.type_table import SCALAR_BY_NAME, ScalarRow, Shape, field_names, parts_of, resolved
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import Row, make_row
 
 Schema = dict[str, Any]
 Convert = Callable[[Any], Any]
 
-_SEQUENCES: Final[tuple[tuple[type[Any], str], ...]] = (
-    (PrimitiveArrayTypeInfo, "primitive_array"),
-    (BasicArrayTypeInfo, "basic_array"),
-    (ObjectArrayTypeInfo, "object_array"),
-    (ListTypeInfo, "list"),
-)
-_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
-    "BYTE": ("SHORT", "INT", "LONG", "BIG_INT", "FLOAT", "DOUBLE", "BIG_DEC"),
-    "SHORT": ("INT", "LONG", "BIG_INT", "FLOAT", "DOUBLE", "BIG_DEC"),
-    "INT": ("LONG", "BIG_INT", "DOUBLE", "BIG_DEC"),
-    "LONG": ("BIG_INT", "BIG_DEC"),
-    "BIG_INT": ("BIG_DEC",),
-    "FLOAT": ("DOUBLE",),
-    "CHAR": ("STRING",),
-}
-"""Types that hold each value of the type without loss."""
 _NONE: Final[Mapping[str, Any]] = {}
-_BYTE: Final = {"type": "basic", "of": BasicType.BYTE.name}
-_CONVERT: Final[Mapping[str, Convert]] = {"FLOAT": float, "DOUBLE": float, "BIG_DEC": Decimal}
+_BYTE: Final = SCALAR_BY_NAME["BYTE"].schema
 
 
 class SchemaCompatibility(Enum):
@@ -95,28 +65,23 @@ _AS_IS: Final = Compatibility(SchemaCompatibility.AS_IS)
 
 def schema_of(type_info: TypeInformation) -> Schema:
     """The schema of a type, as plain data."""
-    if isinstance(type_info, ExternalTypeInfo):
-        return schema_of(type_info.type_info)
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return {"type": "pickled"}
-    if isinstance(type_info, BasicTypeInfo):
-        return {"type": "basic", "of": type_info.basic_type.name}
-    if isinstance(type_info, RowTypeInfo):
-        names = type_info.field_names
-        return {"type": "row", "fields": _fields(names, type_info.field_types)}
-    if isinstance(type_info, TupleTypeInfo):
-        names = tuple(f"f{i}" for i in range(len(type_info.field_types)))
-        return {"type": "tuple", "fields": _fields(names, type_info.field_types)}
-    if isinstance(type_info, MapTypeInfo):
-        return {"type": "map", "key": schema_of(type_info.key_type), "value": schema_of(type_info.value_type)}
-    for cls, name in _SEQUENCES:
-        if isinstance(type_info, cls):
-            return {"type": name, "element": schema_of(type_info.element_type)}
-    return {"type": "other", "of": str(type_info)}
-
-
-def _fields(names: tuple[str, ...], types: tuple[TypeInformation, ...]) -> list[Schema]:
-    return [{"name": name, "type": schema_of(t)} for name, t in zip(names, types, strict=True)]
+    type_info, row = resolved(type_info)
+    if isinstance(row, ScalarRow):
+        scalar: Schema = row.schema
+        return scalar
+    parts = [schema_of(part) for part in parts_of(type_info)]
+    match row.shape:
+        case Shape.ROW | Shape.TUPLE:
+            names = field_names(type_info) or ()
+            fields = [{"name": name, "type": part} for name, part in zip(names, parts, strict=True)]
+            return {"type": row.schema, "fields": fields}
+        case Shape.MAP:
+            return {"type": row.schema, "key": parts[0], "value": parts[1]}
+        case Shape.LIST:
+            return {"type": row.schema, "element": parts[0]}
+        case Shape.ANY:
+            return {"type": row.schema}
+    return {"type": row.schema, "of": str(type_info)}
 
 
 def text_of(schema: Schema) -> str:
@@ -146,9 +111,10 @@ def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any
     if kind != new["type"]:
         return _incompatible(old, new, path)
     if kind == "basic":
-        if new["of"] in _WIDER.get(old["of"], ()):
-            reason = f"widened from {old['of']} to {new['of']}"
-            return Compatibility(SchemaCompatibility.MIGRATE, path, reason, _CONVERT.get(new["of"]))
+        before, now = SCALAR_BY_NAME.get(old["of"]), SCALAR_BY_NAME.get(new["of"])
+        if before is not None and now is not None and now.name in before.wider:
+            reason = f"widened from {before.name} to {now.name}"
+            return Compatibility(SchemaCompatibility.MIGRATE, path, reason, now.widen)
         return _incompatible(old, new, path)
     if kind in ("row", "tuple"):
         return _compare_fields(old, new, path, defaults)

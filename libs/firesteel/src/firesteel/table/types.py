@@ -9,18 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
-from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
-    ExternalTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-    Types,
-)
+from firesteel.common.type_table import LONGEST, SCALARS, Absent, Shape, field_names, parts_of, resolved
+from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.core.errors import UnsupportedFeatureError
 
 __all__ = [
@@ -33,8 +23,6 @@ __all__ = [
     "from_type_info",
     "to_type_info",
 ]
-
-_LONGEST: Final = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
@@ -141,17 +129,17 @@ class DataTypes:
     @staticmethod
     def CHAR(length: int, nullable: bool = True) -> DataType:
         """Text of a fixed length."""
-        return DataType("CHAR", (_bounded("length", length, 1, _LONGEST),), nullable)
+        return DataType("CHAR", (_bounded("length", length, 1, LONGEST),), nullable)
 
     @staticmethod
     def VARCHAR(length: int, nullable: bool = True) -> DataType:
         """Text up to a length."""
-        return DataType("VARCHAR", (_bounded("length", length, 1, _LONGEST),), nullable)
+        return DataType("VARCHAR", (_bounded("length", length, 1, LONGEST),), nullable)
 
     @staticmethod
     def STRING(nullable: bool = True) -> DataType:
         """Text of any length."""
-        return DataTypes.VARCHAR(_LONGEST, nullable)
+        return DataTypes.VARCHAR(LONGEST, nullable)
 
     @staticmethod
     def BOOLEAN(nullable: bool = True) -> DataType:
@@ -160,17 +148,17 @@ class DataTypes:
     @staticmethod
     def BINARY(length: int, nullable: bool = True) -> DataType:
         """Bytes of a fixed length."""
-        return DataType("BINARY", (_bounded("length", length, 1, _LONGEST),), nullable)
+        return DataType("BINARY", (_bounded("length", length, 1, LONGEST),), nullable)
 
     @staticmethod
     def VARBINARY(length: int, nullable: bool = True) -> DataType:
         """Bytes up to a length."""
-        return DataType("VARBINARY", (_bounded("length", length, 1, _LONGEST),), nullable)
+        return DataType("VARBINARY", (_bounded("length", length, 1, LONGEST),), nullable)
 
     @staticmethod
     def BYTES(nullable: bool = True) -> DataType:
         """Bytes of any length."""
-        return DataTypes.VARBINARY(_LONGEST, nullable)
+        return DataTypes.VARBINARY(LONGEST, nullable)
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:
@@ -297,42 +285,7 @@ def _checked(name: str, data_type: Any) -> DataType:
     return data_type
 
 
-_BY_NAME: Final[Mapping[str, TypeInformation]] = {
-    "CHAR": Types.STRING(),
-    "VARCHAR": Types.STRING(),
-    "BOOLEAN": Types.BOOLEAN(),
-    "BINARY": Types.PRIMITIVE_ARRAY(Types.BYTE()),
-    "VARBINARY": Types.PRIMITIVE_ARRAY(Types.BYTE()),
-    "DECIMAL": Types.BIG_DEC(),
-    "TINYINT": Types.BYTE(),
-    "SMALLINT": Types.SHORT(),
-    "INT": Types.INT(),
-    "BIGINT": Types.LONG(),
-    "FLOAT": Types.FLOAT(),
-    "DOUBLE": Types.DOUBLE(),
-    "DATE": Types.SQL_DATE(),
-    "TIME": Types.SQL_TIME(),
-    "TIMESTAMP": Types.SQL_TIMESTAMP(),
-    "TIMESTAMP_LTZ": Types.INSTANT(),
-}
-_BACK: Final[Sequence[tuple[TypeInformation, DataType]]] = (
-    (Types.STRING(), DataTypes.STRING()),
-    (Types.CHAR(), DataTypes.CHAR(1)),
-    (Types.BOOLEAN(), DataTypes.BOOLEAN()),
-    (Types.BYTE(), DataTypes.TINYINT()),
-    (Types.SHORT(), DataTypes.SMALLINT()),
-    (Types.INT(), DataTypes.INT()),
-    (Types.LONG(), DataTypes.BIGINT()),
-    (Types.FLOAT(), DataTypes.FLOAT()),
-    (Types.DOUBLE(), DataTypes.DOUBLE()),
-    (Types.BIG_INT(), DataTypes.DECIMAL(38, 0)),
-    (Types.BIG_DEC(), DataTypes.DECIMAL(38, 18)),
-    (Types.SQL_DATE(), DataTypes.DATE()),
-    (Types.SQL_TIME(), DataTypes.TIME()),
-    (Types.SQL_TIMESTAMP(), DataTypes.TIMESTAMP(3)),
-    (Types.INSTANT(), DataTypes.TIMESTAMP_LTZ(9)),
-    (Types.PRIMITIVE_ARRAY(Types.BYTE()), DataTypes.BYTES()),
-)
+_BY_NAME: Final[Mapping[str, TypeInformation]] = {name: row.type_info for row in SCALARS for name in row.sql_names}
 
 
 def to_type_info(data_type: DataType) -> TypeInformation:
@@ -362,20 +315,16 @@ def from_type_info(type_info: TypeInformation) -> DataType:
     Raises:
         UnsupportedFeatureError: there is none (pickled objects).
     """
-    match type_info:
-        case RowTypeInfo():
-            pairs = zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
-            return DataTypes.ROW([DataTypes.FIELD(name, from_type_info(one)) for name, one in pairs])
-        case TupleTypeInfo():
-            types = type_info.get_field_types()
-            return DataTypes.ROW([DataTypes.FIELD(f"f{i}", from_type_info(one)) for i, one in enumerate(types)])
-        case MapTypeInfo():
-            return DataTypes.MAP(from_type_info(type_info.key_type), from_type_info(type_info.value_type))
-        case ExternalTypeInfo():
-            return from_type_info(type_info.type_info)
-    for known, data_type in _BACK:
-        if known == type_info:
-            return data_type
-    if isinstance(type_info, ListTypeInfo | ObjectArrayTypeInfo | BasicArrayTypeInfo | PrimitiveArrayTypeInfo):
-        return DataTypes.ARRAY(from_type_info(type_info.element_type))
-    raise UnsupportedFeatureError(f"{type_info} is no type of SQL: declare the fields, such as with Types.ROW_NAMED")
+    type_info, row = resolved(type_info)
+    if isinstance(row.sql, Absent):
+        raise UnsupportedFeatureError(f"{type_info} is no type of SQL: {row.sql.reason}")
+    parts = [from_type_info(part) for part in parts_of(type_info)]
+    match row.shape:
+        case Shape.ROW | Shape.TUPLE:
+            pairs = zip(field_names(type_info) or (), parts, strict=True)
+            return DataTypes.ROW([DataTypes.FIELD(name, part) for name, part in pairs])
+        case Shape.MAP:
+            return DataTypes.MAP(parts[0], parts[1])
+        case Shape.LIST:
+            return DataTypes.ARRAY(parts[0])
+    return DataType(*row.sql)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pc_csv
-import pyarrow.types as pt
 
-from firesteel.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation, Types
+from firesteel.common.type_table import scalar_of
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader
-from firesteel.expressions.schema import INSTANT, TIMESTAMP, arrow_type, uncolumnar, unwrapped
+from firesteel.expressions.schema import arrow_type, uncolumnar
 from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of
 
 _NEWLINE, _RETURN = 10, 13
@@ -52,7 +52,7 @@ class CsvColumns:
         )
         self._separator = schema.dialect.separator.encode()
         self._readers = RowReader(schema).readers
-        self._fast = [_fast_reader(one) for one in self._types]
+        self._fast = list(map(column_reader, self._types))
         names = [str(place) for place in range(width)]
         self._options: dict[str, Any] = {
             "read_options": pc_csv.ReadOptions(column_names=names, use_threads=False, block_size=1 << 30),
@@ -146,7 +146,8 @@ class CsvColumns:
         null = pa.scalar(None, _ALL_TEXT)
         if self._null is not None:
             texts = pc.if_else(pc.equal(texts, self._null), null, texts)
-        if self._types[number] != Types.STRING():
+        row = scalar_of(self._types[number])
+        if row is None or not row.csv_empty:
             texts = pc.if_else(pc.equal(texts, ""), null, texts)
         return fast(texts)
 
@@ -161,28 +162,21 @@ class OddTextError(Exception):
     """A text that Arrow may read and Python does not, or not alike."""
 
 
-def _fast_reader(declared: TypeInformation) -> Read | None:
-    declared = unwrapped(declared)
-    data_type = arrow_type(declared)
-    assert data_type is not None
-    if isinstance(declared, BasicTypeInfo):
-        if declared.basic_type is BasicType.STRING:
+def column_reader(declared: TypeInformation) -> Read | None:
+    """What reads texts as Python does, by Arrow; None = nothing does. The function raises ``OddTextError``."""
+    row, data_type = scalar_of(declared), arrow_type(declared)
+    match row and row.arrow_parses:
+        case "text":
             return lambda texts: texts
-        if pt.is_integer(data_type):
+        case "integer":
             return lambda texts: _without(texts, b"xX").cast(data_type)
-        if pt.is_floating(data_type):
+        case "floating":
             return lambda texts: _without(texts, b"xXnN").cast(pa.float64()).cast(data_type, safe=False)
-        if declared.basic_type is BasicType.BOOLEAN:
+        case "boolean":
             return _booleans
-    return moments_of(declared)
-
-
-def moments_of(declared: TypeInformation) -> Read | None:
-    """What reads texts as points in time or days; None = the type is another one. Raises ``OddTextError``."""
-    data_type = arrow_type(declared)
-    if data_type is None or (data_type not in (TIMESTAMP, INSTANT) and data_type != pa.date32()):
-        return None
-    return lambda texts: _in_range(texts.cast(data_type))
+        case "moment":
+            return lambda texts: _in_range(texts.cast(data_type))
+    return None
 
 
 def _without(texts: pa.Array, marks: bytes) -> pa.Array:

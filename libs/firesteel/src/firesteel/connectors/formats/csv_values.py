@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation
+from firesteel.common.type_table import ScalarRow, Shape, field_names, parts_of, resolved, row_of, scalar_of
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import Row, make_row
 from firesteel.connectors.formats.arranged import arranged
 from firesteel.connectors.formats.csv_quotes import CsvQuotes
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
-from firesteel.connectors.formats.type_texts import INTEGERS, csv_text, from_text
-from firesteel.expressions.schema import Digits, arrow_type, element_type, is_bytes, unwrapped
+from firesteel.expressions.schema import Digits, arrow_type, digits_of_parts
 from firesteel.expressions.values import rounded, row_values, values_of
 
 Read = Callable[[str], Any]
 Write = Callable[[Any], str]
-_ARROWS: Final = (*INTEGERS, BasicType.BOOLEAN, BasicType.STRING, BasicType.CHAR)
-"""Types of which Arrow makes the same text."""
 
 
 def reason_of(error: Exception) -> str:
@@ -78,43 +76,40 @@ class RowReader:
 
 
 def _reader(declared: TypeInformation, null: str | None, separator: str | None, digits: Digits) -> Read:
-    declared = unwrapped(declared)
+    declared, row = resolved(declared)
     inner = _inner_reader(declared, null, separator, digits)
-    is_text = isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.STRING
-    if is_text or is_bytes(declared):
+    if isinstance(row, ScalarRow) and row.csv_empty:
         return inner if null is None else lambda text: None if text == null else inner(text)
-    if null is not None and element_type(declared) is not None:
+    if null is not None and row.shape is Shape.LIST:
         return lambda text: None if text == null else inner(text) if text else []
     return lambda text: None if text == null or not text else inner(text)
 
 
 def _inner_reader(declared: TypeInformation, null: str | None, separator: str | None, digits: Digits) -> Read:
-    parse = from_text(declared)
-    if parse is not None:
+    row = row_of(declared)
+    if isinstance(row, ScalarRow):
+        parse = row.parse
         return parse if digits is None else lambda text: rounded(parse(text), digits)
-    if isinstance(declared, RowTypeInfo):
-        names = declared.field_names
-        known = digits or [None] * len(names)
-        parts = [_part(t, null, of) for t, of in zip(declared.field_types, known, strict=True)]
-
-        def read_row(text: str) -> Any:
-            found = text.split(separator) if separator else [text]
-            if len(found) != len(parts):
-                raise ValueError(f"{len(found)} values for the {len(parts)} fields {list(names)}")
-            return make_row(names, [part(piece) for part, piece in zip(parts, found, strict=True)])
-
-        return read_row
-    elements = element_type(declared)
-    if elements is None:
+    if row.shape not in (Shape.ROW, Shape.LIST):
         raise TypeError(f"values of type {declared} can't be read from CSV")
-    read = _part(elements, null, digits)
-    return lambda text: [read(piece) for piece in (text.split(separator) if separator else [text])]
+    types = parts_of(declared)
+    for part in types:
+        if scalar_of(part) is None:
+            raise TypeError(f"values of type {part} can't be inside an array or row of CSV")
+    if row.shape is Shape.LIST:
+        read = _reader(types[0], null, None, digits)
+        return lambda text: [read(piece) for piece in (text.split(separator) if separator else [text])]
+    names = field_names(declared) or ()
+    pairs = zip(types, digits_of_parts(digits, len(types)), strict=True)
+    readers = [_reader(part, null, None, of) for part, of in pairs]
 
+    def read_row(text: str) -> Any:
+        pieces = text.split(separator) if separator else [text]
+        if len(pieces) != len(readers):
+            raise ValueError(f"{len(pieces)} values for the {len(readers)} fields {list(names)}")
+        return make_row(names, [read(piece) for read, piece in zip(readers, pieces, strict=True)])
 
-def _part(declared: TypeInformation, null: str | None, digits: Digits) -> Read:
-    if from_text(unwrapped(declared)) is None:
-        raise TypeError(f"values of type {declared} can't be inside an array or row of CSV")
-    return _reader(declared, null, None, digits)
+    return read_row
 
 
 class RowWriter:
@@ -131,10 +126,10 @@ class RowWriter:
         self._quotes = None if schema.dialect.quote is None else CsvQuotes(schema.dialect)
         quote = str if self._quotes is None else self._quotes.text
         self._writers = [
-            _writer(t, null, schema.array_separator(i), schema.digits.get(i), str if _is_bare(t) else quote)
-            for i, t in enumerate(types)
+            _writer(declared, null, schema.array_separator(i), schema.digits.get(i), quote)
+            for i, declared in enumerate(types)
         ]
-        self._null, self._types, self._dialect = null, list(map(unwrapped, types)), schema.dialect
+        self._null, self._types, self._dialect = null, types, schema.dialect
         self._end = schema.dialect.line_separator
         self._written_end = "\r\n" + self._end  # fields with one of these characters need an escape character
         options = reader_options(schema.dialect)
@@ -168,14 +163,10 @@ class RowWriter:
         return pc.binary_join_element_wise(joined, self._end, "")
 
     def _texts(self, number: int, column: pa.Array, field: pa.Field) -> pa.Array:
-        declared = self._types[number]
-        if (
-            isinstance(declared, BasicTypeInfo)
-            and declared.basic_type in _ARROWS
-            and column.type == arrow_type(declared)
-        ):
+        row = scalar_of(self._types[number])
+        if row is not None and row.arrow_prints and column.type == arrow_type(row.type_info):
             texts = column.cast(pa.string())
-            quotes = None if _is_bare(declared) else self._quotes
+            quotes = self._quotes if row.csv_quoted else None
             return (texts if quotes is None else quotes.column(texts)).fill_null(self._null)
         return pa.array(list(map(self._writers[number], values_of(column, field))), pa.string())
 
@@ -197,41 +188,35 @@ class _Echo:
         return text
 
 
-def _is_bare(declared: TypeInformation) -> bool:
-    """Whether values are numbers or booleans, which are never quoted."""
-    declared = unwrapped(declared)
-    texts = (BasicType.STRING, BasicType.CHAR, BasicType.INSTANT)
-    return isinstance(declared, BasicTypeInfo) and declared.basic_type not in texts
-
-
 def _writer(
     declared: TypeInformation, null: str, separator: str | None, digits: Digits, quote: Callable[[str], str] = str
 ) -> Write:
-    declared = unwrapped(declared)
+    declared, row = resolved(declared)
     inner = _inner_writer(declared, null, separator, digits)
-    if quote is str:
+    if quote is str or (isinstance(row, ScalarRow) and not row.csv_quoted):
         return lambda value: null if value is None else inner(value)
     return lambda value: null if value is None else quote(inner(value))
 
 
 def _inner_writer(declared: TypeInformation, null: str, separator: str | None, digits: Digits) -> Write:
-    text = csv_text(declared)
-    if text is not None:
+    row = row_of(declared)
+    if isinstance(row, ScalarRow):
+        text = row.csv_text
         return text if digits is None else lambda value: text(rounded(value, digits))
-    if isinstance(declared, RowTypeInfo):
-        names = declared.field_names
-        known = digits or [None] * len(names)
-        writers = [_writer(t, null, None, of) for t, of in zip(declared.field_types, known, strict=True)]
+    types = parts_of(declared)
+    if row.shape is Shape.ROW:
+        names = field_names(declared) or ()
+        pairs = zip(types, digits_of_parts(digits, len(types)), strict=True)
+        writers = [_writer(part, null, None, of) for part, of in pairs]
 
         def write_row(value: Any) -> str:
             pairs = zip(writers, row_values(value, names), strict=True)
             return _joined([write(item) for write, item in pairs], separator)
 
         return write_row
-    elements = element_type(declared)
-    if elements is None or csv_text(unwrapped(elements)) is None:
+    if row.shape is not Shape.LIST or scalar_of(types[0]) is None:
         raise TypeError(f"values of type {declared} can't be written as CSV")
-    write = _writer(elements, null, None, digits)
+    write = _writer(types[0], null, None, digits)
     return lambda value: _joined([write(item) for item in value], separator)
 
 

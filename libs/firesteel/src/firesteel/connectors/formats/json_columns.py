@@ -16,16 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 import pyarrow.types as pt
 
-from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation
-from firesteel.connectors.formats.csv_columns import OddTextError, moments_of
-from firesteel.connectors.formats.type_texts import INTEGERS
-from firesteel.expressions.schema import arrow_type, element_type, unwrapped
+from firesteel.common.type_table import Absent, ScalarRow, Shape, parts_of, resolved, scalar_of, unwrapped
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.connectors.formats.csv_columns import OddTextError, column_reader
+from firesteel.expressions.schema import arrow_type
 from firesteel.expressions.values import RECORDS, ROW, arrow_schema
 
 _NEWLINE, _OPEN, _CLOSE = b"\n{}"
 _NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 """Arrow takes these for numbers; they are not JSON."""
-_BASIC: Final = (*INTEGERS, BasicType.DOUBLE, BasicType.BOOLEAN, BasicType.STRING)
 
 
 class JsonColumns:
@@ -37,7 +36,7 @@ class JsonColumns:
     """
 
     def __init__(self, row_type: RowTypeInfo, *, fail_on_missing_field: bool) -> None:
-        self._names, self._types = row_type.field_names, [unwrapped(one) for one in row_type.field_types]
+        self._names, self._types = row_type.field_names, row_type.field_types
         self._schema = arrow_schema(row_type, {RECORDS: ROW})
         self._complete = fail_on_missing_field
         read = [(name, _read_as(one)) for name, one in zip(self._names, self._types, strict=True)]
@@ -49,12 +48,9 @@ class JsonColumns:
         row_type = unwrapped(declared)
         if not isinstance(row_type, RowTypeInfo) or not row_type.field_names:
             return False
-        types = [unwrapped(one) for one in row_type.field_types]
-        if fail_on_missing_field and any(
-            isinstance(one, RowTypeInfo) or element_type(one) is not None for one in types
-        ):
+        if fail_on_missing_field and any(scalar_of(field) is None for field in row_type.field_types):
             return False  # whether something deep inside is missing could not be told from null
-        return all(_read_as(one) is not None for one in types)
+        return all(_read_as(field) is not None for field in row_type.field_types)
 
     def read(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         """One row for each message; None = read them one by one."""
@@ -77,39 +73,39 @@ class JsonColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, number: int, table: pa.Table) -> pa.Array:
-        read, wanted = table.column(self._names[number]).combine_chunks(), self._schema.field(number).type
+        read, declared = table.column(self._names[number]).combine_chunks(), self._schema.field(number).type
         if isinstance(read, pa.ChunkedArray):  # of no rows, or of several pieces
             read = pa.concat_arrays(read.chunks)
-        if read.type == wanted:
+        if read.type == declared:
             return read
-        if pt.is_float32(wanted):
-            narrow = read.cast(wanted, safe=False)
+        if pt.is_float32(declared):
+            narrow = read.cast(declared, safe=False)
             if not pc.all(pc.is_finite(narrow), skip_nulls=True, min_count=0).as_py():
                 raise OddTextError
             return narrow
-        moments = moments_of(self._types[number])
-        assert moments is not None
-        return moments(read)
+        reader = column_reader(self._types[number])
+        assert reader is not None
+        return reader(read)
 
 
 def _read_as(declared: TypeInformation) -> pa.DataType | None:
     """What Arrow is to read; None = a type whose values it does not read as they are."""
-    if isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.FLOAT:
-        return pa.float64()
-    if moments_of(declared) is not None:
-        return pa.string()
-    return _exact(declared)
+    row = scalar_of(declared)
+    if row is None or isinstance(row.arrow_parses, Absent):
+        return _exact(declared)
+    return {"moment": pa.string(), "floating": pa.float64()}.get(row.arrow_parses, arrow_type(declared))
 
 
 def _exact(declared: TypeInformation) -> pa.DataType | None:
-    declared = unwrapped(declared)
-    if isinstance(declared, BasicTypeInfo):
-        return arrow_type(declared) if declared.basic_type in _BASIC else None
-    if isinstance(declared, RowTypeInfo):
-        fits = declared.field_names and all(_exact(one) is not None for one in declared.field_types)
-        return arrow_type(declared) if fits else None
-    inner = element_type(declared)
-    return None if inner is None or _exact(inner) is None else arrow_type(declared)
+    """The same where nothing is done with what Arrow has read: inside of values."""
+    declared, row = resolved(declared)
+    data_type = arrow_type(declared)
+    if isinstance(row, ScalarRow):
+        exact = row.arrow_parses in ("text", "integer", "boolean") or pt.is_float64(data_type)
+    else:
+        parts = parts_of(declared)
+        exact = row.shape in (Shape.ROW, Shape.LIST) and all(_exact(part) is not None for part in parts) and bool(parts)
+    return data_type if exact else None
 
 
 def _plain(data: bytes, count: int) -> bool:

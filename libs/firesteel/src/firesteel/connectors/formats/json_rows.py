@@ -10,19 +10,19 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
+from firesteel.common.json_scalars import decimal_or_float
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
+from firesteel.common.type_table import unwrapped
 from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.json_columns import JsonColumns
-from firesteel.connectors.formats.json_shapes import quick_parser
-from firesteel.connectors.formats.json_values import decimal_or_float, has_decimals, json_reader, json_writer
+from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer, quick_parser
 from firesteel.connectors.formats.type_texts import as_type
 from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
-from firesteel.expressions.schema import unwrapped
 from firesteel.functions.source import Split
 
 __all__ = ["JsonLinesFormat", "JsonRowDeserializationSchema", "JsonRowSerializationSchema"]

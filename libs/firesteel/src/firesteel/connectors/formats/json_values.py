@@ -1,39 +1,26 @@
-"""JSON values and values of declared types."""
+"""JSON and values of declared types: what the cells of the table of types say, put together for types with parts.
+
+Two readers give the same values. ``quick_parser`` has msgspec read text straight into values; ``json_reader`` takes
+what Python's ``json`` has parsed, reads all that Flink takes, and says what is wrong with the rest.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from math import isfinite
-from typing import Any, Final
+from types import GenericAlias
+from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from firesteel.common.typeinfo import (
-    BasicType,
-    BasicTypeInfo,
-    MapTypeInfo,
-    PickledBytesTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-)
+from firesteel.common.json_scalars import Convert, write_any
+from firesteel.common.type_table import ScalarRow, Shape, field_names, parts_of, resolved, scalar_of
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import make_row
-from firesteel.common.value_texts import single
-from firesteel.connectors.formats.type_texts import (
-    INTEGERS,
-    from_text,
-    integer,
-    to_float,
-    to_text,
-    whole_number,
-)
-from firesteel.expressions.schema import element_type, unwrapped
 from firesteel.expressions.values import row_values
 
-Convert = Callable[[Any], Any]
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# --- what Python's json has parsed
 
 
 def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = False) -> Convert:
@@ -42,124 +29,29 @@ def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = Fals
     Raises:
         TypeError: values of this type can't be read from JSON.
     """
-    declared = unwrapped(declared)
-    if isinstance(declared, PickledBytesTypeInfo):
-        return lambda value: value
-    if isinstance(declared, BasicTypeInfo):
-        return _basic_reader(declared)
-    if isinstance(declared, RowTypeInfo):
-        return _row_reader(declared, fail_on_missing_field)
-    if isinstance(declared, TupleTypeInfo):
-        return _tuple_reader(declared, fail_on_missing_field)
-    if isinstance(declared, MapTypeInfo):
-        return _map_reader(declared, fail_on_missing_field)
-    elements = element_type(declared)
-    if elements is not None:
-        return _list_reader(json_reader(elements, fail_on_missing_field=fail_on_missing_field))
-    parse = from_text(declared)
-    if parse is None:
-        raise TypeError(f"values of type {declared} can't be read from JSON")
-    return _text_reader(parse)
+    declared, row = resolved(declared)
+    if isinstance(row, ScalarRow):
+        return row.json.read
+    if row.shape is Shape.ANY:
+        return _same
+    types = parts_of(declared)
+    if row.shape is Shape.MAP and scalar_of(types[0]) is None:
+        raise TypeError(f"keys of type {types[0]} can't be read from JSON")
+    readers = [json_reader(part, fail_on_missing_field=fail_on_missing_field) for part in types]
+    match row.shape:
+        case Shape.ROW:
+            return _nullable(_row_reader(field_names(declared) or (), readers, fail_on_missing_field))
+        case Shape.TUPLE:
+            return _nullable(_tuple_reader(readers))
+        case Shape.MAP:
+            return _nullable(_map_reader(_key_of(types).parse, readers[1]))
+        case Shape.LIST:
+            return _nullable(_list_reader(readers[0]))
+    raise TypeError(f"values of type {declared} can't be read from JSON")
 
 
-def _text_reader(parse: Callable[[str], Any]) -> Convert:
+def _row_reader(names: tuple[str, ...], readers: list[Convert], fail_on_missing: bool) -> Convert:
     def read(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is not str:
-            raise ValueError(f"a text is expected, not {value!r:.50}")
-        return parse(value)
-
-    return read
-
-
-def _basic_reader(declared: BasicTypeInfo) -> Convert:
-    basic, parse = declared.basic_type, from_text(declared)
-    assert parse is not None
-    if basic in INTEGERS or basic is BasicType.BIG_INT:
-        return _integer_reader(INTEGERS.get(basic))
-    if basic in (BasicType.FLOAT, BasicType.DOUBLE, BasicType.BIG_DEC):
-        makes: dict[BasicType, Convert] = {
-            BasicType.BIG_DEC: _decimal, BasicType.FLOAT: lambda value: to_float(float(value)), BasicType.DOUBLE: float,
-        }  # fmt: skip
-        return _number_reader(makes[basic], parse)
-    if basic is BasicType.BOOLEAN:
-        return lambda value: value if value is None or value is True or value is False else _expect_text(value, parse)
-    if basic is BasicType.STRING:
-        return _string
-    return _text_reader(parse)
-
-
-def _string(value: Any) -> Any:
-    if value is None or type(value) is str:
-        return value
-    if value is True or value is False:
-        return "true" if value else "false"
-    if isinstance(value, (int, float, Decimal)):
-        return str(value)
-    raise ValueError(f"a text is expected, not {value!r:.50}")
-
-
-def _expect_text(value: Any, parse: Callable[[str], Any]) -> Any:
-    if type(value) is not str:
-        raise ValueError(f"a value of another type: {value!r:.50}")
-    return parse(value)
-
-
-def _integer_reader(bits: int | None) -> Convert:
-    def read(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is str:
-            value = whole_number(value)
-        if type(value) is not int:
-            raise ValueError(f"an integer is expected, not {value!r:.50}")
-        return value if bits is None else integer(value, bits)
-
-    return read
-
-
-class _NoDecimal(float):
-    """A number of which no decimal can be made."""
-
-
-def decimal_or_float(text: str) -> Decimal | float:
-    """A number with a point or an exponent; one that is no decimal is refused by who wants it as one."""
-    try:
-        return Decimal(text)
-    except ArithmeticError:
-        return _NoDecimal(text)
-
-
-def _decimal(value: int | float | Decimal) -> Decimal:
-    if type(value) is _NoDecimal:
-        raise ArithmeticError(value)
-    return Decimal(value)
-
-
-def _number_reader(make: Callable[[Any], Any], parse: Callable[[str], Any]) -> Convert:
-    def read(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is str:
-            return parse(value)
-        if value is True or value is False or not isinstance(value, (int, float, Decimal)):
-            raise ValueError(f"a number is expected, not {value!r:.50}")
-        try:
-            return make(value)
-        except OverflowError:
-            raise ValueError(f"{str(value)[:20]}... is too large") from None
-
-    return read
-
-
-def _row_reader(declared: RowTypeInfo, fail_on_missing: bool) -> Convert:
-    names = declared.field_names
-    readers = [json_reader(t, fail_on_missing_field=fail_on_missing) for t in declared.field_types]
-
-    def read(value: Any) -> Any:
-        if value is None:
-            return None
         if type(value) is not dict:
             raise ValueError(f"an object is expected, not {value!r:.50}")
         values: list[Any] = []
@@ -175,12 +67,8 @@ def _row_reader(declared: RowTypeInfo, fail_on_missing: bool) -> Convert:
     return read
 
 
-def _tuple_reader(declared: TupleTypeInfo, fail_on_missing: bool) -> Convert:
-    readers = [json_reader(t, fail_on_missing_field=fail_on_missing) for t in declared.field_types]
-
+def _tuple_reader(readers: list[Convert]) -> Convert:
     def read(value: Any) -> Any:
-        if value is None:
-            return None
         if type(value) is not list or len(value) != len(readers):
             raise ValueError(f"an array of {len(readers)} values is expected, not {value!r:.50}")
         return tuple(reader(item) for reader, item in zip(readers, value, strict=True))
@@ -190,8 +78,6 @@ def _tuple_reader(declared: TupleTypeInfo, fail_on_missing: bool) -> Convert:
 
 def _list_reader(reader: Convert) -> Convert:
     def read(value: Any) -> Any:
-        if value is None:
-            return None
         if type(value) is not list:
             raise ValueError(f"an array is expected, not {value!r:.50}")
         return [reader(item) for item in value]
@@ -199,20 +85,100 @@ def _list_reader(reader: Convert) -> Convert:
     return read
 
 
-def _map_reader(declared: MapTypeInfo, fail_on_missing: bool) -> Convert:
-    key_reader = from_text(unwrapped(declared.key_type))
-    if key_reader is None:
-        raise TypeError(f"keys of type {declared.key_type} can't be read from JSON")
-    reader = json_reader(declared.value_type, fail_on_missing_field=fail_on_missing)
-
+def _map_reader(key_reader: Convert, reader: Convert) -> Convert:
     def read(value: Any) -> Any:
-        if value is None:
-            return None
         if type(value) is not dict:
             raise ValueError(f"an object is expected, not {value!r:.50}")
         return {key_reader(key): reader(item) for key, item in value.items()}
 
     return read
+
+
+# --- text that msgspec reads
+
+
+def quick_parser(declared: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any] | None:
+    """Bytes -> value; raises ``ValueError``, ``ArithmeticError`` or ``RecursionError`` at whatever it does not read.
+
+    None: msgspec does not take the name of a field.
+    """
+    try:
+        shape, convert = (Any, None) if declared is None else _shape(declared, fail_on_missing_field)
+    except ValueError:
+        return None
+    if declared is not None and resolved(declared)[1].shape is not Shape.ROW:
+        shape = _or_null(shape)
+    exact = declared is not None and has_decimals(declared)
+    decode = msgspec.json.Decoder(shape, float_hook=Decimal if exact else None).decode
+
+    def parse(data: bytes) -> Any:
+        str(data, "utf-8")  # what is passed over is UTF-8 too
+        value = decode(data)
+        return value if convert is None else convert(value)
+
+    return parse
+
+
+def _or_null(shape: Any) -> Any:
+    return shape if shape in (Any, msgspec.Raw) else shape | None
+
+
+def _shape(declared: TypeInformation, required: bool) -> tuple[Any, Convert | None]:
+    """What msgspec reads, null left aside, and what makes the value of it; None = it is the value.
+
+    ``json_reader`` has taken the type already.
+    """
+    declared, row = resolved(declared)
+    if isinstance(row, ScalarRow):
+        cell = row.json
+        if cell.convert is None or cell.shape is msgspec.Raw:  # which takes null as well
+            return cell.shape, cell.convert
+        return cell.shape, _nullable(cell.convert)
+    if row.shape is Shape.ANY:
+        return Any, None
+    types = parts_of(declared)
+    pairs = [_shape(part, required) for part in types]
+    shapes, converts = [_or_null(shape) for shape, _ in pairs], [convert for _, convert in pairs]
+    match row.shape:
+        case Shape.ROW:
+            names, place = field_names(declared) or (), _placed(converts)
+            struct = _struct(names, shapes, required)
+            return struct, _nullable(lambda value: make_row(names, place(astuple(value))))
+        case Shape.TUPLE:
+            place = _placed(converts)
+            return GenericAlias(tuple, tuple(shapes)), _nullable(lambda value: tuple(place(value)))
+        case Shape.MAP:
+            of_key, of_item = _key_of(types).parse, converts[1] or _same
+            entries = GenericAlias(dict, (str, shapes[1]))
+            return entries, _nullable(lambda value: {of_key(key): of_item(item) for key, item in value.items()})
+    (of_element,) = converts
+    many = GenericAlias(list, tuple(shapes))
+    return many, None if of_element is None else _nullable(lambda value: list(map(of_element, value)))
+
+
+def _struct(names: tuple[str, ...], shapes: list[Any], required: bool) -> Any:
+    """What msgspec reads an object into: fields in the order of the row, None where one is missing and may be."""
+    fields = [f"f{number}" for number in range(len(names))]
+    kinds: list[Any] = [
+        (field, shape) if required else (field, shape, None) for field, shape in zip(fields, shapes, strict=True)
+    ]
+    return msgspec.defstruct("Fields", kinds, rename=dict(zip(fields, names, strict=True)), gc=False)
+
+
+def _placed(converts: Sequence[Convert | None]) -> Callable[[Sequence[Any]], list[Any]]:
+    """What converts the values that have to be."""
+    converted = [(place, convert) for place, convert in enumerate(converts) if convert is not None]
+
+    def place(items: Sequence[Any]) -> list[Any]:
+        values = list(items)
+        for number, convert in converted:
+            values[number] = convert(values[number])
+        return values
+
+    return place
+
+
+# --- values that msgspec writes
 
 
 def json_writer(declared: TypeInformation) -> Convert:
@@ -221,82 +187,51 @@ def json_writer(declared: TypeInformation) -> Convert:
     Raises:
         TypeError: values of this type can't be written as JSON.
     """
-    declared = unwrapped(declared)
-    if isinstance(declared, PickledBytesTypeInfo):
-        return _as_json
-    if isinstance(declared, BasicTypeInfo) and declared.basic_type in _WRITERS:
-        return _WRITERS[declared.basic_type]
-    if isinstance(declared, RowTypeInfo):
-        names = declared.field_names
-        writers = [json_writer(t) for t in declared.field_types]
-        return lambda value: None if value is None else dict(zip(names, _fields(value, names, writers), strict=True))
-    if isinstance(declared, TupleTypeInfo):
-        parts = [json_writer(t) for t in declared.field_types]
-        return lambda value: None if value is None else [w(v) for w, v in zip(parts, value, strict=True)]
-    if isinstance(declared, MapTypeInfo):
-        write_key, write_value = to_text(unwrapped(declared.key_type)), json_writer(declared.value_type)
-        if write_key is None:
-            raise TypeError(f"keys of type {declared.key_type} can't be written as JSON")
-        return lambda value: (
-            None if value is None else {write_key(key): write_value(item) for key, item in value.items()}
-        )
-    elements = element_type(declared)
-    if elements is not None:
-        write = json_writer(elements)
-        return lambda value: None if value is None else [write(item) for item in value]
-    text = to_text(declared)
-    if text is None:
-        raise TypeError(f"values of type {declared} can't be written as JSON")
-    return lambda value: None if value is None else text(value)
+    declared, row = resolved(declared)
+    if isinstance(row, ScalarRow):
+        return row.json.write
+    if row.shape is Shape.ANY:
+        return write_any
+    types = parts_of(declared)
+    if row.shape is Shape.MAP and scalar_of(types[0]) is None:
+        raise TypeError(f"keys of type {types[0]} can't be written as JSON")
+    writers = [json_writer(part) for part in types]
+    match row.shape:
+        case Shape.ROW:
+            names = field_names(declared) or ()
 
+            def write_row(value: Any) -> Any:
+                items = row_values(value, names)
+                return {name: write(item) for name, write, item in zip(names, writers, items, strict=True)}
 
-def _as_json(value: Any) -> Any:
-    """As Python writes it: msgspec takes more, such as bytes and NaN."""
-    return None if value is None else msgspec.Raw(_encode(value).encode())
-
-
-def _of(kind: type) -> Convert:
-    return lambda value: value if value is None or type(value) is kind else _as_json(value)
-
-
-def _float_writer(value: Any) -> Any:
-    return None if value is None else _double_writer(single(value))
-
-
-def _double_writer(value: Any) -> Any:
-    return value if type(value) is float and isfinite(value) else _as_json(value)
-
-
-def _decimal_writer(value: Any) -> Any:
-    if value is None:
-        return None
-    if not value.is_finite():
-        raise ValueError(f"{value} can't be written as JSON")
-    return msgspec.Raw(str(value).encode())
-
-
-_WRITERS: Final[dict[BasicType, Convert]] = {
-    **dict.fromkeys((*INTEGERS, BasicType.BIG_INT), _of(int)),
-    **dict.fromkeys((BasicType.STRING, BasicType.CHAR), _of(str)),
-    BasicType.BOOLEAN: _of(bool),
-    BasicType.FLOAT: _float_writer,
-    BasicType.DOUBLE: _double_writer,
-    BasicType.BIG_DEC: _decimal_writer,
-}
-
-
-def _fields(value: Any, names: tuple[str, ...], writers: list[Convert]) -> list[Any]:
-    return [write(item) for write, item in zip(writers, row_values(value, names), strict=True)]
+            return _nullable(write_row)
+        case Shape.TUPLE:
+            return _nullable(lambda value: [write(item) for write, item in zip(writers, value, strict=True)])
+        case Shape.MAP:
+            write_key, (_, write_item) = _key_of(types).text, writers
+            return _nullable(lambda value: {write_key(key): write_item(item) for key, item in value.items()})
+        case Shape.LIST:
+            (write_element,) = writers
+            return _nullable(lambda value: list(map(write_element, value)))
+    raise TypeError(f"values of type {declared} can't be written as JSON")
 
 
 def has_decimals(declared: TypeInformation) -> bool:
     """Whether a decimal number is somewhere in the type."""
-    declared = unwrapped(declared)
-    if isinstance(declared, (RowTypeInfo, TupleTypeInfo)):
-        return any(has_decimals(t) for t in declared.field_types)
-    if isinstance(declared, MapTypeInfo):
-        return has_decimals(declared.key_type) or has_decimals(declared.value_type)
-    elements = element_type(declared)
-    if elements is not None:
-        return has_decimals(elements)
-    return isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.BIG_DEC
+    row = scalar_of(declared)
+    return any(map(has_decimals, parts_of(declared))) if row is None else row.form == "decimal"
+
+
+def _key_of(types: Sequence[TypeInformation]) -> ScalarRow:
+    """The row of a map's keys, which are texts in JSON."""
+    row = scalar_of(types[0])
+    assert row is not None
+    return row
+
+
+def _nullable(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -23,7 +23,7 @@ from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
-from firesteel.expressions.schema import FILE, UTC_FILE, Digits, parts_of, uncolumnar
+from firesteel.expressions.schema import FILE, UTC_FILE, Digits, digits_of_parts, uncolumnar
 from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of, row_values, values_of
 from firesteel.functions.source import Split, Wait
 
@@ -335,7 +335,7 @@ class ParquetRowWriterFactory(RowDataBulkWriterFactory):
     def create(self, stream: IO[bytes]) -> BulkWriter:
         """A writer of one file."""
         names, types = self._declared.field_names, self._declared.field_types
-        layout, digits = self._layout, parts_of(self._digits, len(names))
+        layout, digits = self._layout, digits_of_parts(self._digits, len(names))
 
         def rows(value: Any) -> list[Any]:
             return row_values(value, names)

@@ -16,20 +16,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from firesteel.common.time import Instant
-from firesteel.common.typeinfo import (
-    BasicType,
-    BasicTypeInfo,
-    DateTypeInfo,
-    LocalTimeTypeInfo,
-    RowTypeInfo,
-    TimestampTypeInfo,
-    TimeTypeInfo,
-    TypeInformation,
-)
+from firesteel.common.type_table import scalar_of, unwrapped
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.common.value_texts import checked_integer, decimal_number, floating_number, instant, whole_number
 from firesteel.connectors.formats.column_types import check_column, fitted
-from firesteel.connectors.formats.type_texts import INTEGERS, from_text, integer
 from firesteel.core.errors import ProgramError
-from firesteel.expressions.schema import is_bytes, unwrapped
 from firesteel.expressions.values import column_of
 
 __all__ = ["DeclaredColumns"]
@@ -108,30 +99,18 @@ class DeclaredColumns:
 
 def _convert(declared: TypeInformation) -> Convert | None:
     """Brings a value that is not None to a type; None = it is taken as it is."""
-    if is_bytes(declared):
-        return _bytes
-    parse = from_text(declared)
-    if isinstance(declared, BasicTypeInfo):
-        basic = declared.basic_type
-        if basic in INTEGERS:
-            bits = INTEGERS[basic]
-            return lambda value: value if type(value) is int and -128 <= value < 128 else integer(_integer(value), bits)
-        return _BASIC.get(basic)
-    moment: Convert | None = None
-    if isinstance(declared, DateTypeInfo) or _is_local(declared, "LOCAL_DATE"):
-        moment = _date
-    elif isinstance(declared, TimeTypeInfo) or _is_local(declared, "LOCAL_TIME"):
-        moment = _time
-    elif isinstance(declared, TimestampTypeInfo) or _is_local(declared, "LOCAL_DATE_TIME"):
-        moment = _timestamp
-    if moment is None or parse is None:
+    row = scalar_of(declared)
+    if row is None:
         return None
-    convert, read = moment, parse
-    return lambda value: read(value) if isinstance(value, str) else convert(value)
-
-
-def _is_local(declared: TypeInformation, name: str) -> bool:
-    return isinstance(declared, LocalTimeTypeInfo) and declared.time_type.name == name
+    if row.bits is not None:
+        bits = row.bits
+        return lambda value: (
+            value if type(value) is int and -128 <= value < 128 else checked_integer(_integer(value), bits)
+        )
+    convert, parse = CONVERTS[row.name], row.parse
+    if convert not in (_date, _time, _timestamp):
+        return convert
+    return lambda value: parse(value) if isinstance(value, str) else convert(value)
 
 
 def _refused(what: str) -> ValueError:
@@ -154,8 +133,7 @@ def _integer(value: Any) -> int:
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     if isinstance(value, str):
-        number: int = _READ_INTEGER(value)
-        return number
+        return whole_number(value)
     raise _refused("it is no whole number")
 
 
@@ -163,8 +141,7 @@ def _floating(value: Any) -> float:
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str):
-        number: float = _READ_DOUBLE(value)
-        return number
+        return floating_number(value)
     raise _refused("it is no number")
 
 
@@ -174,8 +151,7 @@ def _decimal(value: Any) -> Decimal:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Decimal(repr(value))  # the digits that a float shows: SQLite keeps decimal numbers in floats
     if isinstance(value, str):
-        number: Decimal = _READ_DECIMAL(value)
-        return number
+        return decimal_number(value)
     raise _refused("it is no number")
 
 
@@ -225,31 +201,28 @@ def _instant(value: Any) -> Instant:
     if isinstance(value, Instant):
         return value
     if isinstance(value, str):
-        instant: Instant = _READ_INSTANT(value)
-        return instant
+        return instant(value)
     if isinstance(value, datetime.datetime):
         since = (value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)) - _EPOCH
         return Instant(since.days * 86_400 + since.seconds, since.microseconds * 1000)
     raise _refused("it is no instant")
 
 
-def _reader(basic: BasicType) -> Convert:
-    read = from_text(BasicTypeInfo(basic))
-    assert read is not None
-    return read
-
-
-_READ_INTEGER: Final = _reader(BasicType.BIG_INT)
-_READ_DOUBLE: Final = _reader(BasicType.DOUBLE)
-_READ_DECIMAL: Final = _reader(BasicType.BIG_DEC)
-_READ_INSTANT: Final = _reader(BasicType.INSTANT)
-_BASIC: Final[dict[BasicType, Convert]] = {
-    BasicType.BOOLEAN: _boolean,
-    BasicType.FLOAT: _floating,
-    BasicType.DOUBLE: _floating,
-    BasicType.BIG_INT: _integer,
-    BasicType.BIG_DEC: _decimal,
-    BasicType.STRING: _text,
-    BasicType.CHAR: _text,
-    BasicType.INSTANT: _instant,
+CONVERTS: Final[dict[str, Convert]] = {
+    "BOOLEAN": _boolean,
+    "FLOAT": _floating,
+    "DOUBLE": _floating,
+    "BIG_INT": _integer,
+    "BIG_DEC": _decimal,
+    "STRING": _text,
+    "CHAR": _text,
+    "INSTANT": _instant,
+    "SQL_DATE": _date,
+    "LOCAL_DATE": _date,
+    "SQL_TIME": _time,
+    "LOCAL_TIME": _time,
+    "SQL_TIMESTAMP": _timestamp,
+    "LOCAL_DATE_TIME": _timestamp,
+    "BYTES": _bytes,
 }
+"""This connector's column of the table of types; integers with a range are above."""

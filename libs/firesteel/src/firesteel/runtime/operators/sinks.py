@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from firesteel.common.value_texts import text_of
+from firesteel.common.printing import text_of
 from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import SinkFunction

@@ -1,0 +1,202 @@
+"""Coercers of scalar types: cells of the table of types. ``coerce`` puts together those of types with parts.
+
+A coercer returns a value that fits as it is, and raises ``TypeMismatchError`` for one that can't be made to fit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import math
+import numbers
+import operator
+from array import array
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.core.errors import TypeMismatchError
+from firesteel.core.short_repr import short_repr
+
+Coercer = Callable[[Any], Any]
+NULL_REFUSED: Final = "null is not allowed here"
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_to_float32 = ctypes.c_float
+
+
+def misfit(declared: TypeInformation, value: object, reason: str) -> TypeMismatchError:
+    """The error for a value that does not fit; outer levels add the path of the field."""
+    text, name = short_repr(value), type(value).__name__
+    return TypeMismatchError("", str(declared), text if value is None else f"{text} ({name})", reason)
+
+
+def inside(error: TypeMismatchError, name: str) -> TypeMismatchError:
+    """The error as it reads from one level further out."""
+    inner = error.field
+    path = name + inner if inner.startswith("[") or not inner else f"{name}.{inner}"
+    return TypeMismatchError(path, error.declared, error.value, error.reason)
+
+
+def elements_of(declared: TypeInformation, value: Any) -> list[Any] | tuple[Any, ...]:
+    """The elements of what may stand for a list: list, tuple, ``array.array``, a one-dimensional numpy array."""
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, array):
+        return value.tolist()
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1:
+        elements: list[Any] = value.tolist()
+        return elements
+    raise misfit(declared, value, NULL_REFUSED if value is None else "a list, tuple or array is expected")
+
+
+def _is_numpy_bool(value: object) -> bool:
+    kind = type(value)
+    return kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+
+
+def integer_coercer(declared: TypeInformation, bits: int, *, strict: bool) -> Coercer:
+    """Integers of a Java type: two's complement of the low bits, or an error when strict."""
+    low, high, span = -(1 << bits - 1), (1 << bits - 1) - 1, 1 << bits
+
+    def coerce_integer(value: Any) -> Any:
+        if type(value) is not int:
+            if _is_numpy_bool(value):
+                return int(value)
+            try:
+                value = int(operator.index(value))
+            except TypeError:
+                raise misfit(declared, value, "an integer is expected") from None
+        if low <= value <= high:
+            return value
+        if strict:
+            raise misfit(declared, value, f"the type holds {low} to {high}, and strict integers are on")
+        return (value - low) % span + low
+
+    return coerce_integer
+
+
+def coerce_string(value: Any) -> Any:
+    """A STRING; subclasses of ``str`` become plain ones."""
+    if type(value) is str:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise misfit(Types.STRING(), value, "a str is expected")
+
+
+def coerce_char(value: Any) -> Any:
+    """A CHAR: one of Java's characters of 16 bits."""
+    if isinstance(value, str) and len(value) == 1 and ord(value) <= 0xFFFF:
+        return value if type(value) is str else str.__str__(value)
+    raise misfit(Types.CHAR(), value, "a str of one character up to U+FFFF is expected")
+
+
+def coerce_boolean(value: Any) -> Any:
+    """A BOOLEAN; also of 0 and 1."""
+    if type(value) is bool:
+        return value
+    if _is_numpy_bool(value) or (isinstance(value, numbers.Integral) and value in (0, 1)):
+        return bool(value)
+    raise misfit(Types.BOOLEAN(), value, "a bool is expected")
+
+
+def coerce_double(value: Any) -> Any:
+    """A DOUBLE of any real number."""
+    return value if type(value) is float else _real_number(Types.DOUBLE(), value)
+
+
+def coerce_float(value: Any) -> Any:
+    """The FLOAT nearest to any real number."""
+    if type(value) is not float:
+        value = _real_number(Types.FLOAT(), value)
+    rounded = _to_float32(value).value
+    return value if rounded == value else rounded
+
+
+def _real_number(declared: TypeInformation, value: Any) -> float:
+    if isinstance(value, (numbers.Real, Decimal)) or _is_numpy_bool(value):
+        try:
+            return float(value)
+        except (OverflowError, ValueError) as error:
+            raise misfit(declared, value, str(error)) from None
+    raise misfit(declared, value, "a number is expected")
+
+
+def coerce_big_int(value: Any) -> Any:
+    """A BIG_INT of any integer."""
+    if type(value) is int:
+        return value
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        raise misfit(Types.BIG_INT(), value, "an integer is expected") from None
+
+
+def coerce_big_dec(value: Any) -> Any:
+    """A finite BIG_DEC; of a float it has the digits that the float shows."""
+    if type(value) is Decimal and value.is_finite():
+        return value
+    if isinstance(value, Decimal) and value.is_finite():
+        return Decimal(value)
+    if isinstance(value, numbers.Integral):
+        return Decimal(int(value))
+    if isinstance(value, float) and math.isfinite(value):
+        return Decimal(repr(float(value)))
+    raise misfit(Types.BIG_DEC(), value, "a finite Decimal is expected")
+
+
+def coerce_instant(value: Any) -> Any:
+    """An ``Instant``; also of a datetime with a time zone."""
+    if isinstance(value, Instant):
+        return value
+    if isinstance(value, datetime.datetime) and value.utcoffset() is not None:
+        micros = (value - _EPOCH) // _MICROSECOND
+        return Instant(micros // 1_000_000, micros % 1_000_000 * 1_000)
+    raise misfit(Types.INSTANT(), value, "an Instant or a datetime with a time zone is expected")
+
+
+def date_coercer(declared: TypeInformation) -> Coercer:
+    """Dates; a datetime loses its time of day."""
+
+    def coerce_date(value: Any) -> Any:
+        if isinstance(value, datetime.datetime):
+            return value.date()
+        if isinstance(value, datetime.date):
+            return value
+        raise misfit(declared, value, "a datetime.date is expected")
+
+    return coerce_date
+
+
+def instance_coercer(declared: TypeInformation, kind: type) -> Coercer:
+    """Instances of a class of ``datetime``."""
+
+    def coerce_instance(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        raise misfit(declared, value, f"a datetime.{kind.__name__} is expected")
+
+    return coerce_instance
+
+
+def bytes_coercer(declared: TypeInformation, *, strict: bool) -> Coercer:
+    """Bytes; also of what may stand for a list of integers, of which the low eight bits count."""
+
+    def coerce_bytes(value: Any) -> Any:
+        if type(value) is bytes:
+            return value
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        fitted = bytearray()
+        for i, item in enumerate(elements_of(declared, value)):
+            if not isinstance(item, int):
+                raise inside(misfit(Types.BYTE(), item, "an integer is expected"), f"[{i}]")
+            if strict and not -128 <= item <= 255:
+                raise inside(misfit(Types.BYTE(), item, "the value is outside the type's range"), f"[{i}]")
+            fitted.append(item & 0xFF)
+        return bytes(fitted)
+
+    return coerce_bytes
