@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import MapFunction, RuntimeContext
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.rest.endpoints import CallerRights, Endpoint
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint
 from tests.examples import examples
 from tests.integration.embedded.programs import ended, new_environment, running, until
 

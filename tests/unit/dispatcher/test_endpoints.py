@@ -12,12 +12,12 @@ import pytest
 from multidict import MultiDict
 
 from firesteel.core.errors import ConfigurationError
+from firesteel.rest import checkpoint_types as c
+from firesteel.rest import types as t
+from firesteel.rest.endpoints import CallerRights, Endpoint, Parameter, RestCall
 from firesteel_dispatcher import reference
-from firesteel_dispatcher import rest_checkpoint_types as c
-from firesteel_dispatcher import rest_types as t
 from firesteel_dispatcher.endpoints import ENDPOINTS
 from firesteel_dispatcher.openapi import document
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Parameter, RestCall
 
 ROOT = Path(__file__).parents[3]
 FLINK = 97

@@ -16,8 +16,8 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.rest import rescale_views
+from firesteel.rest import types as t
 from firesteel.rest.rescale_views import UnknownRescaleError
-from firesteel_dispatcher import rest_types
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.reactive import NOW, ReactiveSettings, RescaleTiming, Scale
@@ -518,7 +518,7 @@ def test_what_is_said_of_rescales_is_what_the_reference_says() -> None:
     d = begun()
     d.offer(0, tm="b")
     history = shown(d)
-    msgspec.convert(history, list[rest_types.Rescale])
-    msgspec.convert(rescale_views.rescales_overview(seen(d.core)), rest_types.RescalesOverview)
+    msgspec.convert(history, list[t.Rescale])
+    msgspec.convert(rescale_views.rescales_overview(seen(d.core)), t.RescalesOverview)
     details = rescale_views.rescale_details(seen(d.core), {"rescale_id": history[0]["rescaleUuid"]})
-    assert msgspec.convert(details, rest_types.Rescale)["schedulerStates"]
+    assert msgspec.convert(details, t.Rescale)["schedulerStates"]

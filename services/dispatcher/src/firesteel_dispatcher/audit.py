@@ -7,7 +7,7 @@ import logging
 
 from aiohttp import web
 
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, flink_name
+from firesteel.rest.endpoints import CallerRights, Endpoint, flink_name
 
 logger = logging.getLogger(__name__)
 

@@ -9,18 +9,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from firesteel.rest import checkpoint_types as c
 from firesteel.rest import checkpoint_views, metric_views, rescale_views, subtask_views, views
+from firesteel.rest import types as t
+from firesteel.rest.endpoints import CallerRights, Endpoint, Parameter, RestCall, Switch
 from firesteel_dispatcher import log_levels
-from firesteel_dispatcher import rest_checkpoint_types as c
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_jobs as jobs
 from firesteel_dispatcher import rest_processes as processes
 from firesteel_dispatcher import rest_profiles as profiles
 from firesteel_dispatcher import rest_programs as programs
-from firesteel_dispatcher import rest_types as t
 from firesteel_dispatcher.flame_graphs import KINDS
 from firesteel_dispatcher.openapi import document
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Parameter, RestCall, Switch
 from firesteel_dispatcher.shell import DispatcherService
 
 _JOB: Final = "/jobs/{job_id}"

@@ -9,8 +9,8 @@ from firesteel.core.errors import RpcError
 from firesteel.core.log_levels import level_number, levels, set_level
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ProcessGateway
+from firesteel.rest.endpoints import RestCall
 from firesteel_dispatcher.processes import coordinators, of_each, taskmanagers
-from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 
 Ask = Callable[[ProcessGateway], Awaitable[m.LogLevels]]

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 import firesteel
-from firesteel_dispatcher import rest_types as t
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Parameter, flink_name, part_type
+from firesteel.rest import types as t
+from firesteel.rest.endpoints import CallerRights, Endpoint, Parameter, flink_name, part_type
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _KINDS: Final = {"text": "string", "number": "integer", "flag": "boolean"}

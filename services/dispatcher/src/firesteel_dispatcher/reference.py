@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import types
+from types import UnionType
 from typing import Annotated, Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
-from firesteel_dispatcher import rest_checkpoint_types, rest_types
+from firesteel.rest import checkpoint_types
+from firesteel.rest import types as t
+from firesteel.rest.endpoints import CallerRights, Endpoint
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint
 
 _HEAD: Final = """# REST API
 
@@ -124,7 +125,7 @@ def render() -> str:
         lines += [_row(one) for one in endpoints]
         lines.append("")
     lines += ["## Types", "", "`?` marks what may be missing.", "", "| Type | Fields |", "| --- | --- |"]
-    for name, kind in sorted({**vars(rest_types), **vars(rest_checkpoint_types)}.items()):
+    for name, kind in sorted({**vars(t), **vars(checkpoint_types)}.items()):
         if hasattr(kind, "__total__"):
             lines.append(f"| `{name}` | {_fields(kind)} |")
     return "\n".join([*lines, ""])
@@ -162,7 +163,7 @@ def _fields(kind: Any) -> str:
 
 def _shown(kind: Any) -> str:
     origin, inner = get_origin(kind), get_args(kind)
-    if kind is rest_types.Id:
+    if kind is t.Id:
         return "id"
     if kind is Any:
         return "anything"
@@ -171,11 +172,11 @@ def _shown(kind: Any) -> str:
     if origin in (NotRequired, Annotated):
         return _shown(inner[0])
     for name in ("Number", "JobState", "TaskState", "ApplicationState"):
-        if kind == getattr(rest_types, name):
+        if kind == getattr(t, name):
             return name
     if origin is Literal:
         return "\\|".join(map(str, inner))
-    if origin in (Union, types.UnionType):
+    if origin in (Union, UnionType):
         return "\\|".join(dict.fromkeys(map(_shown, inner)))
     if origin is list:
         return f"[{_shown(inner[0])}]"

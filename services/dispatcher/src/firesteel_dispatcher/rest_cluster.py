@@ -9,10 +9,10 @@ from aiohttp import web
 
 import firesteel
 from firesteel.rest.checkpoint_views import failure_cause
+from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.checkpoint_requests import read_disposal
 from firesteel_dispatcher.disposals import Disposals
-from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 
 FLINK_VERSION: Final = "2.3.0"

@@ -14,13 +14,13 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
 from firesteel.rest.application_views import application_details, application_exceptions, application_row
+from firesteel.rest.endpoints import Handler, RestCall
 from firesteel.rest.rescale_views import require
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import not_stored
 from firesteel_dispatcher.application import Application
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
 from firesteel_dispatcher.job import UnknownJobError
-from firesteel_dispatcher.rest_calls import Handler, RestCall
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import read_submission
 

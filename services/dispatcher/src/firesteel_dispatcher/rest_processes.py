@@ -17,12 +17,12 @@ from firesteel.core.errors import FiresteelError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
 from firesteel.rest import metric_views, views
+from firesteel.rest.endpoints import RestCall
 from firesteel.service.measured import JOBMANAGER
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import LARGEST_PART, LogPiece, ProcessLogs
 from firesteel.service.process_metrics import environment, process_values
 from firesteel_dispatcher import processes
-from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 

@@ -10,11 +10,11 @@ from aiohttp import web
 from firesteel.core.errors import ConfigurationError
 from firesteel.protocol.gateways import InspectionGateway
 from firesteel.rest import views
+from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.flame_graphs import LONGEST_PROFILE, MODES, sample_there
 from firesteel_dispatcher.job import ENDED
 from firesteel_dispatcher.processes import process_at, sample_jobmanager
-from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.rest_processes import address_of
 from firesteel_dispatcher.shell import DispatcherService
 

@@ -13,9 +13,9 @@ from aiohttp import BodyPartReader
 from firesteel.config import options
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.ids import parse_job_id
+from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.programs import ProgramOrder
-from firesteel_dispatcher.rest_calls import RestCall
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import TooLargeError
 

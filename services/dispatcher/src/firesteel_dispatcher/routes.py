@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from firesteel.rest.endpoints import CallerRights, Endpoint, Switch
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import Handler, json_answer, with_errors
 from firesteel_dispatcher.audit import is_audited, log_request, outcome_of
 from firesteel_dispatcher.dashboard import dashboard_routes
 from firesteel_dispatcher.endpoints import ENDPOINTS
-from firesteel_dispatcher.rest_calls import CallerRights, Endpoint, Switch
 from firesteel_dispatcher.shell import DispatcherService
 
 

@@ -1,4 +1,4 @@
-"""One endpoint of the REST API as a row, and a request to it, read and checked. The rows are in ``endpoints``."""
+"""One endpoint of the REST API as a row, and a request to it, read and checked."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 import msgspec
 from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
-from firesteel_dispatcher import rest_types as t
-
-if TYPE_CHECKING:
-    from firesteel_dispatcher.shell import DispatcherService
+from firesteel.rest import types as t
 
 _PART: Final = re.compile(r"\{(\w+)\}")
 _ID: Final = re.compile(r"[0-9a-fA-F]{32}")
@@ -121,7 +118,8 @@ class RestCall:
         return {**query, **{name: str(value) for name, value in self.path.items()}}
 
 
-Handler = Callable[["DispatcherService", RestCall], Awaitable[Any]]
+Handler = Callable[[Any, RestCall], Awaitable[Any]]
+"""From the service that answers and a request to what becomes JSON."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class Endpoint:
         path: with variable parts in braces.
         handle: answers with what becomes JSON, or with a response of its own.
         what: what it is for.
-        answer: type of the JSON; ``rest_types.Text`` or another media type where it is none.
+        answer: type of the JSON; ``types.Text`` or another media type where it is none.
         query: parameters.
         body: type of the JSON in the request; None: a body is not looked at. ``Any`` type of a multipart body: see
             ``upload``.

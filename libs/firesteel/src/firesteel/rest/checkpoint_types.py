@@ -1,10 +1,10 @@
-"""What requests and answers about checkpoints and savepoints are made of; see ``rest_types``."""
+"""What requests and answers about checkpoints and savepoints are made of; see ``types``."""
 
 from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from firesteel_dispatcher.rest_types import FailureCause, Id, QueueStatus, Summary
+from firesteel.rest.types import FailureCause, Id, QueueStatus, Summary
 
 
 class CheckpointCounts(TypedDict):
