@@ -21,9 +21,6 @@ LONG_FILES: dict[str, str] = {
     "libs/firesteel/src/firesteel/datastream/data_stream.py": (
         "the classes of the API name each other in their signatures: cut apart, they would import each other"
     ),
-    "services/jobmaster/src/firesteel_jobmaster/core.py": (
-        "all decisions of a JobMaster: each of them looks at the same graph, slots and timers"
-    ),
 }
 """Files that may be longer, and why."""
 

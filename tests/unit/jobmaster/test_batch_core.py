@@ -31,12 +31,14 @@ from firesteel.protocol.stages import (
     StageTaskInput,
     TaskProgress,
 )
-from firesteel_jobmaster import batch_core
+from firesteel_jobmaster import batch_layout
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.batch_core import KEPT_RESULTS, MOST_DRIVERS, STEADY_SECONDS, BatchCore, batch_settings
+from firesteel_jobmaster.batch_layout import KEPT_RESULTS, batch_settings
 from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare, Recover, RecoveredCheckpoint, Work
+from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.spark_runs import MOST_DRIVERS, STEADY_SECONDS
 from firesteel_jobmaster.stages import plan_stages
 from tests.unit.jobmaster.jobs import Driver, job, two_by_two, vertex, vertex_id, with_user_enumerator
 
@@ -48,11 +50,10 @@ OP = vertex_id(2)
 class Batch(Driver):
     """A core of a job in batch mode."""
 
-    core: BatchCore
-
     def __init__(self, graph: JobGraph, settings: JobMasterSettings | None = None, **arguments: Any) -> None:
+        graph = replace(graph, config={**graph.config, **BATCH})
         super().__init__(graph)
-        self.core = BatchCore(graph, batch_settings(settings or JobMasterSettings()), self.clock, **arguments)
+        self.core = JobMasterCore(graph, batch_settings(settings or JobMasterSettings()), self.clock, **arguments)
         self.stored: list[CheckpointMetadata] = []
         self.storage_is_away = False
 
@@ -379,7 +380,7 @@ def test_results_of_some_megabytes_outlive_their_jobmaster() -> None:
 
 
 def test_results_that_were_too_many_to_be_stored_are_lost_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_core, "KEPT_RESULTS", 100)
+    monkeypatch.setattr(batch_layout, "KEPT_RESULTS", 100)
     d = Batch(collecting())
     run = d.begun()
     d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(101))))))

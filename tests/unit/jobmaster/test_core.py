@@ -7,7 +7,8 @@ import pytest
 from firesteel.core.errors import ProtocolError, TaskManagerStoppedError, class_name
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.core import MISSED_SLOTS, STOPPING_SECONDS
+from firesteel_jobmaster.failover import STOPPING_SECONDS
+from firesteel_jobmaster.losses import MISSED_SLOTS
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id

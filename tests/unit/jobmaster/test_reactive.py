@@ -20,8 +20,8 @@ from firesteel.rest import types as t
 from firesteel.rest.rescale_views import UnknownRescaleError
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.reactive import NOW, ReactiveSettings, RescaleTiming, Scale
-from firesteel_jobmaster.reactive_core import ReactiveCore
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
@@ -158,7 +158,7 @@ class Reactive(Driver):
             new_restart_strategy=lambda: FixedDelay(3, pause), reactive=made, checkpoints=CheckpointSettings()
         )
         super().__init__(graph or two_by_two())
-        self.core = ReactiveCore(graph or two_by_two(), settings, self.clock)
+        self.core = JobMasterCore(graph or two_by_two(), settings, self.clock)
 
     def fire(self, name: str, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -378,7 +378,7 @@ def test_a_second_failure_while_it_waits_begins_the_pause_anew() -> None:
     d.report(d.ids()[0], "FAILED", failure())
     d.cancelled()
     d.core.fail_job(TaskFailure("external", "x.Y", "checkpoints fail", "checkpoints fail"))
-    d.did(d.core._take())
+    d.did(d.core.settle())
     d.fire("restart", 1.0)
     assert d.core.state.name == "RUNNING"
     assert d.parallelism() == [2, 2]

@@ -349,7 +349,7 @@ def test_taskmanagers_that_the_job_has_left_long_ago_are_not_noted_any_more() ->
         noted.append(d.seen(do.NoteAttempts)[-1].taskmanagers)
         for submit in d.seen(do.SubmitSlot):
             d.did(d.core.tasks_submitted(tasks_of(submit)))
-        d.clock.advance(d.core._settings.heartbeat_timeout)
+        d.clock.advance(JobMasterSettings.heartbeat_timeout)
         d.did(d.core.taskmanager_lost(f"tm-{number}", "gone"))
         fire(d)
     assert noted[0] == ("tm-0",)

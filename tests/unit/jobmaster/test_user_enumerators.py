@@ -232,7 +232,7 @@ def test_what_is_on_its_way_is_kept_with_the_reader_that_it_was_for() -> None:
     d = Driver(graph())
     d.running()
     said(d, 1, events.assign_splits(0, [A]), events.assign_splits(1, [B]))
-    splits = d.core._splits
+    splits = d.core._job.sources.assigner
     assert splits is not None
     kept = splits.snapshot(vertex_id(1), {0: 1, 1: 0}, 1)
     assert kept.to_plain() == {"name": "user", "state": None, "returned": [{**B, "subtask": 1}]}

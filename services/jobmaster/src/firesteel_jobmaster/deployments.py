@@ -8,6 +8,37 @@ from typing import Any
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, Placement, TaskDescriptor
+from firesteel_jobmaster.slot_pool import SlotPool
+
+
+class Placements:
+    """Where the peers of a TaskManager's tasks are, so far as the job is being deployed there.
+
+    Args:
+        graph: of the job.
+        pool: its slots.
+    """
+
+    def __init__(self, graph: ExecutionGraph, pool: SlotPool) -> None:
+        self._graph, self._pool = graph, pool
+        self._by_key: dict[str, Placement] = {}
+        """By TaskManager, and by the numbers of regions: it is the same object for all whose regions are the same."""
+
+    def at(self, taskmanager_id: str) -> Placement:
+        """Placement of all regions that have tasks at a TaskManager."""
+        placement = self._by_key.get(taskmanager_id)
+        if placement is None:
+            slots = self._pool.at(taskmanager_id)
+            tasks = [e for slot in slots for e in self._graph.executions_in(slot.allocation_id)]
+            regions = frozenset(map(self._graph.region_of, tasks))
+            key = ",".join(map(str, sorted(regions)))
+            placement = self._by_key.get(key) or placement_of(self._graph, regions)
+            self._by_key[taskmanager_id] = self._by_key[key] = placement
+        return placement
+
+    def forget(self) -> None:
+        """Slots were lost, or tasks have got others."""
+        self._by_key.clear()
 
 
 def deployment_of(

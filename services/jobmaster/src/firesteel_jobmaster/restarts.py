@@ -29,6 +29,10 @@ class Restarts:
         self._storage = ExponentialDelay(
             _FIRST_STORAGE_PAUSE, _LONGEST_STORAGE_PAUSE, 2.0, 0.0, _STORAGE_PEACE, sys.maxsize
         )
+        self.being_renewed: set[int] = set()
+        """Regions whose time has come, and whose subtasks are getting new attempts."""
+        self.is_renewing = False
+        """Not all subtasks that start together have their new attempts yet: none of them is deployed."""
         self._due: dict[int, float] = {}
         self._entries: dict[int, FailureEntry] = {}
 
@@ -37,6 +41,10 @@ class Restarts:
 
     def __bool__(self) -> bool:
         return bool(self._due)
+
+    def runs_again(self, region: int) -> bool:
+        """Whether a region is to get new attempts."""
+        return region in self._due or region in self.being_renewed
 
     def touched(self, failed: Iterable[Execution]) -> set[int]:
         """The regions to restart when these attempts have failed; none in particular: all."""
@@ -89,3 +97,4 @@ class Restarts:
         """Nothing is restarted any more."""
         self._due.clear()
         self._entries.clear()
+        self.being_renewed.clear()

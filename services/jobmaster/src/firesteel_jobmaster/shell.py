@@ -37,14 +37,13 @@ from firesteel.traces.context import TraceContext
 from firesteel.traces.tracing import Tracing
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
-from firesteel_jobmaster.batch_core import BatchCore, batch_settings
+from firesteel_jobmaster.batch_layout import batch_settings
 from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import LONGEST_WAIT_MS, collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
-from firesteel_jobmaster.reactive_core import ReactiveCore
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.stage_run_link import StageRunLink
@@ -122,7 +121,7 @@ class JobMaster:
             call_seconds(settings.checkpoints.timeout),
         )
         takeover = start.takeover, start.takeover_cause
-        self.core = core or _core_of(job_graph, settings)(
+        self.core = core or JobMasterCore(
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
@@ -390,24 +389,19 @@ class JobMaster:
 
     def stages_seen(self, run_id: str, look: RunLook) -> None:
         """So far has a run of bounded stages come."""
-        self._batch("the progress of stages", lambda core: core.stages_seen(run_id, look))
+        self._event("the progress of stages", lambda: self.core.stages_seen(run_id, look))
 
     def stages_ended(self, run_id: str, results: Sequence[bytes]) -> None:
         """A run is done."""
-        self._batch("the end of stages", lambda core: core.stages_ended(run_id, results))
+        self._event("the end of stages", lambda: self.core.stages_ended(run_id, results))
 
     def stages_failed(self, run_id: str, message: str) -> None:
         """A run has failed."""
-        self._batch("the failure of stages", lambda core: core.stages_failed(run_id, message))
+        self._event("the failure of stages", lambda: self.core.stages_failed(run_id, message))
 
     def stages_lost(self, run_id: str) -> None:
         """Nobody knows a run any more."""
-        self._batch("the loss of stages", lambda core: core.stages_lost(run_id))
-
-    def _batch(self, doing: str, decide: Callable[[BatchCore], list[do.Instruction]]) -> None:
-        core = self.core
-        assert isinstance(core, BatchCore)
-        self._event(doing, lambda: decide(core))
+        self._event("the loss of stages", lambda: self.core.stages_lost(run_id))
 
     def timer(self, name: str) -> None:
         """A timer is up."""
@@ -422,19 +416,21 @@ class JobMaster:
     @answers(JobMasterGateway.collect)
     async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
         """See ``JobMasterGateway``."""
-        if isinstance(self.core, BatchCore):
-            return await self._give(self.core, message)
+        if self.core.is_batch:
+            return await self._give(message)
         return await collect(self.core, message, self._taskmanagers.gateway, lambda: self._changed)
 
-    async def _give(self, core: BatchCore, message: m.CollectFromJob) -> m.CollectedFromJob:
+    async def _give(self, message: m.CollectFromJob) -> m.CollectedFromJob:
         """Results of a bounded job: they are there when it has succeeded."""
         deadline = asyncio.get_running_loop().time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
         while True:
             changed = self._changed
-            found = self._ask("a request for results", lambda: core.give(message.operator_id, message.offset), None)
+            results = self._ask(
+                "a request for results", lambda: self.core.give(message.operator_id, message.offset), None
+            )
             left = deadline - asyncio.get_running_loop().time()
-            if found is not None or left <= 0 or self.crashed.is_set():
-                return found or m.CollectedFromJob(message.offset, 0, False, "", core.state.name)
+            if results is not None or left <= 0 or self.crashed.is_set():
+                return results or m.CollectedFromJob(message.offset, 0, False, "", self.core.state.name)
             try:
                 await asyncio.wait_for(changed.wait(), left)
             except TimeoutError:
@@ -785,12 +781,6 @@ class JobMaster:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
-
-
-def _core_of(job_graph: JobGraph, settings: JobMasterSettings) -> type[JobMasterCore]:
-    if is_batch(job_graph):
-        return BatchCore
-    return JobMasterCore if settings.reactive is None else ReactiveCore
 
 
 def _python(job_graph: JobGraph, blob_address: str) -> dict[str, Any]:
