@@ -1,15 +1,23 @@
-"""Installs distributions of single modules, as a wheel of them would be: no build backend and no network is needed."""
+"""Distributions of single modules: those of pages, and how to install one without a build backend and a network."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
+FILE = re.compile(r"^<!-- file: (?P<name>[\w.]+) -->\n+^```\w*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def files_of(page: str) -> dict[str, str]:
+    """The files that a page shows, by name: each in a block behind ``<!-- file: name -->``."""
+    return {match["name"]: match["text"] for match in FILE.finditer(page)}
+
 
 def install(project: Path, target: Path) -> str:
-    """Install a project into a directory that is, or comes to be, on the path of Python.
+    """Install a project into a directory that is, or comes to be, on the path of Python, as its wheel would be.
 
     Args:
         project: a folder with a ``pyproject.toml`` and modules beside it, as ``tool.setuptools.py-modules`` names them.

@@ -18,14 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributions import install
+from tests.distributions import files_of, install
 from tests.docs.conftest import RunProgram
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.exists())
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>run|output|output: unordered|file: [\w.]+) -->\n+)?"
-    r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$",
+    r"(?:^<!-- (?P<mark>run|output|output: unordered) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -46,7 +45,7 @@ class Example:
 def examples_of(place: str, text: str) -> Iterator[Example]:
     """The Python blocks of a page with the output that follows each."""
     current: Example | None = None
-    files: dict[str, str] = {}
+    files = files_of(text)
     for match in BLOCK.finditer(text):
         mark = match["mark"] or ""
         line = text.count("\n", 0, match.start("language")) + 1
@@ -57,8 +56,6 @@ def examples_of(place: str, text: str) -> Iterator[Example]:
         if current is not None:
             yield current
             current = None
-        if mark.startswith("file: "):
-            files[mark.removeprefix("file: ")] = match["text"]
         if match["language"] == "python":
             current = Example(f"{place}:{line}", match["text"], runs=mark == "run", files=files)
         elif mark == "run":
