@@ -90,7 +90,7 @@ def test_what_a_row_lacks_has_a_reason() -> None:
     absent = {(row, name): cell.reason for row, name, cell in cells if isinstance(cell, Absent)}
     assert all(len(reason.split()) > 3 for reason in absent.values())
     assert {row for row, name in absent if name == "sql"} == {"PICKLED_BYTE_ARRAY", "UNKNOWN"}
-    may_lack = {"bits", "python_class", "widen", "file_arrow", "form"}  # None means something there
+    may_lack = {"bits", "widen", "file_arrow", "form"}  # None means something there
     assert [(row, name) for row, name, cell in cells if cell is None and name not in may_lack] == []
     assert set(CONVERTS) == {row.name for row in SCALARS if row.bits is None}
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from firesteel.common.coerce_scalars import NULL_REFUSED, Coercer, elements_of, inside, misfit
-from firesteel.common.type_table import PartsRow, ScalarRow, Shape, field_names, parts_of, resolved, row_of
+from firesteel.common.type_table import SCALARS, PartsRow, ScalarRow, Shape, field_names, parts_of, resolved, row_of
 from firesteel.common.typeinfo import MapTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.common.types import Row, make_row
 from firesteel.core.errors import TypeMismatchError
@@ -58,11 +58,11 @@ def _never(values: Any) -> bool:
 
 
 def _tests(types: tuple[TypeInformation, ...]) -> str:
-    """An expression that says whether ``v0``, ``v1``, ... fit as they are; empty if that takes more than one."""
+    """An expression that says whether ``v0``, ``v1``, ... fit as they are; empty if some have parts."""
     tests = []
     for i, declared in enumerate(types):
         row = row_of(declared)
-        if not isinstance(row, ScalarRow) or row.python_class is None:
+        if not isinstance(row, ScalarRow):
             return ""
         test = f"type({{v}}) is {row.python_class.__name__}" + (f" and {row.fits}" if row.fits else "")
         tests.append(f"({test.format(v=f'v{i}')} or v{i} is None)")
@@ -70,10 +70,11 @@ def _tests(types: tuple[TypeInformation, ...]) -> str:
 
 
 def _compiled(name: str, source: str, **scope: Any) -> Any:
-    """A function for the types at hand, as ``namedtuple`` makes some; its text is made of literals of this module only.
+    """A function for the types at hand, as ``namedtuple`` makes some; its text is made of literals of the table only.
 
     A loop over the fields takes three times as long, and each call as much as a field.
     """
+    scope |= {row.python_class.__name__: row.python_class for row in SCALARS}
     scope["float32"] = ctypes.c_float
     exec(compile(source, "<firesteel type check>", "exec"), scope)
     return scope[name]

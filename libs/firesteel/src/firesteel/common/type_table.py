@@ -26,6 +26,7 @@ from firesteel.common import coerce_scalars as coercers
 from firesteel.common import json_scalars as json
 from firesteel.common import value_texts as texts
 from firesteel.common.json_scalars import JsonCell
+from firesteel.common.time import Instant
 from firesteel.common.typeinfo import (
     BasicArrayTypeInfo,
     BasicTypeInfo,
@@ -103,7 +104,7 @@ class ScalarRow(TypeRow):
     Attributes:
         sql_names: SQL's types whose values have this type.
         bits: of integers with a range.
-        python_class: class of values that need no coercion if they are in the range; None = each is looked at.
+        python_class: class of values that need no coercion.
         fits: what else such a value ``{v}`` has to be, as Python's text; empty = nothing.
         coerce: makes a value of the type of what a user's function returned (``common.coerce``).
         coerce_strictly: the same where integers out of range are errors.
@@ -126,7 +127,7 @@ class ScalarRow(TypeRow):
 
     sql_names: tuple[str, ...] = ()
     bits: int | None = None
-    python_class: type | None = None
+    python_class: type
     fits: str = ""
     coerce: Coercer
     coerce_strictly: Coercer
@@ -194,14 +195,15 @@ def _moment(name: str, type_info: TypeInformation, source: str, **cells: Any) ->
 
 def _date(*names: Any, sql_names: tuple[str, ...] = ()) -> ScalarRow:
     return _moment(
-        *names, sql=("DATE", ()), sql_names=sql_names, coerce=coercers.date_coercer(names[1]), parse=texts.date,
+        *names, sql=("DATE", ()), sql_names=sql_names, python_class=datetime.date,
+        coerce=coercers.date_coercer(names[1]), parse=texts.date,
         csv_text=texts.iso_text, arrow=("date32",), arrow_parses="moment",
     )  # fmt: skip
 
 
 def _time(*names: Any, sql_names: tuple[str, ...] = ()) -> ScalarRow:
     return _moment(
-        *names, sql=("TIME", (0,)), sql_names=sql_names,
+        *names, sql=("TIME", (0,)), sql_names=sql_names, python_class=datetime.time,
         coerce=coercers.instance_coercer(names[1], datetime.time), parse=texts.time,
         csv_text=texts.sql_text, arrow=("time64", "us"),
         arrow_parses=Absent("nobody has compared how Arrow and Python read times of day"),
@@ -210,7 +212,7 @@ def _time(*names: Any, sql_names: tuple[str, ...] = ()) -> ScalarRow:
 
 def _timestamp(*names: Any, sql_names: tuple[str, ...] = ()) -> ScalarRow:
     return _moment(
-        *names, sql=("TIMESTAMP", (3,)), sql_names=sql_names,
+        *names, sql=("TIMESTAMP", (3,)), sql_names=sql_names, python_class=datetime.datetime,
         coerce=coercers.instance_coercer(names[1], datetime.datetime), parse=texts.timestamp,
         csv_text=texts.sql_text, arrow=("timestamp", "us"), arrow_parses="moment",
     )  # fmt: skip
@@ -228,7 +230,8 @@ SCALARS: Final[tuple[ScalarRow, ...]] = (
         arrow=("string",), arrow_parses="text", arrow_prints=True, csv_empty=True,
     ),
     _basic(
-        "CHAR", sql=("CHAR", (1,)), coerce=coercers.coerce_char, wider=("STRING",), parse=texts.character,
+        "CHAR", sql=("CHAR", (1,)), python_class=str, fits=r"len({v}) == 1 and {v} <= '\uffff'",
+        coerce=coercers.coerce_char, wider=("STRING",), parse=texts.character,
         json=replace(json.text_cell(texts.character, str), write=json.write_instance_of(str)),
         arrow=("string",), arrow_parses=Absent("Arrow does not see whether it is one character"), arrow_prints=True,
     ),
@@ -265,8 +268,8 @@ SCALARS: Final[tuple[ScalarRow, ...]] = (
         arrow_parses=Absent("it is wider than the integers that Arrow reads"), csv_quoted=False,
     ),
     _basic(  # decimal numbers stand in columns as text, since they keep all their digits and zeros
-        "BIG_DEC", sql=("DECIMAL", (38, 18)), sql_names=("DECIMAL",), coerce=coercers.coerce_big_dec, widen=Decimal,
-        parse=texts.decimal_number,
+        "BIG_DEC", sql=("DECIMAL", (38, 18)), sql_names=("DECIMAL",), python_class=Decimal, fits="{v}.is_finite()",
+        coerce=coercers.coerce_big_dec, widen=Decimal, parse=texts.decimal_number,
         json=json.number_cell(
             msgspec.Raw, json.raw_to_decimal, json.number_to_decimal, texts.decimal_number, json.write_decimal
         ),
@@ -274,7 +277,8 @@ SCALARS: Final[tuple[ScalarRow, ...]] = (
         arrow_parses=Absent("columns hold the text that Python makes of a Decimal"), csv_quoted=False,
     ),
     _basic(
-        "INSTANT", sql=("TIMESTAMP_LTZ", (9,)), sql_names=("TIMESTAMP_LTZ",), coerce=coercers.coerce_instant,
+        "INSTANT", sql=("TIMESTAMP_LTZ", (9,)), sql_names=("TIMESTAMP_LTZ",), python_class=Instant,
+        coerce=coercers.coerce_instant,
         no_key=": take the milliseconds as Types.LONG(), or a datetime",
         parse=texts.instant, text=texts.instant_text, csv_text=texts.sql_instant_text,
         json=json.text_cell(texts.instant, texts.instant_text),
@@ -290,7 +294,7 @@ SCALARS: Final[tuple[ScalarRow, ...]] = (
     ScalarRow(
         name="BYTES", shape=Shape.SCALAR, type_info=_BYTES, source="PrimitiveArrayTypeInfo(Types.BYTE())",
         schema={"type": "primitive_array", "element": {"type": "basic", "of": "BYTE"}},
-        sql=("VARBINARY", (LONGEST,)), sql_names=("BINARY", "VARBINARY"),
+        sql=("VARBINARY", (LONGEST,)), sql_names=("BINARY", "VARBINARY"), python_class=bytes,
         coerce=coercers.bytes_coercer(_BYTES, strict=False),
         coerce_strictly=coercers.bytes_coercer(_BYTES, strict=True),
         print=lambda value: f"[{', '.join(map(str, value))}]", parse=texts.base64_bytes, text=texts.base64_text,
