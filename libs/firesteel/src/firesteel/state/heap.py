@@ -28,7 +28,7 @@ from firesteel.state.heap_snapshot import GroupsOfKeys, OutgoingTable, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
 from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.heap_timers import HeapTimerQueue, OutgoingTimers, timers_by_group, timers_in
-from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
+from firesteel.state.heap_ttl import TTL_ENTRIES, TTL_STATES, Life, Sweeper
 from firesteel.state.keys import NO_KEY, NamespacedKey, NoKey
 from firesteel.state.pickled_values import complete, holds_pickles, read
 from firesteel.state.schema import schema_of
@@ -169,7 +169,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         if life is None:
             return self.states[kind.name](keyed, table, kind)
         sweep = self._sweeper(table, life, kind).sweep if life.cleanup_size else _nothing
-        return TTL_STATES[kind.name](keyed, table, kind, life, DROPS[kind.name], sweep)
+        return TTL_STATES[kind.name](keyed, table, kind, life, TTL_ENTRIES[kind.name].drop, sweep)
 
     def _part(self, declared: _Declared, *, namespaced: bool) -> SnapshotTable:
         kind, life = declared.kind, declared.life
@@ -188,7 +188,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 migration,
             )
             table = self._first_table(info, self._restored.get(place, ()))
-            prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
+            prune = TTL_ENTRIES[kind.name].alive if life is not None and life.drop_at_snapshot else None
             self._restored.pop(place, None)
             part = self._parts[place] = SnapshotTable(info, table, prune)
             if life is not None and life.every_record and life.cleanup_size:
@@ -249,7 +249,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
         """What cleans a table up."""
-        return Sweeper(table, life, DROPS[kind.name])
+        return Sweeper(table, life, TTL_ENTRIES[kind.name].drop)
 
     def _sweeping(self) -> Any:
         """The class of those that clean up at each record."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from firesteel.core.errors import StateMigrationError, TypeMismatchError
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.fitting import make_fit
-from firesteel.state.heap_ttl import NEWEST
+from firesteel.state.heap_ttl import TTL_ENTRIES
 from firesteel.state.schema import Compatibility, Convert, LostKeysError, SchemaCompatibility, compare
 from firesteel.state.snapshots import Migration, StateInfo
 from firesteel.state.tables import HeapTable, Table, TtlTable
@@ -161,7 +161,7 @@ def together(info: StateInfo, tables: Sequence[Table]) -> Table:
 
 
 def _in_order(kind: str, entries: list[tuple[Any, Any]]) -> TtlTable:
-    newest = NEWEST[kind]
+    newest = TTL_ENTRIES[kind].newest
     table = TtlTable()
     table.update(sorted(entries, key=lambda item: newest(item[1])))
     return table

