@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.ha.cells import Cells, Change, Record, UnsureError
 from firesteel.ha.disk import Disk
 from firesteel.ha.job_cells import CellJobStore
-from firesteel.ha.job_directory import DirectoryJobStore
 from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.retrieval import Attempts, Leader, Listener
@@ -86,15 +84,8 @@ class ProcessServices(HighAvailabilityServices):
         process.connections.append(stop)
         return stop
 
-    @contextmanager
-    def _guard(self, leadership: Leadership) -> Iterator[None]:
-        leadership.check()
-        yield
-
     def job_store(self, leadership: Leadership) -> JobStore:
         disk, where = _Disk(self), self._directory / "dispatcher"
-        if self._process.world.seed % 2:
-            return DirectoryJobStore(where, disk, lambda: self._guard(leadership))
         cells = _Cells(self._shared.election.cells, self)
         return CellJobStore(cells, DirectoryPayloads(where, disk), leadership.component, leadership.epoch)
 

@@ -95,8 +95,8 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         cluster.the("dispatcher").kill()
         cluster.start("dispatcher")
         assert state(cluster, job) == "FINISHED", "a finished job is shown, and not run again"
-        wait_until(lambda: not list(cluster.folder.glob("ha/**/checkpoints/*")), "what only a running job needs goes")
-        assert [path.name for path in cluster.folder.glob("ha/**/ended/*")] == [f"{job}.json"]
+        wait_until(lambda: not list(cluster.folder.glob("ha/*/cells/job-*")), "what only a running job needs goes")
+        assert [path.name.partition(".")[0] for path in cluster.folder.glob("ha/*/jobs/*/ended/*")] == [job]
 
 
 def start_time(cluster: Cluster, job: str) -> int:

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any
 
-from firesteel.ha.job_directory import DirectoryJobStore
+from firesteel.ha.job_cells import CellJobStore
 from firesteel.service.process import run_service
 from firesteel_dispatcher.__main__ import build
 
@@ -19,14 +19,14 @@ _METHODS = {"store": "put", "cancel": "set_cancelled", "end": "end"}
 
 def die_around(method: str, before: bool) -> None:
     """Have the process killed before or after the store's method has done its work."""
-    work = getattr(DirectoryJobStore, method)
+    work = getattr(CellJobStore, method)
 
     def deadly(*arguments: Any) -> None:
         if not before:
             work(*arguments)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(DirectoryJobStore, method, deadly)
+    setattr(CellJobStore, method, deadly)
 
 
 if __name__ == "__main__":

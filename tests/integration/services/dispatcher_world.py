@@ -25,15 +25,11 @@ from firesteel.graph.chaining import client_versions
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
-from firesteel.ha.disk import Disk
-from firesteel.ha.job_directory import DirectoryJobStore
-from firesteel.ha.jobs import JobStore
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.services import (
     JOBMASTER_HOST,
     RESOURCEMANAGER,
     HighAvailabilityServices,
-    Leadership,
     load_high_availability,
 )
 from firesteel.protocol import messages as m
@@ -187,21 +183,23 @@ class World:
         """The job ends."""
         await self.dispatcher().job_finished(m.JobFinished(JOB, archive(state, **changes)))
 
-    def stored(self, folder: str) -> list[str]:
-        """Names in a folder of the store."""
-        path = self.store / folder
-        return sorted(os.listdir(path)) if path.exists() else []
+    def stored(self, kind: str) -> list[str]:
+        """Jobs of which the store has a graph (``job``), or an archive (``ended``)."""
+        return [path.name.partition(".")[0] for path in payloads_in(self.store, kind)]
+
+    def stored_blobs(self) -> list[str]:
+        return [path.name for folder in payloads_in(self.store, "job") for path in (folder / "blobs").iterdir()]
+
+    def received(self) -> list[str]:
+        """What has been received, and is not stored yet."""
+        path = self.store / ".incoming"
+        return os.listdir(path) if path.exists() else []
 
 
-class _WithFiles(MemoryServices):
-    """Keeps jobs as files with names that tests know."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self._files = directory / "dispatcher"
-
-    def job_store(self, leadership: Leadership) -> JobStore:
-        return DirectoryJobStore(self._files, Disk(durable=False))
+def payloads_in(store: Path, kind: str) -> list[Path]:
+    """Folders of jobs (``job``), or files with their archives (``ended``)."""
+    paths = store.glob(f"*/{kind}/*")
+    return sorted((path for path in paths if not path.name.startswith(".")), key=lambda path: path.name)
 
 
 @asynccontextmanager
@@ -226,7 +224,7 @@ async def world(
             peers = {JOBMASTER_HOST: host.peer.address, RESOURCEMANAGER: manager.address}
             where = {f"firesteel.{name.split('-')[0]}.address": address[7:] for name, address in peers.items()}
             settings = Settings({"rest.port": port, **where, **(options or {})})
-            ha: HighAvailabilityServices = _WithFiles(Path(directory.path))
+            ha: HighAvailabilityServices = MemoryServices(directory=Path(directory.path))
             if cluster_directory is not None:
                 ha = load_high_availability(settings, cluster_directory)
             else:

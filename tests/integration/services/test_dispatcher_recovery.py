@@ -41,6 +41,7 @@ from tests.integration.services.dispatcher_world import (
     Host,
     archive,
     graph,
+    payloads_in,
     resourcemanager,
     run,
     world,
@@ -150,7 +151,7 @@ def test_killed_around_the_store_a_job_is_there_or_not_and_never_twice(directory
                 with pytest.raises(PeerUnreachableError):
                     await rest.submit(graph(), {SHA: BLOB})
                 await d.died()
-                assert (directory / "dispatcher" / "jobs" / JOB).exists() == stored
+                assert bool(payloads_in(directory / "dispatcher", "job")) == stored
             rest = await d.start()
             (start,) = await d.host.peer.wait_for("start_job")
             assert start["job_graph"]["job_id"] == JOB
@@ -160,7 +161,7 @@ def test_killed_around_the_store_a_job_is_there_or_not_and_never_twice(directory
                 await rest.submit(graph(name="other"), {SHA: BLOB})
             assert [job["id"] for job in (await rest.get("/jobs"))["jobs"]] == [JOB]
             assert len(d.host.peer.of("start_job")) == 1
-            assert list((directory / "dispatcher" / "incoming").iterdir()) == []
+            assert not any((directory / "dispatcher" / ".incoming").glob("*"))
 
     run(scenario())
 
@@ -200,7 +201,7 @@ def test_a_running_job_is_led_on_and_its_end_outlives_the_dispatcher(directory: 
             assert (line["jid"], line["state"]) == (JOB, "FINISHED")
             await rest.submit(graph(), {SHA: BLOB})
             assert len(d.host.peer.of("start_job")) == 1, "it ran already"
-            assert not (directory / "dispatcher" / "jobs" / JOB).exists()
+            assert payloads_in(directory / "dispatcher", "job") == []
 
     run(scenario())
 
@@ -253,7 +254,7 @@ def test_a_job_that_ended_while_no_dispatcher_was_up_has_ended(directory: Path) 
             assert result["application-status"] == "SUCCEEDED"
             while services.remembers_job(JOB):  # the Dispatcher cleans up
                 await asyncio.sleep(0.02)
-            assert not (directory / "dispatcher" / "jobs" / JOB).exists()
+            assert payloads_in(directory / "dispatcher", "job") == []
             assert len(d.host.peer.of("start_job")) == 1, "it ran already"
 
     run(scenario())
@@ -267,7 +268,8 @@ def test_a_damaged_job_is_listed_with_its_reason_and_goes_on_when_it_is_whole(di
             await rest.submit(graph(), {SHA: BLOB})
             await d.host.peer.wait_for("start_job")
             await d.kill()
-            file = directory / "dispatcher" / "jobs" / JOB / "job.json"
+            (folder,) = payloads_in(directory / "dispatcher", "job")
+            file = folder / "graph.json"
             whole = file.read_bytes()
             file.write_bytes(whole[:-1])
             rest = await d.start()
@@ -355,7 +357,7 @@ def test_a_job_that_runs_without_a_record_is_taken_over(directory: Path) -> None
                 await asyncio.sleep(0.02)
             await rest.submit(graph(), {SHA: BLOB})
             await d.leader().job_finished(m.JobFinished(JOB, archive("FINISHED")))
-            assert (directory / "dispatcher" / "ended" / f"{JOB}.json").exists()
+            assert len(payloads_in(directory / "dispatcher", "ended")) == 1
 
     run(scenario())
 
@@ -563,9 +565,9 @@ def test_ended_jobs_are_forgotten_when_there_are_too_many() -> None:
             assert [line["jid"] for line in (await w.get("/jobs/overview"))[1]["jobs"]] == jobs[2:]
             assert (await w.get(f"/jobs/{jobs[1]}"))[0] == 404
             assert (await w.get(f"/jobs/{jobs[2]}"))[1]["jid"] == jobs[2], "read from its file"
-            while w.stored("ended") != [f"{job}.json" for job in jobs[2:]]:
+            while w.stored("ended") != jobs[2:]:
                 await asyncio.sleep(0.01)
-            (w.store / "ended" / f"{jobs[3]}.json").write_bytes(b"?")
+            payloads_in(w.store, "ended")[1].write_bytes(b"?")
             status, answer = await w.get(f"/jobs/{jobs[3]}")
             assert (status, "damaged" in answer["errors"][0]) == (500, True)
 

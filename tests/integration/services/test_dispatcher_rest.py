@@ -12,6 +12,7 @@ import pytest
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import GraphError
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.retrieval import DISPATCHER
 from firesteel.protocol import messages as m
 from firesteel.rpc.signing import Signer
 from tests.integration.services.cluster_peers import SECRET, eventually
@@ -71,7 +72,7 @@ def test_a_job_is_stored_before_the_answer_and_its_blobs_go_with_it() -> None:
         async with world() as w:
             w.host.may_start.clear()
             await w.rest.submit(graph(), {SHA: BLOB})
-            assert w.stored(f"jobs/{JOB}/blobs") == [SHA]
+            assert w.stored_blobs() == [SHA]
             assert (await w.get(f"/jobs/{JOB}/status"))[1] == {"status": "INITIALIZING"}
             assert (await w.get(f"/jobs/{JOB}"))[1]["state"] == "INITIALIZING"
             w.host.may_start.set()
@@ -87,11 +88,11 @@ def test_a_job_is_stored_before_the_answer_and_its_blobs_go_with_it() -> None:
                 assert answer.status == 404
             assert (await w.get(f"/blobs/{SHA}", headers=BEARER))[0] == 404, "code is not for clients"
             await w.rest.submit(graph(), {SHA: BLOB})  # again: the same job
-            assert w.stored("jobs") == [JOB]
+            assert w.stored("job") == [JOB]
             with pytest.raises(GraphError, match="another graph"):
                 await w.rest.submit(graph(name="other"), {SHA: BLOB})
             await w.finish()
-            assert (w.stored("jobs"), w.stored("incoming"), w.stored("ended")) == ([], [], [f"{JOB}.json"])
+            assert (w.stored("job"), w.received(), w.stored("ended")) == ([], [], [JOB])
             await w.rest.submit(graph(), {SHA: BLOB})  # it ran already
             assert len(w.jobmaster.of("start_job")) == 1
 
@@ -134,12 +135,13 @@ def test_cancelling(method: str, path: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(cluster_directory=tmp_path / "cluster") as w:
             assert (await w.ask(method, path, headers=BEARER))[0] == 404
+            services: Any = w.service.ha
             w.host.may_start.clear()
             await w.rest.submit(graph(), {SHA: BLOB})
             await w.jobmaster.wait_for("start_job")
             assert (await w.ask(method, path))[0] == 401
             assert (await w.ask(method, path, headers=BEARER)) == (202, {})  # it waits, and is passed on later
-            assert w.stored(f"jobs/{JOB}") == ["blobs", "cancel.json", "job.json"]
+            assert f"cancel.{JOB}" in services.cells.names(DISPATCHER)
             w.host.may_start.set()
             await w.jobmaster.wait_for("cancel")
             await w.finish("CANCELED")

@@ -20,7 +20,7 @@ from firesteel.client.rest_client import RestClient
 from firesteel.core.errors import GraphError, RpcError, UnauthorizedError
 from firesteel.graph.chaining import client_versions
 from firesteel.ha.disk import Disk
-from firesteel.ha.job_directory import DirectoryJobStore
+from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.protocol.message import RpcCode
 from firesteel_dispatcher import jobmasters
 from firesteel_dispatcher.shell import DispatcherService
@@ -47,7 +47,7 @@ def request(plan: str | None = "plan", **fields: Any) -> bytes:
 
 
 def nothing_left(w: World) -> bool:
-    return (w.stored("incoming"), w.stored("jobs"), w.stored("ended")) == ([], [], [])
+    return (w.received(), w.stored("job"), w.stored("ended")) == ([], [], [])
 
 
 ARTIFACT = [{"entryName": "chain", "fileName": "file-7"}]
@@ -69,8 +69,8 @@ def test_flinks_envelope_is_read(parts: list[tuple[str, str | None, bytes]]) -> 
         async with world() as w:
             assert await post(w, parts) == (202, json.dumps({"jobUrl": f"/jobs/{JOB}"}))
             await w.jobmaster.wait_for("start_job")
-            assert w.stored(f"jobs/{JOB}/blobs") == [SHA]
-            assert w.stored("incoming") == []
+            assert w.stored_blobs() == [SHA]
+            assert w.received() == []
 
     run(scenario())
 
@@ -191,18 +191,23 @@ class FullDisk(Disk):
 
     def __init__(self, number: int = errno.ENOSPC) -> None:
         super().__init__(durable=True)
-        self.number, self.full = number, True
+        self.number, self.full = number, False
 
     def write(self, path: Path, content: bytes) -> None:
         if self.full:
             raise OSError(self.number, os.strerror(self.number))
         super().write(path, content)
 
+    def sync(self, path: Path) -> None:
+        if self.full:
+            raise OSError(self.number, os.strerror(self.number))
+        super().sync(path)
+
 
 def _on(disk: Disk, directory: Path) -> Any:
     def prepare(service: DispatcherService) -> None:
         services: Any = service.ha
-        services.job_store = lambda _: DirectoryJobStore(directory / "dispatcher", disk)
+        services.payloads = DirectoryPayloads(directory / "dispatcher", disk)
 
     return prepare
 
@@ -212,6 +217,7 @@ def test_what_the_disk_does_not_take_is_not_accepted(number: int, status: int, t
     async def scenario() -> None:
         disk = FullDisk(number)
         async with world(cluster_directory=tmp_path, prepare=_on(disk, tmp_path)) as w:
+            disk.full = True
             parts = [("request", None, request()), ("a", "plan", PLAN), ("b", SHA, BLOB)]
             found, error = await post(w, parts)
             assert (found, "Nothing of it is left" in error) == (status, True)
@@ -227,7 +233,6 @@ def test_what_the_disk_does_not_take_is_not_accepted(number: int, status: int, t
 def test_an_end_that_the_disk_does_not_take_is_asked_for_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         disk = FullDisk()
-        disk.full = False
         async with world(cluster_directory=tmp_path, prepare=_on(disk, tmp_path)) as w:
             await w.submit()
             disk.full = True
@@ -237,10 +242,10 @@ def test_an_end_that_the_disk_does_not_take_is_asked_for_again(tmp_path: Path) -
             assert result["application-status"] == "SUCCEEDED"
             (refused,) = await report
             assert "could not be stored yet" in str(refused)
-            assert w.stored("jobs") == [JOB]
+            assert w.stored("job") == [JOB]
             disk.full = False
             await w.finish()
-            assert (w.stored("jobs"), w.stored("ended")) == ([], [f"{JOB}.json"])
+            assert (w.stored("job"), w.stored("ended")) == ([], [JOB])
 
     run(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import stat
@@ -18,12 +19,14 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import FencedError
 from firesteel.ha.cells import AwayError, Put
+from firesteel.ha.disk import Disk
 from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
 from firesteel.ha.retrieval import Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership, load_high_availability, of_job
 from firesteel.testing import check_cells, check_high_availability
 from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.servers.kubernetes.server import API_SERVER, ETCD, ControlPlane
+from tests.unit.ha.crashes import check_failing_disk, check_power_cuts
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -108,6 +111,15 @@ def test_kubernetes_keeps_the_contracts(settings: Settings, control_plane: Contr
     assert left
     assert not [name for name in left if "cd" * 16 in name], "a job that was forgotten leaves nothing"
     services.close()
+
+
+def test_payloads_that_lose_power_and_fail_cost_nothing(control_plane: ControlPlane, tmp_path: Path) -> None:
+    def cells(folder: Path, disk: Disk) -> KubernetesCells:
+        name = folder.name.lower().replace("_", "-")[-40:]
+        return KubernetesCells(Settings(control_plane.settings(tmp_path, name, LEASE)))
+
+    check_power_cuts(tmp_path, cells, lose=True, stride=11)
+    check_failing_disk(tmp_path, cells, errno.ENOSPC, stride=17)
 
 
 def test_the_next_one_leads_when_the_lease_of_a_process_that_was_killed_is_over(

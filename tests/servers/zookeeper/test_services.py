@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import signal
 import subprocess
@@ -16,12 +17,14 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
 from firesteel.ha.cells import Put, UnsureError
+from firesteel.ha.disk import Disk
 from firesteel.ha.retrieval import Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership, load_high_availability, load_retrieval, of_job
 from firesteel.ha.zookeeper import ZooKeeperCells, ZooKeeperServices
 from firesteel.testing import check_cells, check_high_availability
 from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.servers.zookeeper.server import TICK_MS, ZooKeeper
+from tests.unit.ha.crashes import check_failing_disk, check_power_cuts
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -57,6 +60,14 @@ def test_zookeeper_keeps_the_contracts(settings: Settings, zookeeper: ZooKeeper,
     leadership = lead(services, of_job("cd" * 16))
     check_checkpoint_store(lambda: services.completed_checkpoints("cd" * 16, leadership))
     services.close()
+
+
+def test_payloads_that_lose_power_and_fail_cost_nothing(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    def cells(folder: Path, disk: Disk) -> ZooKeeperCells:
+        return ZooKeeperCells(Settings(zookeeper.settings(tmp_path, **{"high-availability.cluster-id": folder.name})))
+
+    check_power_cuts(tmp_path, cells, lose=True, stride=7)
+    check_failing_disk(tmp_path, cells, errno.ENOSPC, stride=9)
 
 
 def test_digest_and_a_path_in_the_quorum(zookeeper: ZooKeeper, tmp_path: Path) -> None:

@@ -1,19 +1,22 @@
-"""Stores of completed checkpoints: the contract, and what a directory does when something is wrong with it."""
+"""Stores of completed checkpoints: the contract, and what one in a directory does when something is wrong with it."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from firesteel.checkpoint.store import DirectoryCheckpointStore, MemoryCheckpointStore, StoredCheckpoint, _encode
+from firesteel.checkpoint.store import MemoryCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError, FiresteelError
+from firesteel.ha.documents import encode
 from tests.checkpoint_store_kit import check_checkpoint_store
+from tests.unit.ha.directories import NoSyncDisk, checkpoint_store, edit_record, kinds_of_records, records_file
 
 
 def test_memory_keeps_the_contract() -> None:
@@ -22,11 +25,12 @@ def test_memory_keeps_the_contract() -> None:
 
 
 def test_a_directory_keeps_the_contract(tmp_path: Path) -> None:
-    check_checkpoint_store(lambda: DirectoryCheckpointStore(tmp_path / "job"))
-    assert list(tmp_path.iterdir()) == []
+    store = checkpoint_store(tmp_path)
+    check_checkpoint_store(lambda: store)
+    assert kinds_of_records(tmp_path) == {"writer"}
 
 
-class _Forgetful(DirectoryCheckpointStore):
+class _Forgetful(MemoryCheckpointStore):
     rule = ""
 
     def next_id(self, above: int = 0) -> int:
@@ -57,98 +61,123 @@ class _Forgetful(DirectoryCheckpointStore):
         ("counter", "leaves the counter"),
     ],
 )
-def test_the_kit_finds_broken_rules(rule: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kit_finds_broken_rules(rule: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Forgetful, "rule", rule)
+    store = _Forgetful()
     with pytest.raises(AssertionError, match=message):
-        check_checkpoint_store(lambda: _Forgetful(tmp_path / "job"))
+        check_checkpoint_store(lambda: store)
+
+
+def by_hand(value: bytes) -> bytes:
+    """The line of a record as people may write it."""
+    return json.dumps(value.decode()).encode()
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("line", "what"),
     [
-        (b"", "the file is empty"),
-        (b"{}", "its first line is damaged, or it is no file of this kind"),
-        (_encode([]), "an object is expected"),
-        (_encode({"checkpoint_id": 7, "location": "x"}), "an entry of another checkpoint"),
-        (_encode({"checkpoint_id": 2, "location": "x"})[:-1], "its checksum is wrong"),
+        (b"", "it was changed, or is no document of the cluster"),
+        (by_hand(b"{}"), "it was changed, or is no document of the cluster"),
+        (by_hand(encode("checkpoint", {})), "entry.checkpoint_id"),
+        (by_hand(encode("checkpoint", {"checkpoint_id": 7, "location": "x"})), "an entry of another checkpoint"),
+        (by_hand(encode("checkpoint", {"checkpoint_id": 2, "location": "x"})[:-1]), "does not have the checksum"),
     ],
 )
-def test_damaged_entries_hide_no_others(content: bytes, what: str, tmp_path: Path) -> None:
-    store = DirectoryCheckpointStore(tmp_path)
+def test_damaged_entries_hide_no_others(line: bytes, what: str, tmp_path: Path) -> None:
+    store = checkpoint_store(tmp_path)
     store.add(StoredCheckpoint(1, "/c/chk-1"))
-    (tmp_path / "chk-2.json").write_bytes(content)
-    (tmp_path / ".chk-3.json.draft").write_text("of a process that was killed")
-    assert store.all() == [StoredCheckpoint(1, "/c/chk-1")]
-    (damage,) = store.damaged
-    assert str(tmp_path / "chk-2.json") in damage
-    assert what in damage
+    store.add(StoredCheckpoint(2, "/c/chk-2"))
+    edit_record(tmp_path, "checkpoint.2", lambda _: line)
+    for reader in (store, checkpoint_store(tmp_path)):
+        assert reader.all() == [StoredCheckpoint(1, "/c/chk-1")]
+        (damage,) = reader.damaged
+        assert damage.startswith("checkpoint.2: ")
+        assert what in damage
 
 
 def test_an_entry_of_another_version_is_waited_for(tmp_path: Path) -> None:
     """It may be the newest checkpoint, which this version can't read: to go on from an older one would lose results."""
-    store = DirectoryCheckpointStore(tmp_path)
+    store = checkpoint_store(tmp_path)
     store.add(StoredCheckpoint(1, "/c/chk-1"))
-    (tmp_path / "chk-2.json").write_bytes(_encode({"checkpoint_id": 2, "location": "x"}).replace(b"S 1", b"S 2"))
-    with pytest.raises(FiresteelError, match="of version 2"):
+    store.add(StoredCheckpoint(2, "/c/chk-2"))
+    later = encode("checkpoint", {"checkpoint_id": 2, "location": "x"}, 2)
+    edit_record(tmp_path, "checkpoint.2", lambda _: by_hand(later))
+    with pytest.raises(FiresteelError, match="another version of Firesteel has stored the checkpoints"):
         store.all()
 
 
-def test_a_damaged_counter_is_told_and_not_counted_anew(tmp_path: Path) -> None:
-    (tmp_path / "counter").write_text("x")
+def test_a_damaged_counter_is_told_and_not_counted_anew_and_may_be_written_by_hand(tmp_path: Path) -> None:
+    checkpoint_store(tmp_path).next_id()
+    edit_record(tmp_path, "counter", lambda line: line[:-1])
+    store = checkpoint_store(tmp_path)
     with pytest.raises(CheckpointStorageError, match="Write the number of the job's last checkpoint into it"):
-        DirectoryCheckpointStore(tmp_path).next_id()
-    assert (tmp_path / "counter").read_text() == "x"
-
-
-def test_a_counter_may_be_written_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "counter").write_text("41\n")
-    assert [DirectoryCheckpointStore(tmp_path).next_id() for _ in range(2)] == [42, 43]
+        store.next_id()
+    edit_record(tmp_path, "counter", lambda line: by_hand(b"41"))
+    assert [checkpoint_store(tmp_path).next_id() for _ in range(2)] == [42, 43]
 
 
 @given(data=st.data())
 def test_each_bit_of_an_entry_and_of_the_counter_counts(data: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("store")
-    store = DirectoryCheckpointStore(directory)
+    store = checkpoint_store(directory, NoSyncDisk())
     store.next_id(8)
-    store.add(StoredCheckpoint(9, "/c/chk-9/_metadata", "metadata"))
-    for name in ("chk-9.json", "counter"):
-        content = bytearray((directory / name).read_bytes())
-        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-        (directory / name).write_bytes(content)
-    version = (directory / "chk-9.json").read_bytes().split(b" ")[1]
-    if version.isdigit() and version != b"1":  # the bit was one of the version
-        with pytest.raises(FiresteelError, match="of version"):
-            store.all()
-    else:
-        assert store.all() == []
-        assert "chk-9.json" in store.damaged[0]
+    entry = StoredCheckpoint(9, "/c/chk-9/_metadata", "metadata")
+    store.add(entry)
+
+    def flip(line: bytes) -> bytes:
+        changed = bytearray(line)
+        changed[data.draw(st.integers(0, len(line) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        assume(b"\n" not in changed)
+        return bytes(changed)
+
+    for name in ("checkpoint.9", "counter"):
+        edit_record(directory, name, flip)
+    assert store.all() == []
+    assert "checkpoint.9" in store.damaged[0]
+    with pytest.raises(FiresteelError):
+        store.next_id()
+
+
+@given(data=st.data())
+def test_each_bit_of_the_index_counts(data: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("store")
+    store = checkpoint_store(directory, NoSyncDisk())
+    store.add(StoredCheckpoint(store.next_id(), "/c/chk-1/_metadata"))
+    path = records_file(directory)
+    content = bytearray(path.read_bytes())
+    end = content.index(b"\n", content.index(b"\n") + 1)
+    content[data.draw(st.integers(0, end))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    with pytest.raises(FiresteelError):
+        store.all()
     with pytest.raises(FiresteelError):
         store.next_id()
 
 
 def test_an_entry_that_can_not_be_read_for_now_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = DirectoryCheckpointStore(tmp_path)
+    store = checkpoint_store(tmp_path)
     store.add(StoredCheckpoint(1, "/c/chk-1"))
 
-    def fail(self: Path) -> bytes:
+    def fail(*_: object, **__: object) -> bytes:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     with monkeypatch.context() as broken:
-        broken.setattr(Path, "read_bytes", fail)
+        broken.setattr(Path, "open", fail)
         with pytest.raises(CheckpointStorageError, match="Stale file handle"):
             store.all()
     assert [entry.checkpoint_id for entry in store.all()] == [1]
 
 
 def test_what_can_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = DirectoryCheckpointStore(tmp_path)
+    store = checkpoint_store(tmp_path)
     store.add(StoredCheckpoint(1, "/c/chk-1"))
+    before = sorted(tmp_path.rglob("*"))
 
     def full(_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(CheckpointStorageError, match=r"checkpoint 2 can't be written .*No space left"):
+    with pytest.raises(CheckpointStorageError, match=r"checkpoint 2 can't be stored: No space left"):
         store.add(StoredCheckpoint(2, "/c/chk-2"))
     assert store.all() == [StoredCheckpoint(1, "/c/chk-1")]
-    assert [path.name for path in tmp_path.iterdir()] == ["chk-1.json"]
+    assert sorted(tmp_path.rglob("*")) == before

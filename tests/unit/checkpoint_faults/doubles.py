@@ -155,7 +155,7 @@ class FaultyStore(CompletedCheckpointStore):
         self.faults.call("clear", self.inner.clear)
 
 
-_OF_PATHS = ("open", "stat", "mkdir", "unlink", "replace", "rmdir", "listdir", "link")
+_OF_PATHS = ("open", "stat", "mkdir", "unlink", "replace", "rename", "rmdir", "listdir", "link")
 
 
 @contextmanager

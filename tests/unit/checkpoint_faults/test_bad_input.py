@@ -22,6 +22,7 @@ from firesteel.checkpoint.metadata import VERSION
 from firesteel.runtime.task import task as task_module
 from tests.examples import examples
 from tests.unit.checkpoint_faults.whole_job import WholeJob
+from tests.unit.ha.directories import edit_record
 from tests.unit.jobmaster.jobs import JOB
 from tests.unit.runtime.mini_job import Shelf
 
@@ -201,8 +202,12 @@ def test_what_is_no_path_is_told(path: str, reason: str, tmp_path: Path, monkeyp
 
 
 def test_what_may_not_be_read_is_told_soon(retained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_bytes
+
     def refuse(self: Path) -> bytes:
-        raise PermissionError(13, os.strerror(13))
+        if self.name == "_metadata":
+            raise PermissionError(13, os.strerror(13))
+        return read(self)
 
     path = copied(retained, tmp_path)
     monkeypatch.setattr(Path, "read_bytes", refuse)
@@ -244,13 +249,13 @@ def test_a_checkpoint_of_files_is_read_whatever_the_storage_is_now(
 # -- the job's own checkpoints
 
 
-def own(tmp_path: Path) -> tuple[WholeJob, Path, Path]:
-    """A job whose JobMaster is gone, its last checkpoint, and the store's entry of it."""
+def own(tmp_path: Path) -> tuple[WholeJob, Path, str]:
+    """A job whose JobMaster is gone, its last checkpoint, and the store's record of it."""
     more: dict[str, Any] = {"execution.checkpointing.num-retained": "2", "firesteel.state-recovery.fall-back": "NEVER"}
     job = WholeJob(tmp_path, 1, 2, **more)
     job.until(job.has_completed(3), "checkpoints")
     last = tmp_path / "checkpoints" / JOB / f"chk-{job.completed[-1]}" / "_metadata"
-    return job, last, tmp_path / "store" / f"chk-{job.completed[-1]}.json"
+    return job, last, f"checkpoint.{job.completed[-1]}"
 
 
 def taken_over(job: WholeJob) -> str:
@@ -276,9 +281,9 @@ def test_an_older_checkpoint_in_the_place_of_the_last_one_is_told(tmp_path: Path
 
 
 def test_an_entry_of_the_store_that_was_changed_is_told(tmp_path: Path) -> None:
-    job, _, entry = own(tmp_path)
-    entry.write_bytes(entry.read_bytes().replace(b"chk-", b"chk_"))
-    assert f"{entry}: its checksum is wrong" in taken_over(job)
+    job, _, record = own(tmp_path)
+    edit_record(tmp_path / "store", record, lambda line: line.replace(b"chk-", b"chk_"))
+    assert f"{record}: it was changed, or is no document of the cluster" in taken_over(job)
 
 
 def test_a_job_whose_checkpoints_are_all_damaged_keeps_what_is_left_of_them(tmp_path: Path) -> None:

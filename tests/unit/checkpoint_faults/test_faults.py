@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
-from firesteel.checkpoint.store import DirectoryCheckpointStore
 from firesteel.config import Settings
 from tests.archives import seen
 from tests.unit.checkpoint_faults.doubles import (
@@ -25,6 +24,7 @@ from tests.unit.checkpoint_faults.doubles import (
     system_faults,
 )
 from tests.unit.checkpoint_faults.whole_job import INTERVAL, PROCESSED, TIMEOUT, WholeJob
+from tests.unit.ha.directories import checkpoint_store, kinds_of_records
 from tests.unit.jobmaster.jobs import JOB
 
 
@@ -38,7 +38,7 @@ def inner(directory: Path) -> CheckpointStorage:
 
 def troubled(directory: Path, faults: Faults) -> WholeJob:
     """A job whose storage and store have these faults."""
-    store = FaultyStore(DirectoryCheckpointStore(directory / "store"), faults)
+    store = FaultyStore(checkpoint_store(directory / "store"), faults)
     return WholeJob(directory, 7, 1, lambda: FaultyStorage(inner(directory), faults), store)
 
 
@@ -57,7 +57,7 @@ def test_nothing_goes_wrong(tmp_path: Path) -> None:
     through_its_life(job)
     assert job.attempts == 3
     assert job.left() == []
-    assert not (tmp_path / "store").exists()
+    assert kinds_of_records(tmp_path / "store") == {"writer"}
 
 
 def _operations(directory: Path) -> list[str]:
@@ -103,15 +103,15 @@ ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ESTALE)
 
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_each_call_of_the_system_fails_once(stride: int, tmp_path: Path) -> None:
-    counted = Faults()
+    counted, store = Faults(), checkpoint_store(tmp_path / "well" / "store")
     with system_faults(tmp_path, counted, errno.EIO):
-        through_its_life(WholeJob(tmp_path / "well", 7, 1))
-    assert {"mkdir", "create", "write", "fsync", "link", "unlink", "replace", "stat", "open file"} <= set(counted.seen)
+        through_its_life(WholeJob(tmp_path / "well", 7, 1, store=store))
+    assert {"mkdir", "create", "write", "fsync", "link", "unlink", "rename", "stat", "open file"} <= set(counted.seen)
     for turn, position in enumerate(range(0, len(counted.seen), stride)):
         directory = tmp_path / str(position)
-        faults = Faults({position}, BEFORE)
+        faults, store = Faults({position}, BEFORE), checkpoint_store(directory / "store")
         with system_faults(tmp_path, faults, ERRORS[turn % len(ERRORS)]):
-            job = WholeJob(directory, 7, 1)
+            job = WholeJob(directory, 7, 1, store=store)
             through_its_life(job)
         assert faults.happened
 
@@ -120,7 +120,7 @@ def test_each_call_of_the_system_fails_once(stride: int, tmp_path: Path) -> None
 def test_storage_that_is_away_for_a_while(seed: int, tmp_path: Path) -> None:
     """Nothing can be written or read: the job goes on, and so do checkpoints when it is back."""
     faults = Faults()
-    store = FaultyStore(DirectoryCheckpointStore(tmp_path / "store"), faults)
+    store = FaultyStore(checkpoint_store(tmp_path / "store"), faults)
     job = WholeJob(tmp_path, seed, 2, lambda: FaultyStorage(inner(tmp_path), faults), store)
     job.until(job.has_completed(1), "a checkpoint")
     faults.wrong, faults.how = range(10**9), [BEFORE, AFTER, HALF][seed % 3]

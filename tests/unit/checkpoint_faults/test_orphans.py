@@ -12,7 +12,6 @@ import pytest
 from firesteel.checkpoint.closing import CleanUp, read_own
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import CheckpointMetadata
-from firesteel.checkpoint.store import DirectoryCheckpointStore
 from firesteel.core.errors import CheckpointStorageError
 from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, RemoveOrphans
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
@@ -21,6 +20,7 @@ from tests.unit.checkpoint_faults.doubles import Faults, FaultyStorage
 from tests.unit.checkpoint_faults.test_bad_input import signed
 from tests.unit.checkpoint_faults.test_faults import inner
 from tests.unit.checkpoint_faults.whole_job import WholeJob
+from tests.unit.ha.directories import checkpoint_store, edit_record
 from tests.unit.jobmaster.jobs import JOB
 
 
@@ -116,7 +116,7 @@ def test_retained_checkpoints_of_an_earlier_run_with_the_same_id_stay(start_from
         (target / "_metadata").write_bytes(signed(json.dumps(plain).encode()))
     before = {path: path.read_bytes() for path in target.iterdir()}
     more: dict[str, Any] = {"execution.state-recovery.path": str(target)} if start_from_it else {}
-    store = DirectoryCheckpointStore(tmp_path / "store")
+    store = checkpoint_store(tmp_path / "store")
     if not start_from_it:
         store.next_id(10)
     job = WholeJob(tmp_path, store=store, **more)
@@ -196,7 +196,7 @@ def test_what_could_not_be_removed_at_the_end_of_a_job_is_removed_by_the_next_tr
 def test_a_number_that_another_run_has_used_is_not_used_again(tmp_path: Path) -> None:
     kept = retained(tmp_path)
     before = {path: path.read_bytes() for path in kept.iterdir()}
-    job = WholeJob(tmp_path, store=DirectoryCheckpointStore(tmp_path / "next store"))  # which counts from 1
+    job = WholeJob(tmp_path, store=checkpoint_store(tmp_path / "next store"))  # which counts from 1
     job.until(job.has_completed(2), "checkpoints")
     job.until(lambda: job.ended, "the end")
     job.rest()
@@ -217,8 +217,7 @@ def test_the_coordinator_spares_what_kept_checkpoints_need(tmp_path: Path) -> No
 
 def test_nothing_is_collected_while_it_is_not_known_what_is_needed(tmp_path: Path) -> None:
     worker, first, later, _ = shared(tmp_path)
-    entry = tmp_path / "store" / "chk-77.json"
-    entry.write_bytes(entry.read_bytes()[:-3])
+    edit_record(tmp_path / "store", "checkpoint.77", lambda line: line[:-3])
     worker.store.remove(first.checkpoint_id)
     done = worker.do(RemoveOrphans(100, later.since_ms))
     assert "damaged entries of the store" in str(done.error)

@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
-from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckpointStore
+from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.common import Types, WatermarkStrategy
 from firesteel.config import Settings
@@ -34,6 +34,7 @@ from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
+from tests.unit.ha.directories import checkpoint_store
 from tests.unit.jobmaster.jobs import JOB
 from tests.unit.runtime.mini_job import MAX_PARALLELISM, SHELVES, Checkpoint, ListSource, MiniJob, Shelf, ShelfSink
 from tests.unit.runtime.mini_job import Vertex as MiniVertex
@@ -193,7 +194,7 @@ class WholeJob:
         parameters = StorageParameters(JOB, Settings(self.settings))
         self.open_storage = open_storage or (lambda: load_checkpoint_storage(parameters))
         self.slot_storage = self.open_storage()
-        self.store = store or DirectoryCheckpointStore(directory / "store")
+        self.store = store or checkpoint_store(directory / "store")
         self.vertices = vertices(parallelism)
         self.graph = graph_of(self.vertices)
         self.splits = [[(n % KEYS, n) for n in range(start, 60, 2)] for start in (0, 1)]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.checkpoint.store import DirectoryCheckpointStore, StoredCheckpoint
+from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.core.files import replace_file
 from firesteel.core.process import myself
 from firesteel.ha.disk import Disk
 from firesteel.service.pid_file import PidFile
 from firesteel.spark.driver_record import DriverRecord
+from tests.unit.ha.directories import checkpoint_store
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, number: int, *, directories: bool) -> None:
@@ -58,7 +59,7 @@ def test_stores_work_on_file_systems_that_can_not_sync_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     refuse(monkeypatch, number, directories=True)
-    store = DirectoryCheckpointStore(tmp_path)
+    store = checkpoint_store(tmp_path)
     store.add(StoredCheckpoint(1, "/c/chk-1"))
     assert store.all() == [StoredCheckpoint(1, "/c/chk-1")]
     Disk().sync(tmp_path)

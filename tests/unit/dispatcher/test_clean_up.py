@@ -54,9 +54,9 @@ class Left:
 
     def kill_jobmaster(self) -> None:
         """The kernel lets its lock go; nothing else happens."""
-        os.close(self.jobmaster._handle)
-        self.jobmaster._handle = -1
-        self.ha._held.clear()
+        while self.ha.cells._locks:
+            _, lock = self.ha.cells._locks.popitem()
+            os.close(lock)
 
     async def _is_stored(self, job_id: str, seconds: float) -> bool:
         assert job_id == JOB

@@ -35,21 +35,26 @@ class PowerDisk(Disk):
 
     Args:
         root: everything happens below it.
-        fail_at: number of the operation, from 1; 0 = none.
-        error: None = the power goes; else an ``OSError`` with this number is raised once.
+        cut_at: number of the operation at which the power goes, from 1; 0 = none.
     """
 
-    def __init__(self, root: Path, fail_at: int = 0, error: int | None = None) -> None:
+    def __init__(self, root: Path, cut_at: int = 0) -> None:
         super().__init__(durable=True)
-        self._root, self._fail_at, self._error = root, fail_at, error
+        self._root, self._fail_at = root, cut_at
+        self._error: int | None = None
         self._journal: list[_Created | _Renamed] = []
-        self._unsynced: set[int] = set()
-        self.operations = 0
+        self._safe: set[int] = set()
+        self.operations, self._is_off = 0, False
+
+    def fail_at(self, number: int, error: int) -> None:
+        """From now on count anew; that operation fails once, with an ``OSError`` of this number."""
+        self.operations, self._fail_at, self._error = 0, number, error
 
     def _operation(self) -> None:
         self.operations += 1
         if self.operations == self._fail_at:
             if self._error is None:
+                self._is_off = True
                 raise PowerCut
             raise OSError(self._error, os.strerror(self._error))
 
@@ -59,19 +64,21 @@ class PowerDisk(Disk):
         if self._error == errno.ENOSPC and self.operations + 1 == self._fail_at:
             content = content[: len(content) // 2]  # a full disk takes a part, and then fails at the sync
         super().write(path, content)
-        self._unsynced.add(_inode(path))
+        self._safe.discard(_inode(path))
         if is_new:
             self._journal.append(_Created(_inode(path.parent), _inode(path)))
 
     def sync(self, path: Path) -> None:
+        if self._is_off:
+            return  # of a process that ends
         self._operation()
         number = _inode(path)
-        self._unsynced.discard(number)
+        self._safe.add(number)
         here = {_inode(entry) for entry in path.iterdir()} if path.is_dir() else set()
-        self._journal = [  # a file that was created elsewhere and renamed to here is safe by its name here
+        self._journal = [  # what was created elsewhere, or came from elsewhere, is safe by its name here
             entry
             for entry in self._journal
-            if entry.folder != number and not (isinstance(entry, _Created) and entry.file in here)
+            if entry.folder != number and (entry.file if isinstance(entry, _Created) else entry.moved) not in here
         ]
 
     def rename(self, source: Path, target: Path) -> None:
@@ -87,7 +94,7 @@ class PowerDisk(Disk):
         self._operation()
         gone = {_inode(found) for found in (path, *path.rglob("*")) if found.exists()}
         super().remove_tree(path)
-        self._unsynced -= gone  # their numbers will be given to other files
+        self._safe -= gone  # their numbers will be given to other files
         self._journal = [
             e
             for e in self._journal
@@ -106,9 +113,9 @@ class PowerDisk(Disk):
                 if entry.overwritten is not None and entry.folder in paths:
                     (paths[entry.folder] / entry.target_name).write_bytes(entry.overwritten)
         paths = self._paths()
-        for number in self._unsynced & paths.keys():
-            if paths[number].is_file():
-                os.truncate(paths[number], 0)
+        for number, path in paths.items():
+            if number not in self._safe and path.is_file():  # also what was written past this disk
+                os.truncate(path, 0)
 
     def _paths(self) -> dict[int, Path]:
         return {_inode(path): path for path in (self._root, *self._root.rglob("*"))}

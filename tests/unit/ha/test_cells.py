@@ -177,6 +177,39 @@ def test_a_stale_dispatcher_leaves_no_payload(tmp_path: Path) -> None:
     assert services.payloads.names(f"{_store_of(services)}/ended") == []
 
 
+class DeposedInAChange(MemoryCells):
+    """A change is made, nobody hears of it, and then somebody else leads."""
+
+    armed = False
+
+    def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
+        super().change(component, epoch, changes)
+        if self.armed:
+            self.armed = False
+            self.depose(component)
+            raise UnsureError("the connection broke")
+
+
+def test_what_a_deposed_dispatcher_has_stored_and_not_heard_of_is_whole(tmp_path: Path) -> None:
+    cells = DeposedInAChange()
+    services = Shared(cells, tmp_path)
+    for write in (
+        lambda store: _submit(store, JOB),
+        lambda store: store.end(StoredEnd(JOB, "a job", "fingerprint", 1, {"state": "FINISHED"})),
+    ):
+        leadership = lead(services, DISPATCHER)
+        store = services.job_store(leadership)
+        store.open()
+        cells.armed = True
+        with pytest.raises(FencedError):
+            write(store)
+        following = lead(services, DISPATCHER)
+        contents = services.job_store(following).open()
+        assert contents.unreadable == ()
+        assert [*(job.graph.job_id for job in contents.jobs), *(end.job_id for end in contents.ends)] == [JOB]
+        following.release()
+
+
 def test_damaged_ends_stay_where_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     services = Shared(MemoryCells(), tmp_path)
     leadership = lead(services, DISPATCHER)
@@ -365,7 +398,7 @@ def test_what_can_not_be_read_for_now_is_said(tmp_path: Path) -> None:
     path = tmp_path / name
     path.rename(tmp_path / "moved")
     path.mkdir()  # reading gives an error that is not "missing"
-    with pytest.raises(JobsUnreadableError, match="can't read its jobs for now"):
+    with pytest.raises(JobsUnreadableError, match="for now: Is a directory"):
         store.open()
     path.rmdir()
     (tmp_path / "moved").rename(path)

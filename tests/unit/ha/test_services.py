@@ -16,15 +16,19 @@ import pytest
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
+from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import AwayError
 from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.directory_cells import DirectoryCells
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import encode
-from firesteel.ha.jobs import StoredEnd
+from firesteel.ha.jobs import StoreContents, StoredEnd
 from firesteel.ha.memory import MemoryServices
+from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.retrieval import Attempts
 from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER, load_high_availability, of_job
-from firesteel.testing import check_high_availability
+from firesteel.testing import check_cells, check_high_availability
+from tests.checkpoint_store_kit import check_checkpoint_store
 
 JOB = "ab" * 16
 
@@ -38,28 +42,36 @@ def test_memory_keeps_the_contract() -> None:
     check_high_availability(lambda: services, durable=False)
 
 
-def test_a_directory_keeps_the_contract(tmp_path: Path) -> None:
-    check_high_availability(lambda: DirectoryServices(settings(tmp_path)))
+def test_a_directory_keeps_the_contracts(tmp_path: Path) -> None:
+    check_high_availability(lambda: DirectoryServices(settings(tmp_path / "services")))
+    check_cells(lambda: DirectoryCells(tmp_path / "cells", Disk(), tmp_path / "jobs"))
+    services = DirectoryServices(settings(tmp_path / "store"))
+    leadership = services.campaign(of_job(JOB))
+    assert leadership is not None
+    check_checkpoint_store(lambda: services.completed_checkpoints(JOB, leadership))
 
 
-class Forgetful(DirectoryServices):
+class Forgetful(DirectoryCells):
     """Takes stale leaders at their word."""
 
     def check(self, component: str, epoch: int) -> None:
         pass
 
     @contextmanager
-    def led(self, component: str, epoch: int) -> Iterator[Path]:
+    def _led(self, component: str, epoch: int) -> Iterator[Path]:
         drafts = self.directory / "drafts"
         drafts.mkdir(exist_ok=True)
-        for name in {draft.name for draft in self.directory.rglob("checkpoints-*")}:
-            (drafts / name).mkdir(exist_ok=True)
         yield drafts
 
 
 def test_services_that_do_not_fence_are_found_out(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"leader that was deposed leads|whose time is over"):
-        check_high_availability(lambda: Forgetful(settings(tmp_path)))
+    def forgetful() -> Forgetful:
+        return Forgetful(tmp_path, Disk(), tmp_path / "payloads")
+
+    with pytest.raises(AssertionError, match="a leadership that was given back holds"):
+        check_high_availability(lambda: CellServices(forgetful(), DirectoryPayloads(tmp_path / "payloads")))
+    with pytest.raises(AssertionError, match="and nobody minds"):
+        check_cells(forgetful)
 
 
 def test_a_leader_that_died_is_followed_at_once_by_a_larger_epoch(tmp_path: Path) -> None:
@@ -101,13 +113,11 @@ def test_a_damaged_record_of_leaders_is_said_and_not_overwritten(tmp_path: Path)
 
 
 def test_a_record_from_before_taskmanagers_were_noted_is_read(tmp_path: Path) -> None:
-    services = DirectoryServices(settings(tmp_path))
-    leadership = services.campaign(of_job(JOB))
-    assert leadership is not None
-    leadership.release()
-    (record,) = tmp_path.glob("**/job-*.json")
+    leaders = tmp_path / "default" / "leaders"
+    leaders.mkdir(parents=True)
+    record = leaders / f"{of_job(JOB)}.json"
     record.write_bytes(encode("leader", {"epoch": 4, "address": "", "token": "", "attempts": 2}))
-    following = services.campaign(of_job(JOB))
+    following = DirectoryServices(settings(tmp_path)).campaign(of_job(JOB))
     assert following is not None
     assert (following.epoch, following.attempts) == (5, Attempts(2, None))
 
@@ -169,7 +179,7 @@ class StoppedDisk(Disk):
         self.stop, self.entered, self.go_on = False, threading.Event(), threading.Event()
 
     def rename(self, source: Path, target: Path) -> None:
-        if self.stop:
+        if self.stop and "cells" in target.parts:
             self.entered.set()
             assert self.go_on.wait(20)
         super().rename(source, target)
@@ -230,13 +240,13 @@ def test_a_leader_that_stands_still_while_it_reads_its_store_holds_nobody_up(
     assert leadership is not None
     store = services.job_store(leadership)
 
-    def read(drafts: Path) -> None:
+    def read() -> StoreContents:
         others.depose(DISPATCHER)
         following = others.campaign(DISPATCHER)
         assert following is not None
-        others.job_store(following).open(2)
+        return others.job_store(following).open(2)
 
-    monkeypatch.setattr(store, "_read_all", lambda term, drafts: read(drafts))
+    monkeypatch.setattr(store, "_read_all", lambda term: read())
     with pytest.raises(FencedError):
         store.open(1)
     services.close()
@@ -252,7 +262,7 @@ def test_files_of_checkpoints_are_nobody_elses(tmp_path: Path) -> None:
     store.add(StoredCheckpoint(store.next_id(), "/c/chk-1", "metadata"))
     modes = {path.name: oct(path.stat().st_mode & 0o077) for path in (tmp_path / "default").rglob("*")}
     assert set(modes.values()) == {"0o0"}, modes
-    assert {"chk-1.json", "counter"} <= modes.keys()
+    assert "records" in modes
     services.close()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
+from firesteel.core.errors import FiresteelError
 from firesteel.ha.cells import Cells, Change, put, settle
 from firesteel.ha.checkpoint_cells import CellCheckpointStore
 from firesteel.ha.documents import decode, encode
@@ -46,7 +47,7 @@ class CellServices(HighAvailabilityServices):
             return None
         try:
             return CellLeadership(self.cells, component, epoch, attempts_in(self.cells, component))
-        except OSError:
+        except (OSError, FiresteelError):
             self.cells.release(component, epoch)
             raise
 

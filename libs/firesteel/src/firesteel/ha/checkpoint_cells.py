@@ -67,7 +67,10 @@ class CellCheckpointStore(CompletedCheckpointStore):
             try:
                 last = 0 if there is None else int(there.value)
             except ValueError as error:
-                raise CheckpointStorageError(f"the counter of checkpoints is damaged: {there!r}") from error
+                raise CheckpointStorageError(
+                    f"the counter of checkpoints is damaged: {there!r}. Write the number of the job's last checkpoint "
+                    f"into it: the record {_COUNTER} of {self._component}"
+                ) from error
             number = max(last, above) + 1
             return [*self._as_writer(), put(_COUNTER, str(number).encode(), there)]
 

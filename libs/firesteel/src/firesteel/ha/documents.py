@@ -24,14 +24,19 @@ class UnknownFormatError(FiresteelError):
     """Something was written by a version of Firesteel whose format this one does not know; nothing is wrong with it."""
 
 
-def encode(kind: str, value: Mapping[str, Any]) -> bytes:
+def encode(kind: str, value: Mapping[str, Any], version: int = FORMAT) -> bytes:
     """A document: one line with kind, format and SHA-256, then JSON."""
     body = json.dumps(value, separators=(",", ":")).encode()
-    return f"{_MAGIC} {kind} {FORMAT} {hashlib.sha256(body).hexdigest()}\n".encode() + body
+    return f"{_MAGIC} {kind} {version} {hashlib.sha256(body).hexdigest()}\n".encode() + body
 
 
-def decode(kind: str, content: bytes) -> dict[str, Any]:
-    """What ``encode`` was given.
+def decode(kind: str, content: bytes, newest: int = FORMAT) -> dict[str, Any]:
+    """What ``encode`` was given, by this version or an earlier one.
+
+    Args:
+        kind: of document.
+        content: of the document.
+        newest: format that this version writes.
 
     Raises:
         DamagedEntryError: it is something else, or not whole.
@@ -40,13 +45,13 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     header, newline, body = content.partition(b"\n")
     fields = header.decode("utf-8", "replace").split(" ")
     if not newline or len(fields) != 4 or fields[0] != _MAGIC:
-        raise DamagedEntryError(f"it does not begin with the header of a file of the cluster ({len(content)} bytes)")
+        raise DamagedEntryError("it was changed, or is no document of the cluster: it does not begin with the header")
     if fields[1] != kind:
         raise DamagedEntryError(f"it is a file of the kind {fields[1]!r:.40}, not {kind!r}")
-    if fields[2] != str(FORMAT):
-        if not fields[2].isdigit():
-            raise DamagedEntryError(f"it has the format {fields[2]!r:.20}")
-        raise UnknownFormatError(f"it has the format {fields[2][:20]}; this version reads format {FORMAT}")
+    if not fields[2].isdigit():
+        raise DamagedEntryError(f"it has the format {fields[2]!r:.20}")
+    if not FORMAT <= int(fields[2]) <= newest:
+        raise UnknownFormatError(f"it has the format {fields[2][:20]}; this version reads format {newest}")
     if hashlib.sha256(body).hexdigest() != fields[3]:
         raise DamagedEntryError(f"its content ({len(body)} bytes) does not have the checksum of the header")
     value = json.loads(body)
@@ -55,22 +60,21 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     return value
 
 
-def write_document(disk: Disk, path: Path, kind: str, value: Mapping[str, Any], drafts: Path | None = None) -> None:
-    """Atomically; safe when this returns.
+def write_document(disk: Disk, path: Path, content: bytes, drafts: Path) -> None:
+    """Replace a file atomically; safe when this returns.
 
     Args:
         disk: writes it.
         path: of the file.
-        kind: of document.
-        value: what is in it.
-        drafts: where it is written before it is renamed; None = beside it.
+        content: from ``encode``.
+        drafts: where it is written before it is renamed.
 
     Raises:
         OSError: it could not be written; what was there before still is.
     """
-    part = path.with_name(f".{path.name}.part") if drafts is None else drafts / f"{path.name}.{uuid.uuid4().hex}"
+    part = drafts / f"{path.name}.{uuid.uuid4().hex}"
     try:
-        disk.write(part, encode(kind, value))
+        disk.write(part, content)
         disk.sync(part)
         disk.rename(part, path)
     except OSError:
@@ -79,12 +83,18 @@ def write_document(disk: Disk, path: Path, kind: str, value: Mapping[str, Any], 
     disk.sync(path.parent)
 
 
-def read_document(path: Path, kind: str) -> dict[str, Any]:
+def read_document(path: Path, kind: str, newest: int = FORMAT) -> dict[str, Any]:
     """Read one.
+
+    Args:
+        path: of the file.
+        kind: of document.
+        newest: format that this version writes.
 
     Raises:
         FileNotFoundError: it is not there.
         OSError: it can't be read for now; what is in it is not known.
         DamagedEntryError: it is not what was written.
+        UnknownFormatError: another version has written it.
     """
-    return decode(kind, path.read_bytes())
+    return decode(kind, path.read_bytes(), newest)

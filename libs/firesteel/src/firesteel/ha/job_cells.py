@@ -21,25 +21,85 @@ import functools
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from typing_extensions import override
 
-from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.core.errors import ConfigurationError, FencedError, GraphError
+from firesteel.core.files import replace_file
+from firesteel.graph.job_graph import FORMAT_VERSION, JobGraph
 from firesteel.ha.blobs import BlobIndex, sha256_of
 from firesteel.ha.cells import Cells, Change, Record, RemoveRecord, Unchanged, put, settle
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
 from firesteel.ha.jobs import JobStore, JobsUnreadableError, StoreContents, StoredEnd, StoredJob, UnreadableJob
 from firesteel.ha.payloads import Payloads, PayloadsAwayError
 from firesteel.ha.retrieval import DISPATCHER
-from firesteel.ha.stored_jobs import DAMAGED, damaged_application, notes_of, other_version, reason_of, stored_graph
 
 logger = logging.getLogger(__name__)
 _JOB, _JOBMASTER, _CANCEL, _END = "job", "jobmaster", "cancel", "ended"
 _OF_A_JOB: Final = (_JOB, _JOBMASTER, _CANCEL)
 _TERM, _STORE, _MARKED, _APPLICATION = "term", "store", "marked", "application"
 _GRAPH: Final = "graph.json"
+_EARLIER_GRAPH: Final = "job.json"
+"""In a folder that version 1 of high availability in a directory has stored."""
+_DAMAGED: Final = (
+    DamagedEntryError, GraphError, KeyError, TypeError, ValueError, FileNotFoundError, NotADirectoryError,
+)  # fmt: skip
+"""What reading an entry raises that no waiting mends; ``UnknownFormatError`` comes before it."""
+
+
+def _reason_of(error: Exception) -> str:
+    """Why an entry is damaged, for people."""
+    return str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
+
+
+def _stored_graph(plain: Any) -> JobGraph:
+    """The graph of a job, as it was stored.
+
+    Raises:
+        GraphError: it is malformed.
+        UnknownFormatError: another version has written it.
+    """
+    version = plain.get("format_version") if isinstance(plain, Mapping) else None
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        raise UnknownFormatError(f"a job graph has the format {version}; this version reads format {FORMAT_VERSION}")
+    return JobGraph.from_plain(plain)
+
+
+def _notes_of(read: Callable[[str], Mapping[str, Any] | None]) -> tuple[tuple[str, str] | None, bool]:
+    """Where the JobMaster of a job is, and whether it was cancelled, as far as that can be read.
+
+    Args:
+        read: gives a note of the job by its kind.
+    """
+
+    def note(kind: str) -> Mapping[str, Any] | None:
+        try:
+            return read(kind)
+        except _DAMAGED:
+            return None
+
+    jobmaster = note("jobmaster")
+    where = (str(jobmaster.get("address", "")), str(jobmaster.get("token", ""))) if jobmaster else None
+    return where, note("cancel") is not None
+
+
+def _other_version(where: str, error: Exception) -> str:
+    """The sentence with which a Dispatcher refuses to lead."""
+    return (
+        f"The jobs in {where} were stored by another version of Firesteel ({error}): this Dispatcher does not lead; "
+        "start the version that has stored them, and upgrade by savepoints"
+    )
+
+
+def _damaged_application(where: str, error: Exception) -> str:
+    """What is said where nobody knows whether the application of the cluster has run."""
+    return (
+        f"How far the application of this cluster has come can't be read: {where} is damaged: {error}. It is not run "
+        "again, which would repeat it; remove what is damaged to have it run anew"
+    )
 
 
 def check_payloads(cells: Cells, payloads: Payloads) -> None:
@@ -55,7 +115,7 @@ def check_payloads(cells: Cells, payloads: Payloads) -> None:
     """
     marked = cells.read(DISPATCHER, _MARKED)
     if marked is not None:
-        payloads.check_mounted(marked.value.decode())
+        payloads.check_mounted(marked.value.decode("utf-8", "replace"))
 
 
 class CellJobStore(JobStore):
@@ -89,11 +149,16 @@ class CellJobStore(JobStore):
             found = self._read_all(term)
             self._sweep(found)
         except UnknownFormatError as error:
-            raise ConfigurationError(other_version(self.where, error)) from error
+            raise ConfigurationError(_other_version(self.where, error)) from error
         except FencedError:
             raise
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            raise ConfigurationError(
+                f"The Dispatcher can't use the directory {self.where}: {error.strerror}: {error.filename}."
+            ) from error
         except OSError as error:
-            text = f"The Dispatcher can't read its jobs for now: {error.strerror or error}"
+            where = "its jobs" if error.filename is None else str(error.filename)
+            text = f"The Dispatcher can't read {where} for now: {error.strerror or error}"
             raise JobsUnreadableError(text) from error
         self._check()  # reading takes its time
         return found
@@ -108,13 +173,14 @@ class CellJobStore(JobStore):
             PayloadsAwayError: it is not.
         """
         store, marked = self._read(_STORE), self._read(_MARKED)
-        self._id = secrets.token_hex(8) if store is None else store.value.decode()
+        self._id = secrets.token_hex(8) if store is None else store.value.decode("utf-8", "replace")
         if marked is not None:
             self._payloads.check(self._id)
             return
-        names = [name.partition(".")[0] for name in self._cells.names(self._component)]
-        kinds = [kind for kind in (_JOB, _END) if kind in names]
-        if kinds and not any(self._payloads.names(f"{self._id}/{kind}") for kind in kinds):
+        records = [name.partition(".") for name in self._cells.names(self._component)]
+        payloads = [payload for kind, _, job_id in records for payload in self._payloads_of(job_id, [kind])]
+        folders = {payload.rpartition("/")[0] for payload in payloads}
+        if folders and not any(self._payloads.names(folder) for folder in folders):
             raise PayloadsAwayError(
                 f"{self._payloads.where} holds none of the cluster's jobs: is the file system of "
                 "high-availability.storageDir mounted on this host?"
@@ -156,9 +222,9 @@ class CellJobStore(JobStore):
             try:
                 if (record := self._read(name)) is not None:
                     ends.append(self._end_of(job_id, record))
-            except DAMAGED as error:
+            except _DAMAGED as error:
                 self._payloads.check(self._id)
-                logger.error("the record %s is damaged, and stays: %s", name, reason_of(error))
+                logger.error("the record %s is damaged, and stays: %s", name, _reason_of(error))
         for name in names:
             kind, _, job_id = name.partition(".")
             if kind != _JOB:
@@ -170,14 +236,14 @@ class CellJobStore(JobStore):
                 jobs.append(self.read_again(job_id))
             except DamagedEntryError as error:
                 logger.error("%s; it stays where it is", error)
-                jobmaster, cancelled = notes_of(functools.partial(self._note_of, job_id))
+                jobmaster, cancelled = _notes_of(functools.partial(self._note_of, job_id))
                 unreadable.append(UnreadableJob(job_id, str(error), jobmaster, cancelled))
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
         try:
             application = self._document(_APPLICATION, _APPLICATION)
         except DamagedEntryError as error:
-            raise ConfigurationError(damaged_application(f"the record {_APPLICATION}", error)) from error
+            raise ConfigurationError(_damaged_application(f"the record {_APPLICATION}", error)) from error
         return StoreContents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
 
     @override
@@ -188,15 +254,17 @@ class CellJobStore(JobStore):
             if record is None:
                 raise DamagedEntryError("it is gone")
             return self._job_of(job_id, record)
-        except DAMAGED as error:
+        except _DAMAGED as error:
             self._payloads.check(self._id)  # nothing is wrong with payloads whose place is away
-            raise DamagedEntryError(f"the record {name} is damaged: {reason_of(error)}") from error
+            raise DamagedEntryError(f"the record {name} is damaged: {_reason_of(error)}") from error
 
     def _job_of(self, job_id: str, record: Record) -> StoredJob:
-        plain = decode(_JOB, record.value)
-        name = str(plain["payload"])
+        in_record = decode(_JOB, record.value)
+        name = str(in_record["payload"])
         folder = self._payloads.fetch(name)
-        graph = stored_graph(decode(_JOB, (folder / _GRAPH).read_bytes())["graph"])
+        document = folder / _GRAPH if (folder / _GRAPH).exists() else folder / _EARLIER_GRAPH
+        plain = {**decode(_JOB, document.read_bytes()), **in_record}
+        graph = _stored_graph(plain["graph"])
         if graph.job_id != job_id:
             raise DamagedEntryError(f"it holds the job {graph.job_id}")
         for blob, size in graph.blobs.items():
@@ -227,9 +295,11 @@ class CellJobStore(JobStore):
     def _end_of(self, job_id: str, record: Record) -> StoredEnd:
         plain = decode(_END, record.value)
         content = decode(_END, self._payloads.read(str(plain["payload"])))
-        if plain["job_id"] != job_id:
-            raise DamagedEntryError(f"it holds the end of job {plain['job_id']}")
-        config = {str(key): str(value) for key, value in content["config"].items()}
+        for owner in (plain["job_id"], content.get("job_id", job_id)):
+            if owner != job_id:
+                raise DamagedEntryError(f"it holds the end of job {owner}")
+        plain = {**content, **plain}
+        config = {str(key): str(value) for key, value in content.get("config", {}).items()}  # earlier ones have none
         name, fingerprint = str(plain["name"]), str(plain["fingerprint"])
         return StoredEnd(job_id, name, fingerprint, int(plain["ended_ms"]), content["archive"], config)
 
@@ -242,7 +312,7 @@ class CellJobStore(JobStore):
             if kind == _END and (there := self._read(record)) is not None:
                 try:
                     named.add(str(decode(_END, there.value)["payload"]))
-                except DAMAGED:
+                except _DAMAGED:
                     damaged.add(job_id)
         for kind in (_JOB, _END):
             for payload in self._payloads.names(f"{self._id}/{kind}"):
@@ -279,9 +349,13 @@ class CellJobStore(JobStore):
         folder.mkdir(mode=0o700, exist_ok=True)
         for blob, path in blobs.items():
             path.rename(folder / blob)
-        (received / _GRAPH).write_bytes(encode(_JOB, {"graph": job.graph.to_plain()}))
+        replace_file(received / _GRAPH, encode(_JOB, {"graph": job.graph.to_plain()}), durable=False)
         payload = self._new_name(_JOB, job_id)
-        here = self._payloads.store(received, payload)
+        try:
+            here = self._payloads.store(received, payload)
+        except OSError:
+            self._forget_payload(payload)
+            raise
         name = f"{_JOB}.{job_id}"
         value = encode(_JOB, {"payload": payload, "fingerprint": job.fingerprint, "submitted_ms": job.submitted_ms})
 
@@ -298,7 +372,7 @@ class CellJobStore(JobStore):
         try:
             self._settle(plan)
         except FencedError:
-            self._forget_payload(payload)
+            self._forget_unnamed(name, value, payload)
             raise
         except OSError:
             self._unsure[job_id] = payload
@@ -374,7 +448,7 @@ class CellJobStore(JobStore):
         try:
             self._settle(plan)
         except FencedError:
-            self._forget_payload(payload)
+            self._forget_unnamed(name, value, payload)
             raise
         self._gone(end.job_id, before)
 
@@ -427,6 +501,13 @@ class CellJobStore(JobStore):
             self._blobs.remove(folder[1])
         for payload in payloads:
             self._forget_payload(payload)
+
+    def _forget_unnamed(self, name: str, value: bytes, payload: str) -> None:
+        """A write was refused: its payload goes, but if an earlier try of it, of which nobody heard, was taken."""
+        with suppress(OSError):  # it can't be told: the next leader removes what no record names
+            there = self._read(name)
+            if there is None or there.value != value:
+                self._forget_payload(payload)
 
     def _forget_payload(self, name: str) -> None:
         try:

@@ -68,17 +68,14 @@ class Leader:
         epoch: of the leadership; 0 where leaders are not elected but configured.
         address: base URL; empty until it was announced.
         token: fencing token of calls to it; empty until it was announced, or where a registration tells it.
-        attempts: see ``Leadership``.
     """
 
     epoch: int
     address: str = ""
     token: str = field(default="", repr=False)
-    attempts: Attempts = field(default=Attempts(), compare=False)
 
     def to_plain(self) -> dict[str, Any]:
-        attempts = self.attempts.to_plain()
-        return {"epoch": self.epoch, "address": self.address, "token": self.token, "attempts": attempts}
+        return {"epoch": self.epoch, "address": self.address, "token": self.token}
 
 
 Listener = Callable[[Leader | None], None]
