@@ -441,7 +441,7 @@ def test_a_window_is_widened_for_columns_and_what_was_taken_comes_back(sender: A
     s = sender(window=1 << 16, credit=0, wide=wide)
     s.channel.write(of(*range(20_000)))
     assert not s.channel.writable
-    assert wide.left == 10 << 20, "records keep to their window"
+    assert wide.available == 10 << 20, "records keep to their window"
     s.channel.close()
     s = sender(window=1 << 16, credit=0, wide=wide)
     for start in range(2):
@@ -449,9 +449,9 @@ def test_a_window_is_widened_for_columns_and_what_was_taken_comes_back(sender: A
         s.channel.write(wide_columns(50_000, start * 50_000))  # 1.2 MB with timestamps
     s.channel.write(wide_columns(50_000, 100_000))
     assert not s.channel.writable
-    assert 0 < wide.left < 10 << 20
+    assert 0 < wide.available < 10 << 20
     s.channel.close()
-    assert wide.left == 10 << 20
+    assert wide.available == 10 << 20
     s = sender(window=1 << 16, credit=0, wide=WideWindows(0))
     s.channel.write(wide_columns(50_000))
     assert not s.channel.writable, "nothing is left to widen it"

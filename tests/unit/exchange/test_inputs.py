@@ -94,7 +94,7 @@ def test_the_window_is_widened_for_large_messages_of_columns_and_given_back() ->
     channel, link, _ = receiver(1000, wide)
     channel.receive(memoryview(small), 0)
     assert channel.poll() is not None
-    assert wide.left == 1 << 20, "records keep to their window"
+    assert wide.available == 1 << 20, "records keep to their window"
     channel.receive(memoryview(data)[:900], len(data) - 900)
     assert sum(link.granted) - len(small) == 3 * len(data), "room for this message and two more"
     channel.receive(memoryview(data)[900:], 0)
@@ -103,7 +103,7 @@ def test_the_window_is_widened_for_large_messages_of_columns_and_given_back() ->
     with pytest.raises(ProtocolError, match="were granted"):
         channel.receive(memoryview(data), 0)
     channel.close()
-    assert wide.left == 1 << 20
+    assert wide.available == 1 << 20
 
 
 def test_columns_of_a_message_refer_to_the_memory_that_they_were_received_in() -> None:

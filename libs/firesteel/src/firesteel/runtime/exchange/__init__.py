@@ -1,4 +1,4 @@
-"""Moves batches between subtasks.
+"""The data plane of a slot: it moves batches between subtasks.
 
 One multiplexed connection for each pair of slot processes carries all their channels; each channel has credits of its
 own, in bytes. Channels within a slot pass batches by reference under the same limits.

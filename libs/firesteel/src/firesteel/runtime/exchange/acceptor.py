@@ -1,4 +1,4 @@
-"""Accepts connections of peers and lets them authenticate; keeps those that came before this slot knows its job."""
+"""Accepts connections of peers and authenticates them; those that come before this slot knows its job wait here."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 logger = logging.getLogger(__name__)
 MAX_WAITING: Final = 1024
-"""Connections that are accepted but not authenticated yet; more are closed at once."""
+"""Most connections that are accepted but not authenticated yet; further ones are closed immediately."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_SECONDS: Final = 1.0
-_KEPT_FORMER: Final = 1000
-"""Slots that were peers and are gone."""
+"""Seconds without accepting after the process has run out of file descriptors or memory."""
+_MAX_FORMER: Final = 1000
+"""Most former peers that are remembered in order to refuse them; the oldest are forgotten first."""
 
 
 class _Incoming:
@@ -37,16 +38,16 @@ class _Incoming:
 
 
 class Acceptor:
-    """Listens from its construction on.
+    """Listens for peers from its construction on, and authenticates them once ``configure`` was called.
 
     Args:
-        loop: of this process.
+        loop: task loop of this process.
         listen: as for `firesteel.runtime.exchange.sockets.listen_on`.
-        counters: of the exchange.
-        handshake_timeout: seconds until a connection says who it is.
-        park_timeout: seconds that it may then take: until this slot can answer, and until the peer has proved it.
-        on_accepted: gets allocation id, authenticated socket (unregistered) and what came behind the handshake; returns
-            whether it takes the socket.
+        counters: running totals of the exchange.
+        handshake_timeout: seconds until a connection has to say who it is.
+        park_timeout: seconds for each step after that: until this slot can answer, and until the peer sends its proof.
+        on_accepted: gets allocation id, authenticated socket (unregistered) and the bytes that came behind the
+            handshake; returns whether it takes the socket.
 
     Raises:
         ConfigurationError: ``listen`` is malformed, or can't be listened on.
@@ -77,19 +78,19 @@ class Acceptor:
 
     @property
     def waiting(self) -> int:
-        """Connections that are not authenticated yet."""
+        """Number of connections that are not authenticated yet."""
         return len(self._incoming)
 
     def configure(self, me: Identity, secret: bytes, allowed: Collection[str]) -> None:
-        """Answer from now on, also those that wait; ``allowed`` are the allocation ids that may connect.
+        """Answer peers from now on, including those that wait; ``allowed`` are the allocation ids that may connect.
 
-        Others wait until they are allowed: a slot that replaces another one may hear of us before we hear of it. Those
-        that were allowed once and are no longer are gone, and refused.
+        Others wait until they are allowed: a slot that replaces another one may hear of us before we hear of it. Peers
+        that were allowed before and are no longer have been replaced, and are refused.
         """
         self._former.update(dict.fromkeys(self._allowed))
         for allocation in allowed:
             self._former.pop(allocation, None)
-        while len(self._former) > _KEPT_FORMER:
+        while len(self._former) > _MAX_FORMER:
             del self._former[next(iter(self._former))]
         self._identity, self._secret, self._allowed = me, secret, allowed
         for incoming in list(self._incoming):
@@ -97,7 +98,7 @@ class Acceptor:
                 self._answer(incoming)
 
     def close(self) -> None:
-        """Listen no more, drop who waits, and remove the socket file."""
+        """Stop listening, drop connections that wait, and remove the socket file."""
         if self._pause is not None:
             self._pause.cancel()
         self._stop_listening()
@@ -156,7 +157,7 @@ class Acceptor:
             incoming.timer.cancel()
         incoming.timer = self._loop.call_later(
             seconds,
-            # it is not told, and tries again: user code may have kept its thread, or ours, for that long
+            # The peer is not told, so it tries again: user code may have kept its thread, or ours, for that long.
             lambda: self._refuse(
                 incoming,
                 RefusedError(incoming.handshake.peer, f"the handshake took longer than {seconds:g} s", tell=False),
@@ -189,7 +190,7 @@ class Acceptor:
             self._answer(incoming)
 
     def _answer(self, incoming: _Incoming) -> None:
-        """HELLO has come: answer it, or keep it until this slot knows enough."""
+        """Answer a HELLO, or let it wait until this slot knows whether the peer may connect."""
         handshake = incoming.handshake
         hello, me = handshake.hello, self._identity
         if hello is None:
@@ -203,11 +204,12 @@ class Acceptor:
             self._refuse(incoming, error)
             return
         incoming.answered = True
-        self._limit(incoming, self._park_timeout)  # a peer that had sent its proof late would not notice that we left
+        # The long timeout again: a peer that sends its proof late would not notice that we had closed the connection.
+        self._limit(incoming, self._park_timeout)
         self._send(incoming, reply)
 
     def _is_known(self, hello: dict[str, Any], me: Identity) -> bool:
-        """Whether it is clear that a peer of our job may connect, or may not."""
+        """Whether this slot can decide already if a peer of its job may connect."""
         if hello["attempt"] > me.job_attempt:
             return False
         if hello["attempt"] < me.job_attempt or hello["to"] != me.allocation_id:
@@ -228,7 +230,7 @@ class Acceptor:
             incoming.sock.close()
 
     def _send(self, incoming: _Incoming, data: bytes) -> bool:
-        """Send a message of the handshake; the socket is fresh, so it fits or the connection is of no use."""
+        """Send a message of the handshake. It fits into the buffer of a new socket; otherwise the peer is dropped."""
         try:
             if incoming.sock.send(data) == len(data):
                 return True

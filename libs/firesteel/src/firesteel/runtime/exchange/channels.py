@@ -1,6 +1,6 @@
 """The two ends of a channel as tasks see them. A channel leads from one upstream to one downstream subtask of an edge.
 
-Both ends belong to the thread of the task loop. What runs between slots and what stays within one looks the same here.
+Both ends belong to the thread of the task loop. Channels between slots and within one slot have the same contract.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class ChannelId(NamedTuple):
 
 
 class OutputChannel(ABC):
-    """The sending end.
+    """The sending end of a channel.
 
     Attributes:
-        id: which channel.
+        id: edge and subtasks that the channel connects.
         writable: False from when ``queued_bytes`` reaches the limit until half of it has left. A task does not write
             while it is False; if it does, nothing is lost but the queue grows.
         on_writable: called on the loop when ``writable`` turns True again.
         on_error: gets an error of serialisation that came up outside of ``write``, ``flush`` and ``end`` (records can
             wait for credit or for the buffer timeout); without it the exchange's ``on_failure`` gets it.
-        queued_bytes: held back on this side; partly an estimate until the records are serialised.
-        window: bytes that are to be held back here at most.
-        bytes_out: running total; serialised size, within a slot an estimate.
+        queued_bytes: bytes that wait on this side; partly an estimate until the records are serialised.
+        window: most bytes that should wait on this side.
+        bytes_out: running total of bytes sent; serialised size, within a slot an estimate.
         records_out: running total of records written.
     """
 
@@ -64,22 +64,22 @@ class OutputChannel(ABC):
 
     @abstractmethod
     def send(self, element: InBand) -> None:
-        """Queue an in-band element behind what was written; never blocks, costs no credit.
+        """Queue an in-band element behind the records written before; never blocks, costs no credit.
 
-        It does not flush: what was written before goes when it would have gone. Of several watermarks without records
-        between them the receiver may see the last one only.
+        It does not flush: records written before leave when they would have left without it. Of several watermarks
+        without records between them the receiver may see only the last one.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Ship what waits for more records or the buffer timeout. Cheap.
+        """Ship records that wait for more records or for the buffer timeout. Cheap.
 
         Raises:
             SerializationError: a record can't be pickled.
         """
 
     def rest(self) -> None:
-        """The task has nothing to do: ship what waits, unless much has left in this way just now.
+        """Ship waiting records, as the task has nothing to do, unless the last message left in this way just now.
 
         Raises:
             SerializationError: a record can't be pickled.
@@ -93,11 +93,11 @@ class OutputChannel(ABC):
 
     @property
     def overdrawn(self) -> bool:
-        """Whether a task whose barrier may not wait for room has to wait after all: twice the window is queued here."""
+        """Whether even a task whose barrier must not wait for room has to wait: twice the window is queued here."""
         return self.queued_bytes >= 2 * self.window
 
-    def hurry(self) -> None:  # noqa: B027 - what is with the receiver at once needs no hurry
-        """A barrier, or the end, is queued: let it and all in front of it get to the receiver now, room or not.
+    def hurry(self) -> None:  # noqa: B027 - a channel that delivers immediately has nothing to do
+        """Ship a queued barrier, or the end, and all in front of it now, whether the receiver has room or not.
 
         The sender owes that room: ``writable`` stays False until the receiver has worked off what came.
 
@@ -115,27 +115,27 @@ class OutputChannel(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """The task is gone: drop what is queued. Idempotent.
+        """Drop queued records, as the task is gone. Idempotent.
 
-        The receiver is not told: without ``end`` the job is failing or cancelled, and it hears of that from the job.
+        The receiver is not told: without ``end`` the job is failing or cancelled, and the JobMaster tells its tasks.
         """
 
 
 class InputChannel(ABC):
-    """The receiving end.
+    """The receiving end of a channel.
 
     Args:
-        channel: which channel.
-        inbox: what has come and was not polled yet.
+        channel: edge and subtasks that the channel connects.
+        inbox: holds batches and elements that have come and were not polled yet.
 
     Attributes:
-        id: which channel.
-        inbox: see above.
-        on_readable: called on the loop when something has come into the inbox, which was empty.
+        id: edge and subtasks that the channel connects.
+        inbox: as given to the constructor.
+        on_readable: called on the loop when an item has come into the empty inbox.
         bytes_in: running total of bytes received; serialised size, within a slot an estimate.
-        records_in: running total of records that ``poll`` gave.
-        queued_bytes: received and not polled yet.
-        window: bytes that may be under way and queued here.
+        records_in: running total of records that ``poll`` has returned.
+        queued_bytes: bytes received and not polled yet.
+        window: most bytes that may be under way and queued here.
         on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the inbox. It is
             called within the code that carries the channel, so it must not raise, and not run user code.
     """
@@ -150,11 +150,11 @@ class InputChannel(ABC):
 
     @property
     def readable(self) -> bool:
-        """Whether ``poll`` would give something now."""
+        """Whether ``poll`` would return an item now."""
         return bool(self.inbox.queue)
 
     def poll(self) -> Batch | InBand | None:
-        """The next batch or in-band element (at last ``END_OF_INPUT``), or None: nothing there, or ended.
+        """Take the next batch or in-band element (the last one is ``END_OF_INPUT``); None if none is there.
 
         Raises:
             SerializationError: a record can't be unpickled here, for instance as its class can't be imported.
@@ -169,14 +169,14 @@ class InputChannel(ABC):
         return item
 
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """The first barrier in the inbox if it may overtake, or the end, whichever comes first. Looks at all of it."""
+        """The first barrier in the inbox if it may overtake, or the end, whichever comes first. Searches all of it."""
         return self.inbox.barrier_ahead()
 
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """What is in front of ``barrier_ahead``. It stays to be polled; a barrier is taken out of the inbox.
+        """Let ``barrier_ahead`` overtake: remove it, and return the batches in front of it, which stay to be polled.
 
         Raises:
-            SerializationError, ProtocolError: see ``poll``.
+            SerializationError, ProtocolError: as ``poll``.
         """
         front = self.inbox.in_flight(element)
         if isinstance(element, Barrier):
@@ -184,14 +184,14 @@ class InputChannel(ABC):
         return front
 
     def discard(self, barrier: Barrier) -> None:
-        """Take a barrier out of the inbox that is of no use any more."""
+        """Remove a barrier that has become useless from the inbox."""
         self.inbox.remove(barrier)
         self.release(0)
 
     @abstractmethod
     def release(self, size: int) -> None:
-        """So many bytes have left the inbox, or an element has: the sender may use their room."""
+        """Let the sender use the room of this many bytes that have left the inbox; 0 after an element."""
 
     @abstractmethod
     def close(self) -> None:
-        """The task is gone: drop what is queued and what still comes, and tell the sender to stop. Idempotent."""
+        """Drop what is queued and what still comes, as the task is gone, and tell the sender to stop. Idempotent."""

@@ -1,4 +1,4 @@
-"""Running totals of an exchange."""
+"""Running totals of an exchange, which its links, its acceptor and the exchange itself count up."""
 
 from __future__ import annotations
 

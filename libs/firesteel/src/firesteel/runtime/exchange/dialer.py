@@ -1,4 +1,4 @@
-"""Makes the connection to one peer: tries until the peer is up, then authenticates."""
+"""Makes the connection to one peer: tries until the peer listens, then authenticates."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 BUSY: Final = "; does code of the job keep its thread? Classes with blocking = True have one of their own"
 _FIRST_PAUSE: Final = 0.005
+"""Seconds before the second attempt; each further pause is twice as long, up to ``_LONGEST_PAUSE``."""
 _LONGEST_PAUSE: Final = 0.2
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
 
 
 class Dialer:
-    """Tries to connect, from its construction on.
+    """Tries to connect to a peer from its construction on, until it succeeds, fails for good, or is closed.
 
     Args:
-        loop: of this process.
-        address: of the peer; a Unix socket is used if it is on this node, else TCP.
-        peer: its name, for errors.
-        me: this side.
-        target: the peer's allocation id.
-        secret: of the job.
-        timeout: seconds for everything.
+        loop: task loop of this process.
+        address: where the peer listens; a Unix socket is used if it is on this node, else TCP.
+        peer: name of the peer in errors.
+        me: identity of this slot.
+        target: allocation id of the peer.
+        secret: secret of the job.
+        timeout: seconds for all attempts together, including the handshake.
         on_connected: gets the authenticated socket (unregistered) and the bytes that came behind the handshake.
         on_failed: gets the reason; called at most once, and not after ``close``.
     """
@@ -56,9 +57,9 @@ class Dialer:
         self._handshake: ConnectingHandshake | None = None
         self._pause = _FIRST_PAUSE
         self._retry: Handle | None = None
-        self._last = "nothing was tried"
-        self._ways: deque[Address] = deque()
-        """The peer's addresses, once its name is resolved; the first is tried next."""
+        self._last_failure = "nothing was tried"
+        self._resolved_addresses: deque[Address] = deque()
+        """The numeric addresses of the peer, once its name is resolved; the first is tried next."""
         self._closed = False
         self._deadline = loop.call_later(timeout, self._expired)
         loop.call_soon(self._try)
@@ -76,39 +77,39 @@ class Dialer:
         if self._closed:
             return
         try:
-            way = self._ways[0] if self._ways else reach(self._address)
+            address = self._resolved_addresses[0] if self._resolved_addresses else reach(self._address)
         except ConfigurationError as error:
             self.close()
             self._on_failed(ProtocolError(self._peer, str(error)))
             return
-        if "tcp" in way and not is_numeric(way["tcp"][0]):
-            name = f"firesteel-resolve-{way['tcp'][0]}"
-            threading.Thread(target=self._resolve, args=tuple(way["tcp"]), name=name, daemon=True).start()
+        if "tcp" in address and not is_numeric(address["tcp"][0]):
+            name = f"firesteel-resolve-{address['tcp'][0]}"
+            threading.Thread(target=self._resolve, args=tuple(address["tcp"]), name=name, daemon=True).start()
         else:
-            self._connect(way)
+            self._connect(address)
 
     def _resolve(self, host: str, port: int) -> None:
-        """On a thread of its own: a name server may take its time."""
-        found, reason = [], ""
+        """Resolve the name of the peer, on a thread of its own, as a name server may take seconds."""
+        addresses, reason = [], ""
         try:
-            found = resolve(host, port)
+            addresses = resolve(host, port)
         except OSError as error:
             reason = f"the name {host!r} is not known: {error}"
         if not self._closed:
-            self._loop.call_soon_threadsafe(lambda: self._resolved(found, reason))
+            self._loop.call_soon_threadsafe(lambda: self._on_resolved(addresses, reason))
 
-    def _resolved(self, ways: list[Address], reason: str) -> None:
+    def _on_resolved(self, addresses: list[Address], reason: str) -> None:
         if self._closed:
             return
-        self._ways.extend(ways)
-        if ways:
-            self._connect(ways[0])
+        self._resolved_addresses.extend(addresses)
+        if addresses:
+            self._connect(addresses[0])
         else:
             self._try_again(reason)
 
-    def _connect(self, way: Address) -> None:
+    def _connect(self, address: Address) -> None:
         try:
-            self._sock, code = start_connect(way)
+            self._sock, code = start_connect(address)
         except OSError as error:
             self._try_again(str(error))
             return
@@ -171,18 +172,18 @@ class Dialer:
             self._on_connected(sock, handshake.leftover)
 
     def _try_again(self, reason: str) -> None:
-        self._last = reason
-        self._ways.rotate(-1)
+        self._last_failure = reason
+        self._resolved_addresses.rotate(-1)  # the name may have several addresses, of which only some are reachable
         self._drop()
         if not self._closed:
             self._retry = self._loop.call_later(self._pause, self._try)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _expired(self) -> None:
-        waiting = self._handshake is not None and self._sock is not None
-        last = f"it has not answered the handshake{BUSY}" if waiting else self._last
+        in_handshake = self._handshake is not None and self._sock is not None
+        reason = f"it has not answered the handshake{BUSY}" if in_handshake else self._last_failure
         self.close()
-        self._on_failed(ProtocolError(self._peer, f"could not connect within {self._timeout:g} s: {last}"))
+        self._on_failed(ProtocolError(self._peer, f"could not connect within {self._timeout:g} s: {reason}"))
 
     def _drop(self) -> None:
         sock, self._sock = self._sock, None

@@ -24,7 +24,7 @@ _CANCEL_KIND: Final = 3
 
 
 def dump_element(element: InBand) -> bytes:
-    """An element as bytes; the first one tells its kind."""
+    """Encode an element; the first byte tells its kind."""
     if isinstance(element, Watermark):
         origin = element.origin.encode("utf-8", "backslashreplace")[:_LONGEST_ORIGIN]
         return _WATERMARK.pack(_WATERMARK_KIND, element.idle, element.timestamp) + origin
@@ -37,10 +37,10 @@ def dump_element(element: InBand) -> bytes:
 
 
 def load_element(data: memoryview, peer: str) -> InBand:
-    """The inverse of ``dump_element``.
+    """Decode the bytes that ``dump_element`` has made.
 
     Raises:
-        ProtocolError: the bytes are no element that is known here.
+        ProtocolError: the bytes are of no kind that this release knows, or of a wrong length.
     """
     if len(data) >= _WATERMARK.size and data[0] == _WATERMARK_KIND and data[1] in (0, 1):
         _, idle, timestamp = _WATERMARK.unpack_from(data)
@@ -64,26 +64,28 @@ def _options(data: memoryview, peer: str) -> dict[str, Any]:
 
 
 def supersedes(element: InBand, before: Any) -> bool:
-    """Whether an element makes the one right before it (no record between them) needless."""
+    """Whether an element replaces the one right before it, with no record between them: the last watermark counts."""
     return isinstance(element, Watermark) and isinstance(before, Watermark)
 
 
 def may_overtake(element: Any) -> TypeGuard[Barrier | EndOfInput]:
-    """Whether an element of a queue is a barrier that overtakes now or later, or the end."""
+    """Whether an item of a queue is the end of the input, or a barrier that may overtake, now or after a timeout."""
     return isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.overtakes_at < float("inf"))
 
 
 def append_element(queue: deque[Any], element: InBand) -> bool:
-    """Append to a queue of batches and elements, in place of an element that it supersedes.
+    """Append an element to a queue of batches and elements, or let it replace the last one if that is superseded.
 
-    Without this the queue of a reader that stands still would grow with every watermark. Returns whether the queue has
-    grown.
+    Without this the queue of a reader that stands still would grow with every watermark.
+
+    Returns:
+        Whether the queue has grown.
     """
     try:
         if supersedes(element, queue[-1]):
             queue[-1] = element
             return False
-    except IndexError:  # it is empty; its reader, perhaps in another thread, may just have taken the last element
+    except IndexError:  # the queue is empty: its reader, perhaps in another thread, may just have taken the last item
         pass
     queue.append(element)
     return True

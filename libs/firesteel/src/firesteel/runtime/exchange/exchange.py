@@ -27,21 +27,22 @@ from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 logger = logging.getLogger(__name__)
 DEFAULT_WINDOW: Final = 512 * 1024
-"""Bytes for each channel."""
+"""Window of each channel, in bytes."""
 WIDE_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that the channels of a slot may have in flight beyond their windows, at each of both ends; for columns."""
+"""Bytes that channels with columns of one slot may have in flight beyond their windows, at each of the two ends."""
 DEFAULT_MAX_CHUNK: Final = 64 * 1024
+"""Most bytes of data in one frame, after which the next channel has its turn."""
 
 
 @dataclass(frozen=True)
 class ExchangeStatistics:
-    """A snapshot.
+    """The counters of an exchange at one moment.
 
     Attributes:
-        connections: that are up.
-        connections_waiting: accepted, not authenticated yet.
-        connections_refused: that failed the handshake, running total.
-        frames_dropped: late frames of an old attempt or of a closed channel, running total.
+        connections: connections that are up.
+        connections_waiting: connections that are accepted but not authenticated yet.
+        connections_refused: running total of connections that failed the handshake.
+        frames_dropped: running total of late frames of an old attempt or of a closed channel.
         bytes_sent, bytes_received: running totals with all overhead.
         queued_out, queued_in: bytes that wait in all channels now.
     """
@@ -57,13 +58,15 @@ class ExchangeStatistics:
 
 
 class Exchange:
-    """See the module. Everything but the constructor belongs to the loop's thread.
+    """The data plane of a slot: it owns the connections to other slots and hands out channels to tasks.
+
+    Everything but the constructor belongs to the thread of the loop.
 
     Args:
-        loop: the process's loop.
+        loop: task loop of this process.
         listen: ``unix:<path>``, ``tcp:<host>`` (a free port is chosen), or both; ``tcp:<host to bind to>=<host for
             others>`` if these differ.
-        clock: measures the limits below.
+        clock: measures how fast readers are (``TimedLimit``).
         connect_timeout: seconds from when a peer is needed until it must be connected. Long: user code may keep a
             slot's only thread for minutes, and whether the process lives is for its TaskManager to say.
         handshake_timeout: seconds until a connection has to say who it is; from then on ``connect_timeout`` holds.
@@ -98,7 +101,7 @@ class Exchange:
         self._in_flight_seconds = 0.0
         self._links: dict[str, Link] = {}
         self._dialers: dict[str, Dialer] = {}
-        self._expected: dict[str, Handle] = {}
+        self._expected: dict[str, Handle] = {}  # timers of the peers that have to connect to this slot
         self._pipes: dict[ChannelId, LocalPipe] = {}
         self._buffer = ReceiveBuffer()
         self._wide = WideWindows(WIDE_BYTES)
@@ -129,19 +132,19 @@ class Exchange:
         max_chunk: int = DEFAULT_MAX_CHUNK,
         in_flight_seconds: float = 0.0,
     ) -> None:
-        """Learn the job.
+        """Set the job that this slot works for, and the slots with which it exchanges records.
 
-        May be called again when slots of the job were replaced: connections to those that are named again are kept,
-        and so are their channels.
+        May be called again when slots of the job were replaced: connections to slots that are named again stay, with
+        their channels; the others are closed.
 
         Args:
-            job_id: of the job.
+            job_id: id of the job.
             job_attempt: tells JobMasters of the same job apart.
-            secret: of the job, hex.
-            my_allocation: of this slot.
+            secret: secret of the job, in hex.
+            my_allocation: allocation id of this slot.
             peers: allocation id -> address, for all slots that this one exchanges records with (its own is ignored).
-            window: bytes for each channel, the same in all slots.
-            max_chunk: bytes of data in a frame; more than 1 MiB is taken as 1 MiB.
+            window: window of each channel in bytes, the same in all slots.
+            max_chunk: most bytes of data in a frame; more than 1 MiB counts as 1 MiB.
             in_flight_seconds: how long records may be in flight in front of a slow reader; 0 = the window alone counts.
 
         Raises:
@@ -149,10 +152,10 @@ class Exchange:
         """
         if window < 1 or max_chunk < 1:
             raise ConfigurationError(f"window {window} and max chunk {max_chunk} must be at least 1")
-        before = self._identity
-        if before is not None and before != Identity(job_id, job_attempt, my_allocation):
+        former = self._identity
+        if former is not None and former != Identity(job_id, job_attempt, my_allocation):
             raise ConfigurationError(
-                f"the exchange serves {before}; it can't be used for slot {my_allocation}, attempt {job_attempt} of "
+                f"the exchange serves {former}; it can't be used for slot {my_allocation}, attempt {job_attempt} of "
                 f"job {job_id}"
             )
         try:
@@ -173,14 +176,14 @@ class Exchange:
     def output(
         self, edge: int, up: int, down: int, target_allocation: str, buffer_timeout_ms: int, attempt: int = 0
     ) -> OutputChannel:
-        """The sending end of a channel; connects to the peer if need be.
+        """Open the sending end of a channel; connects to the peer if necessary.
 
         Args:
             edge, up, down: name the channel.
-            target_allocation: slot of the receiver.
+            target_allocation: allocation id of the receiver's slot.
             buffer_timeout_ms: how long a record waits for others: 0 not at all, -1 for ever.
-            attempt: of the tasks at both ends, which are restarted together. What was sent in an older attempt never
-                gets into a later one.
+            attempt: attempt of the tasks at both ends, which are restarted together. Records sent in an older attempt
+                never get into a later one.
 
         Raises:
             ConfigurationError: the exchange is not configured, the peer is unknown, or this attempt of the channel, or
@@ -212,7 +215,7 @@ class Exchange:
         return output
 
     def input(self, edge: int, up: int, down: int, source_allocation: str, attempt: int = 0) -> InputChannel:
-        """The receiving end of a channel; connects to the peer if need be. Arguments: see ``output``.
+        """Open the receiving end of a channel; connects to the peer if necessary. Arguments are those of ``output``.
 
         Raises:
             ConfigurationError: as for ``output``.
@@ -286,7 +289,7 @@ class Exchange:
                 raise ConfigurationError(f"slot {allocation} is not among the peers of slot {identity.allocation_id}")
             link = self._new_link(allocation, address)
         if not link.connected:
-            self._want_connection(link)
+            self._await_connection(link)
         return link
 
     def _new_link(self, allocation: str, address: Address) -> Link:
@@ -302,7 +305,7 @@ class Exchange:
         return link
 
     def _accepted(self, allocation: str, sock: socket.socket, rest: bytes) -> bool:
-        """A peer has connected and authenticated; False: it is connected already."""
+        """Attach the socket of a peer that has connected and authenticated; returns False if it has one already."""
         link = self._links.get(allocation)
         if link is None:
             self._new_link(allocation, self._peers[allocation])
@@ -311,8 +314,11 @@ class Exchange:
         self._connected(allocation, sock, rest)
         return True
 
-    def _want_connection(self, link: Link) -> None:
-        """The smaller allocation id connects; the other waits for it. Both give up after ``connect_timeout``."""
+    def _await_connection(self, link: Link) -> None:
+        """Connect to a peer, or wait until it connects. Both sides give up after ``connect_timeout``.
+
+        The slot with the smaller allocation id connects, so that two slots never make two connections.
+        """
         identity = self._need_identity()
         allocation = link.allocation
         if identity.allocation_id < allocation:
@@ -349,15 +355,16 @@ class Exchange:
         dialer = self._dialers.pop(allocation, None)
         if dialer is not None:
             dialer.close()
-        waiting = self._expected.pop(allocation, None)
-        if waiting is not None:
-            waiting.cancel()
+        timer = self._expected.pop(allocation, None)
+        if timer is not None:
+            timer.cancel()
 
     def _forget(self, allocation: str) -> None:
         self._stop_waiting(allocation)
         self._links.pop(allocation).close()
 
     def _fail(self, error: Exception, allocation: str | None = None) -> None:
+        """Report a failure to ``on_failure``; raise it to the loop if nobody has set that."""
         if self._closed:
             return
         logger.info("exchange: %s", error)

@@ -1,8 +1,8 @@
-"""Flow control: windows of channels, in bytes and by the time that a reader needs for them.
+"""Flow control: how many bytes may wait in a channel, by its window and by the time that its reader needs for them.
 
-Windows are small by themselves, and wider where whole batches of columns need it. What waits in front of a slow reader
-is bounded by time as well, as Flink's buffer debloating does: 45,000 small records in front of a function that takes
-12 ms for each are nine minutes for every barrier behind them.
+Windows are small, and wider only for channels that carry batches of columns. In front of a slow reader, time limits
+what may wait, as in Flink's buffer debloating (``BufferDebloater``): 45,000 small records fit into a window, and in
+front of a function that takes 12 ms for each they delay every barrier behind them by nine minutes.
 """
 
 from __future__ import annotations
@@ -12,86 +12,87 @@ from typing import Final
 from firesteel.core.clock import Clock
 
 FIRST_BYTES: Final = 16
-"""What may wait for a reader of which nothing is known: a record or two, as each may take it seconds."""
+"""First limit, in bytes, while the reader's speed is unknown: a record or two, as each may take it seconds."""
 GROWTH: Final = 4
-"""A limit grows by this factor at a time: one that is fast has a window of a mebibyte in eight turns."""
+"""Factor by which a limit grows at a time: a fast reader reaches a window of 1 MiB (16 * 4**8) in eight steps."""
 GROWTH_SECONDS: Final = 0.01
-"""A reader that always finds something has worked for so long, at least, before its limit grows again."""
+"""Shortest working time between two growths of the limit of a reader whose inbox is never empty."""
 PERIOD_SECONDS: Final = 0.2
-"""A rate is measured over so much time at least: ``taskmanager.network.memory.buffer-debloat.period``."""
+"""Shortest time over which a rate is measured: ``taskmanager.network.memory.buffer-debloat.period``."""
 
 MESSAGES_IN_FLIGHT: Final = 3
-"""A window has room for so many messages of columns, so that neither end waits for the other."""
+"""Messages of columns for which a window has room, so that neither end waits for the other."""
 
 
 class WideWindows:
-    """What all channels of a slot together may have in flight beyond the window that each of them has anyway.
+    """The budget of a slot for bytes in flight beyond the window that each channel has anyway.
 
     Args:
-        total: bytes.
+        total: bytes of the budget.
 
     Attributes:
-        left: bytes that no channel has taken.
+        available: bytes that no channel uses.
     """
 
     def __init__(self, total: int) -> None:
-        self.left = total
+        self.available = total
 
     def widen(self, window: int, message: int) -> int:
-        """A window for messages of this size: as it is, or wider as far as there are bytes left."""
-        more = min(max(0, MESSAGES_IN_FLIGHT * message - window), self.left)
-        self.left -= more
-        return window + more
+        """The window of a channel that carries messages of this size: wider, as far as the budget allows."""
+        extra = min(max(0, MESSAGES_IN_FLIGHT * message - window), self.available)
+        self.available -= extra
+        return window + extra
 
     def give_back(self, extra: int) -> None:
-        """A channel was closed."""
-        self.left += extra
+        """Return the bytes by which a closed channel's window was wider."""
+        self.available += extra
 
 
 class TimedLimit:
-    """How many bytes may wait for a reader at one end of a channel: what it takes in a given time.
+    """The bytes that may wait for a reader at one end of a channel: as many as it works off in a given time.
 
-    Measured is the time for which the reader works: from when it takes something until it comes back. So a reader that
-    finds nothing for a while, and then a flood, has the limit that it had. The limit shrinks with what was measured,
-    the more so the longer that took. It grows in steps: the smaller messages are, the more of their bytes are headers.
+    Only the time for which the reader works is measured: from when it takes a batch until it comes back for the next.
+    So a reader that waits for a flood keeps the limit that it had. The limit follows a measurement downwards, the
+    faster the longer that measurement took. It grows only in steps, because the rate of small messages is too low: the
+    smaller messages are, the more of their bytes are headers.
 
     Args:
-        clock: injected.
-        target: seconds that records are in flight at most, about, at all ends together.
-        ends: how many ends of the channel have such a limit; this one has its share.
+        clock: measures the reader.
+        target: seconds for which records should be in flight at most, over all ends together.
+        ends: number of ends of the channel that have such a limit; this one has its share of the target.
 
     Attributes:
         bytes: the limit.
     """
 
-    __slots__ = ("_clock", "_elapsed", "_grows_at", "_since", "_taken", "_target", "bytes", "ends")
+    __slots__ = ("_bytes_read", "_clock", "_elapsed", "_grows_at", "_since", "_target", "bytes", "ends")
 
     def __init__(self, clock: Clock, target: float, ends: int = 2) -> None:
         self._clock, self._target, self.ends = clock, target, ends
         self.bytes = float(FIRST_BYTES)
-        self._since: float | None = None  # from when on the reader has been working on what it took last
-        self._elapsed = self._taken = 0.0
-        self._grows_at = GROWTH_SECONDS
+        self._since: float | None = None  # when the reader took the batch on which it works now
+        self._elapsed = self._bytes_read = 0.0  # working time and bytes of the measurement under way
+        self._grows_at = GROWTH_SECONDS  # working time from which the limit may grow again
 
     @property
     def most_together(self) -> float:
-        """Bytes of small batches that are read together: a quarter of the time."""
+        """Most bytes of small batches that are merged: the reader's work of a quarter of the target."""
         return self.bytes * self.ends / 4
 
     def rests(self) -> None:
-        """The reader has worked off what it took."""
+        """Note that the reader has worked off what it took, and does something else now."""
         if self._since is not None:
             self._elapsed += self._clock.monotonic() - self._since
             self._since = None
 
     def starved(self) -> None:
-        """The reader wanted more, and found nothing: the limit may be the reason."""
+        """Let the limit grow, as the reader wanted more and found nothing, for which the limit may be the reason."""
         if self._since is not None:
             self.rests()
             self._grow()
 
     def took(self, size: int) -> None:
-        """The reader took so many bytes; it has worked off those before."""
+        """Note that the reader takes this many bytes, and so has worked off those before."""
         now = self._clock.monotonic()
         if self._since is not None:
             self._elapsed += now - self._since
@@ -100,7 +101,7 @@ class TimedLimit:
             elif self._elapsed >= self._grows_at:
                 self._grow()
         self._since = now
-        self._taken += size
+        self._bytes_read += size
 
     def _fit(self) -> None:
         limit = max(1.0, self._measured)
@@ -108,8 +109,9 @@ class TimedLimit:
             self.bytes += min(1.0, self._elapsed / self._target) * (limit - self.bytes)
         else:
             self._grow()
-        share = PERIOD_SECONDS / 2 / self._elapsed  # some of it counts on: a single quick record proves nothing
-        self._elapsed, self._taken = self._elapsed * share, self._taken * share
+        # Half a period of this measurement counts on in the next: a single quick record proves nothing.
+        share = PERIOD_SECONDS / 2 / self._elapsed
+        self._elapsed, self._bytes_read = self._elapsed * share, self._bytes_read * share
         self._grows_at = self._elapsed + GROWTH_SECONDS
 
     def _grow(self) -> None:
@@ -118,4 +120,5 @@ class TimedLimit:
 
     @property
     def _measured(self) -> float:
-        return self._taken / self._elapsed * self._target / self.ends if self._elapsed > 0 else float("inf")
+        """The limit at the measured rate: the bytes that the reader works off in this end's share of the target."""
+        return self._bytes_read / self._elapsed * self._target / self.ends if self._elapsed > 0 else float("inf")

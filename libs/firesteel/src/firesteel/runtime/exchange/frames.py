@@ -18,9 +18,9 @@ from firesteel.runtime.exchange.channels import ChannelId
 HEADER: Final = struct.Struct("<IBxHIIIQ")
 """Length of the payload, kind, edge, job attempt, upstream subtask, downstream subtask, value."""
 MAX_PAYLOAD: Final = 1 << 20
-"""Bytes; no chunk and no reason is larger."""
+"""Most bytes of a frame's payload; a larger length is taken for garbage."""
 MAX_MESSAGE: Final = 1 << 40
-"""Bytes; a larger announcement is taken for garbage."""
+"""Most bytes of a message or a grant; a larger value is taken for garbage."""
 
 
 class FrameKind(IntEnum):
@@ -58,12 +58,12 @@ class Frame(NamedTuple):
 
 
 def encode(kind: FrameKind, channel: ChannelId, attempt: int, value: int = 0, payload: bytes = b"") -> bytes:
-    """One frame; for data the writer packs the header itself and sends the chunk from where it lies."""
+    """A whole frame in one piece. For data the writer packs only the header, and sends the chunk without a copy."""
     return HEADER.pack(len(payload), kind, channel.edge, attempt, channel.up, channel.down, value) + payload
 
 
 def decode(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
-    """Yield the complete frames of a buffer, each with the offset behind it; the rest is the start of a frame to come.
+    """Yield the complete frames of a buffer, each with the offset behind it. Bytes behind the last are incomplete.
 
     Args:
         view: bytes received.
@@ -79,8 +79,9 @@ def decode(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
 
 
 def scan(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
-    """The same, and at last the frame of which only the header and a part of the payload are there, if there is one:
-    the offset behind it is beyond the buffer then.
+    """As ``decode``, but also yield a last frame of which the header is complete and the payload is not.
+
+    The offset behind that frame lies beyond the buffer.
     """
     position, end = 0, len(view)
     size = HEADER.size

@@ -1,9 +1,9 @@
-"""The handshake of a connection: both ends prove that they know the job's secret, before anything else is looked at.
+"""The handshake of a connection: both ends prove that they know the job's secret before anything else is read.
 
-The connecting side says HELLO (who it is, whom it wants, a nonce); the accepting side answers CHALLENGE (who it is, its
-nonce, an HMAC-SHA256 over both hellos under the job's secret); the connecting side checks it and answers PROOF (an HMAC
-of its own over the same); WELCOME ends it. REFUSED with a reason can take the place of any answer. Messages are small
-JSON and hex; nothing is unpickled. Everything here is pure: bytes in, bytes out.
+The connecting side sends HELLO (who it is, which slot it looks for, a nonce). The accepting side answers CHALLENGE (who
+it is, its nonce, and an HMAC-SHA256 over both hellos under the job's secret). The connecting side checks that and
+answers PROOF (its own HMAC over the same). WELCOME ends the handshake; REFUSED with a reason can take the place of any
+answer. Messages are small JSON and hex, and nothing is unpickled. This module is pure: bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ MAGIC: Final = b"FSX\x00"
 _PREFIX: Final = struct.Struct("<4sHBxI")
 """Magic, version, type, length; the same in every version."""
 MAX_LENGTH: Final = 4096
+"""Most bytes of a handshake message; a peer that is not authenticated must not be able to fill our memory."""
 
 
 class HandshakeMessage(IntEnum):
@@ -68,12 +69,14 @@ def _printable(text: str) -> str:
 
 
 class _Side:
+    """The part that both sides share: it assembles messages from bytes and checks their form."""
+
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self._buffer = bytearray()
 
     def _next(self, expected: HandshakeMessage) -> bytes | None:
-        """The payload of the next message, once it is complete."""
+        """Take the payload of the next message, which must be of the expected type; None while it is incomplete."""
         buffer = self._buffer
         if not MAGIC.startswith(bytes(buffer[:4])):
             raise RefusedError(self.peer, "does not speak the protocol of the exchange", tell=False)
@@ -98,7 +101,7 @@ class _Side:
     def _object(self, payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
         try:
             value = json.loads(payload)
-        except (ValueError, RecursionError):  # the first also for what is not UTF-8
+        except (ValueError, RecursionError):  # ValueError also stands for bytes that are not UTF-8
             value = None
         if type(value) is not dict or any(type(value.get(name)) is not kind for name, kind in fields.items()):
             raise RefusedError(self.peer, f"malformed handshake message; {', '.join(fields)} are expected")
@@ -111,6 +114,7 @@ class _Side:
 
 
 def _proof(secret: bytes, role: bytes, hello: bytes, challenge: bytes) -> str:
+    # The role keeps a proof from being sent back as its own answer; the lengths keep the parts from being shifted.
     transcript = b"".join(struct.pack("<I", len(part)) + part for part in (role, hello, challenge))
     return hmac.new(secret, transcript, "sha256").hexdigest()
 
@@ -135,10 +139,10 @@ class ConnectingHandshake(_Side):
     """The side that connects.
 
     Args:
-        peer: name of the other side, for errors.
-        me: this side.
+        peer: name of the other side in errors.
+        me: identity of this side.
         target: allocation id of the slot that should answer.
-        secret: of the job.
+        secret: secret of the job.
     """
 
     def __init__(self, peer: str, me: Identity, target: str, secret: bytes) -> None:
@@ -157,14 +161,14 @@ class ConnectingHandshake(_Side):
         self.done = False
 
     def start(self) -> bytes:
-        """What to send first."""
+        """The first message to send: HELLO."""
         return _message(HandshakeMessage.HELLO, self._hello)
 
     def feed(self, data: bytes) -> bytes:
-        """Take what arrived; return what to send. ``done`` says when it is over.
+        """Take bytes that arrived; return bytes to send. ``done`` turns True when the handshake is over.
 
         Raises:
-            RefusedError: close the connection.
+            RefusedError: the peer refused, or is not who it should be; close the connection.
         """
         self._buffer += data
         if not self._proved:
@@ -190,10 +194,10 @@ class ConnectingHandshake(_Side):
 
 
 class AcceptingHandshake(_Side):
-    """The side that accepts. HELLO may come before this slot knows its job: it then waits in ``hello``.
+    """The side that accepts. HELLO may come before this slot knows its job; it then waits in ``hello``.
 
     Args:
-        peer: name of the other side as far as it is known, for errors.
+        peer: name of the other side in errors, as far as it is known.
     """
 
     def __init__(self, peer: str) -> None:
@@ -204,7 +208,7 @@ class AcceptingHandshake(_Side):
         self.done = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take what arrived; return what to send. Look at ``hello`` and ``done`` afterwards.
+        """Take bytes that arrived; return bytes to send. Look at ``hello`` and ``done`` afterwards.
 
         Raises:
             RefusedError: send its ``reply`` and close the connection.
@@ -230,11 +234,11 @@ class AcceptingHandshake(_Side):
         return _message(HandshakeMessage.WELCOME, b"")
 
     def answer(self, me: Identity, secret: bytes, allowed: Collection[str]) -> bytes:
-        """Check who said HELLO; return what to send.
+        """Check who sent HELLO; return the CHALLENGE to send.
 
         Args:
-            me: this side.
-            secret: of the job.
+            me: identity of this side.
+            secret: secret of the job.
             allowed: allocation ids that may connect to this slot.
 
         Raises:

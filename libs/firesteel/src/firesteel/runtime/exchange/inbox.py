@@ -1,12 +1,12 @@
-"""What has come over a channel and was not read yet: batches, and the in-band elements between them.
+"""The queue between a channel and its reader: batches that were received but not read, and elements between them.
 
-An inbox owns the order of what waits, and with it overtaking: where a barrier stands, what is in flight in front of it,
-and how it is taken out. Channels from other slots, channels within a slot and those of tasks with a thread of their own
-have one each, or share it.
+An inbox owns the order of its items, and with it overtaking: where a barrier stands, which batches are in flight in
+front of it, and how it is taken out. Each channel has one, whether it comes from another slot or from the same; a task
+with a thread of its own reads the same inbox.
 
-The loop that carries the channel puts in, at the back. One reader takes out, at the front, perhaps in another thread.
-That needs no lock: only the loop appends, only the reader removes, each with one operation of a ``deque``, and the
-reader looks through a copy, as a ``deque`` must not grow while somebody walks through it.
+The loop that carries the channel appends at the back. One reader takes from the front, perhaps in another thread. That
+needs no lock: only the loop appends and only the reader removes, each with one operation of a ``deque``, which is
+atomic. The reader searches a copy, because a ``deque`` must not grow while it is iterated over.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from firesteel.runtime.exchange.serialization import mergeable
 from firesteel.runtime.records.batch import Barrier, Batch, EndOfInput, InBand, alike, merge
 
 SMALL_MESSAGE: Final = 4096
-"""Bytes; smaller messages that wait are read together, up to ``MERGED_RECORDS`` records."""
+"""Messages smaller than this many bytes are merged with small ones behind them, up to ``MERGED_RECORDS`` records."""
 SMALL_BATCH: Final = 64
-"""Records; the same for batches, which are objects already."""
+"""Batches within a slot, which come as objects, are merged if they have fewer records than this."""
 MERGED_RECORDS: Final = 1024
 
 Message = bytearray | memoryview
 
 
 class Inbox:
-    """See the module.
+    """The items of one channel that wait for their reader.
 
     Args:
-        window: bytes of small messages or batches that are read together, at most.
-        load: makes a batch of a message; for channels whose batches come as objects it is not called.
-        timed: hears when the reader takes something; None = the reader is not measured.
+        window: most bytes of small messages or batches that are merged for one ``take``.
+        load: deserialises a message; not called for channels within a slot, whose batches come as objects.
+        timed: measures how fast the reader is; None = it is not measured.
 
     Attributes:
         queue: messages, batches and elements, in order.
@@ -48,20 +48,20 @@ class Inbox:
         self.timed = timed
         self._window, self._load = window, load
 
-    # -- the loop that carries the channel
+    # -- called by the loop that carries the channel
 
     def put(self, item: Message | Batch | InBand) -> bool:
-        """Append; returns whether the inbox was empty, so that its reader has to be woken."""
+        """Append an item; returns whether the inbox was empty before, so that its reader has to be woken."""
         queue = self.queue
         if isinstance(item, InBand):
             return append_element(queue, item) and len(queue) == 1
         queue.append(item)
         return len(queue) == 1
 
-    # -- the reader
+    # -- called by the reader
 
     def take(self) -> Batch | InBand | None:
-        """The next batch or element; None: nothing is there. Small batches that follow each other come as one.
+        """Remove and return the next batch or element, or None if there is none. Consecutive small batches are merged.
 
         Raises:
             SerializationError: a record can't be unpickled here.
@@ -79,35 +79,36 @@ class Inbox:
             return item
         batch = item if isinstance(item, Batch) else self._batch(item)
         if queue and _is_small(item):
-            batch = self._with_small_ones(item, batch)
+            batch = self._merge_small(item, batch)
         if timed is not None:
             timed.took(batch.bytes_estimate)
         return batch
 
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """The first barrier if it may overtake, or the end, whichever comes first.
+        """The first barrier or the end of the input, whichever comes first, if it may overtake.
 
-        None: there is none, or it may not overtake, and hides what follows.
+        None if there is neither, or if the first barrier may not overtake: those behind it must not pass it.
         """
         first = next((item for item in list(self.queue) if isinstance(item, Barrier | EndOfInput)), None)
         return first if may_overtake(first) else None
 
     def in_flight(self, element: Barrier | EndOfInput) -> list[Batch]:
-        """What is in front of ``barrier_ahead``; it stays to be taken, as batches.
+        """The batches in front of ``barrier_ahead``, which become part of a checkpoint. They also stay to be taken.
 
         Raises:
-            SerializationError, ProtocolError: see ``take``.
+            SerializationError, ProtocolError: as ``take``.
         """
         front = list[Batch]()
         for position in range(self._position(element)):
             item = self.queue[position]
             if not isinstance(item, InBand):
+                # The deserialised batch replaces its message, or ``take`` would deserialise it a second time.
                 self.queue[position] = item = self._batch(item)
                 front.append(item)
         return front
 
     def remove(self, barrier: Barrier) -> None:
-        """Take a barrier out from where it stands: it has overtaken, or is of no use any more."""
+        """Remove a barrier that has overtaken the items in front of it, or that has become useless."""
         del self.queue[self._position(barrier)]
 
     # -- inside
@@ -121,14 +122,14 @@ class Inbox:
         assert self._load is not None
         return self._load(item)
 
-    def _with_small_ones(self, first: Message | Batch, batch: Batch) -> Batch:
-        """A batch together with the small ones that follow it."""
+    def _merge_small(self, first: Message | Batch, batch: Batch) -> Batch:
+        """Merge a small batch with the small ones that follow it, since each batch has fixed costs in the chain."""
         queue, parts = self.queue, [batch]
         size, records = batch.bytes_estimate, len(batch)
-        most = self._window if self.timed is None else min(self._window, self.timed.most_together)
-        while queue and records < MERGED_RECORDS and size < most:
+        size_limit = self._window if self.timed is None else min(self._window, self.timed.most_together)
+        while queue and records < MERGED_RECORDS and size < size_limit:
             item = queue[0]
-            if isinstance(item, InBand) or not _is_small(item) or not _alike(first, item):
+            if isinstance(item, InBand) or not _is_small(item) or not _may_merge(first, item):
                 break
             queue.popleft()
             part = self._batch(item)
@@ -148,8 +149,8 @@ def _is_small(item: Message | Batch) -> bool:
     return len(item) < SMALL_MESSAGE
 
 
-def _alike(first: Message | Batch, item: Message | Batch) -> bool:
-    """Whether the two can be read as one batch."""
+def _may_merge(first: Message | Batch, item: Message | Batch) -> bool:
+    """Whether two items can become one batch: lists that agree in having timestamps and row kinds."""
     if isinstance(first, Batch):
         return isinstance(item, Batch) and alike(first, item)
     return not isinstance(item, Batch) and mergeable(first, item)

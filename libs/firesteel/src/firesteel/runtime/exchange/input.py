@@ -1,8 +1,8 @@
-"""The receiving end of a channel from another slot: assembles messages and grants room for more.
+"""The receiving end of a channel from another slot: assembles messages and grants credit for more.
 
-What the sender may still send (``outstanding``) plus what is queued here never passes the window, with one exception:
-when a message is under way that does not fit and nothing else is queued, the rest of it is granted, so that it passes
-alone.
+Invariant: the bytes granted but not received (``_outstanding``) and the bytes queued here together never exceed the
+limit. There is one exception: when a message larger than the limit is under way and nothing else is queued, the rest of
+it is granted, so that it passes alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from firesteel.runtime.records.batch import END_OF_INPUT, InBand
 from firesteel.runtime.records.copies import COPIES
 
 LARGEST_PLACE: Final = 64 * 1024 * 1024
-"""Bytes; memory for a message that announces more is taken as its chunks come."""
+"""Largest message, in bytes, whose memory is allocated when its first chunk comes. A larger one grows with its chunks,
+so that a wrong announcement can't take the slot's memory."""
 
 
 class InputLink(Protocol):
@@ -37,16 +38,16 @@ class InputLink(Protocol):
 
 
 class RemoteInputChannel(InputChannel):
-    """See ``InputChannel``.
+    """The receiving end of a channel whose sender lives in another slot process.
 
     Args:
-        channel: which channel.
-        link: carries it.
-        peer: the sender, for errors.
-        attempt: of the tasks at both ends.
-        window: bytes.
-        wide: where room for large batches of columns comes from.
-        timed: bounds by time what is granted; None = only ``window`` does.
+        channel: edge and subtasks that the channel connects.
+        link: connection that carries the channel.
+        peer: name of the sender's slot in errors.
+        attempt: attempt of the tasks at both ends.
+        window: most bytes that may be under way and queued here.
+        wide: budget of the slot from which windows for large batches of columns are widened.
+        timed: limits grants by the time that the reader needs for them; None = only ``window`` limits them.
     """
 
     def __init__(
@@ -65,19 +66,19 @@ class RemoteInputChannel(InputChannel):
         self.attempt = attempt
         self._link, self._peer, self.window = link, peer, window
         self._wide, self._narrow = wide or WideWindows(0), window
-        self._partial: bytearray | None = None  # a message that grows
-        self._place: memoryview | None = None  # a large message, of which ``_filled`` bytes are there
+        self._partial: bytearray | None = None  # an incomplete message that grows with its chunks
+        self._place: memoryview | None = None  # memory of an incomplete large message; ``_filled`` bytes have come
         self._filled = 0
-        self._rest = 0  # bytes of the message under way that are still to come; 0: there is none
-        self._outstanding = 0
-        self.ended = False  # the end has arrived
+        self._rest = 0  # bytes of the incomplete message that have not come; 0 if no message is incomplete
+        self._outstanding = 0  # bytes granted that have not come
+        self.ended = False  # whether the end of the input has arrived
         self._closed = False
 
     # -- the task's side
 
     @override
     def release(self, size: int) -> None:
-        # behind an element, too: if nothing else is queued now, the rest of a large message may come
+        # Also after an element (size 0): if the inbox is empty now, the rest of a large message may be granted.
         if not self._closed and (size or (self._rest and not self.inbox.queue)):
             self.queued_bytes -= size
             self._give_credit()
@@ -98,15 +99,15 @@ class RemoteInputChannel(InputChannel):
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the input has arrived, or nothing is wanted any more."""
+        """Whether the end of the input has arrived or the task has closed the channel."""
         return self.ended or self._closed
 
     def start(self) -> None:
-        """Make the first grant."""
+        """Grant the first window, which also tells the sender that its receiver exists."""
         self._give_credit()
 
     def receive(self, chunk: memoryview, rest: int) -> None:
-        """Take a chunk; ``rest`` bytes of its message are still to come.
+        """Take a chunk of a message of which ``rest`` bytes have still to come.
 
         Raises:
             ProtocolError: the sender broke the rules.
@@ -124,10 +125,12 @@ class RemoteInputChannel(InputChannel):
         else:
             message += chunk
         self._partial = message if rest else None
-        self._took(message, size, rest, first=first)
+        self._account(message, size, rest, first=first)
 
     def room(self, size: int, rest: int) -> memoryview | None:
-        """Where to put a chunk of this size, if its message is a large one; ``placed`` has to follow.
+        """Check a chunk that is about to be read, and return the memory for it if its message is a large one.
+
+        The caller reads the chunk into that memory and calls ``placed``; for None it calls ``receive``.
 
         Raises:
             ProtocolError: the sender broke the rules.
@@ -145,13 +148,14 @@ class RemoteInputChannel(InputChannel):
         return None if self._place is None else self._place[self._filled : self._filled + size]
 
     def placed(self, size: int, rest: int) -> None:
-        """A chunk is where ``room`` said."""
+        """Take note that a chunk has been read into the memory that ``room`` returned."""
         place, first = self._place, not self._filled
         assert place is not None
         self._filled += size
-        self._took(place, size, rest, first=first)
+        self._account(place, size, rest, first=first)
 
-    def _took(self, message: Message, size: int, rest: int, *, first: bool) -> None:
+    def _account(self, message: Message, size: int, rest: int, *, first: bool) -> None:
+        """Account for a chunk that has come, and queue its message if that is complete."""
         self._outstanding -= size
         self._rest = rest
         self.bytes_in += size
@@ -159,6 +163,7 @@ class RemoteInputChannel(InputChannel):
         if first and is_columns(message):
             self.window = self._wide.widen(self.window, size + rest)
         if rest:
+            # A message larger than the limit needs further grants while it is under way.
             self._give_credit()
         else:
             self._place = None
@@ -191,7 +196,7 @@ class RemoteInputChannel(InputChannel):
         self._arrived(element)
 
     def overdrawn(self, amount: int) -> None:
-        """The sender will send so many bytes more than it was granted.
+        """Accept an announcement of the sender that it will send this many bytes more than it was granted.
 
         Raises:
             ProtocolError: the sender broke the rules.
@@ -203,6 +208,7 @@ class RemoteInputChannel(InputChannel):
     # -- inside
 
     def _arrived(self, item: Message | InBand) -> None:
+        """Queue a message or an element, wake the task, and tell it of barriers that may overtake."""
         if self.inbox.put(item) and self.on_readable is not None:
             self.on_readable()
         if self.on_barrier is not None and may_overtake(item):
@@ -211,15 +217,12 @@ class RemoteInputChannel(InputChannel):
     def _give_credit(self) -> None:
         if self.ended:
             return
-        limit = self._limit
+        limit = self.window if self._timed is None else int(min(self.window, self._timed.bytes))
         room = limit - self._outstanding - self.queued_bytes
+        # Half of the limit at a time: a grant for each batch would be a frame for each batch.
         amount = room if room * 2 >= limit else 0
         if self._rest and not self.inbox.queue:
             amount = max(amount, self._rest - self._outstanding)
         if amount > 0:
             self._outstanding += amount
             self._link.grant(self, amount)
-
-    @property
-    def _limit(self) -> int:
-        return self.window if self._timed is None else int(min(self.window, self._timed.bytes))

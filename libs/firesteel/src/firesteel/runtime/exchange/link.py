@@ -1,8 +1,9 @@
 """The connection to one other slot process: all channels between the two, multiplexed over one socket.
 
-The reader (``reading``) never stops: what a sender may send was granted before, so all that arrives has its place. The
-writer sends control frames ahead of data, and lets the channels that may send take turns by one chunk each. What one
-``sendmsg`` takes is gathered from where it lies. Until the socket is there, everything waits here.
+The reader (``reading``) never stops: a sender sends only what was granted to it, so all that arrives has its place. The
+writer sends control frames ahead of data, and lets channels that may send take turns with one chunk each. One
+``sendmsg`` gathers these chunks from the memory in which they lie, without a copy. Until the socket is connected,
+frames wait here.
 """
 
 from __future__ import annotations
@@ -28,22 +29,24 @@ logger = logging.getLogger(__name__)
 GATHER_BYTES: Final = 256 * 1024
 """One ``sendmsg`` takes about this many bytes of data; control frames wait for no more than that."""
 GATHER_PIECES: Final = 256
+"""Most buffers given to one ``sendmsg``; the kernel takes 1024 (IOV_MAX)."""
 _MAX_EARLY: Final = 1 << 16
+"""Most channels whose receivers may send credit before the sender exists here; a peer with more is broken."""
 _NO_CHANNEL: Final = ChannelId(0, 0, 0)
 _IN_BAND: Final = frozenset({FrameKind.DATA, FrameKind.END_OF_INPUT, FrameKind.ELEMENT, FrameKind.OVERDRAFT})
 
 
 class Link:
-    """See the module.
+    """One connection and its channels. The exchange makes a link for each peer and attaches a socket when it has one.
 
     Args:
-        allocation: of the other slot.
-        peer: its name, for errors.
-        loop: of this process.
-        buffer: shared by all connections of the process.
-        counters: of the exchange.
-        on_lost: gets the link and why; called once for each socket that was lost while channels were open.
-        on_record_error: gets errors of serialisation that no task asked for.
+        allocation: allocation id of the other slot.
+        peer: name of the other slot in errors.
+        loop: task loop of this process.
+        buffer: receive buffer that all connections of the process share.
+        counters: running totals of the exchange.
+        on_lost: gets the link and the reason; called once for each socket that is lost while channels are open.
+        on_record_error: gets errors of serialisation of channels whose task has set no ``on_error``.
     """
 
     def __init__(
@@ -64,47 +67,48 @@ class Link:
         self._on_lost = on_lost
         self.failed = on_record_error
         self._sock: socket.socket | None = None
-        self._released: dict[ChannelId, int] = {}  # channels that existed, and their last attempts
+        self._released: dict[ChannelId, int] = {}  # closed channels and the attempts in which they were closed
         self._early: dict[tuple[ChannelId, int], tuple[int, bool]] = {}  # (credit, cancelled) before the output exists
-        self._credits: dict[RemoteInputChannel, int] = {}
+        self._credits: dict[RemoteInputChannel, int] = {}  # grants that were not sent yet
         self._control: deque[bytes] = deque()
-        self._ring: deque[RemoteOutputChannel] = deque()
-        self._inflight: list[Segment] = []
+        self._ring: deque[RemoteOutputChannel] = deque()  # channels that may send, in the order of their turns
+        self._inflight: list[Segment] = []  # what the socket has not taken of the last ``sendmsg``
         self._inflight_bytes = 0
         self._pump_posted = False
-        self._want_write = False
+        self._want_write = False  # whether the loop watches for room in the socket
         self._reader = FrameReader(peer, buffer, self)
-        self._goodbye: str | None = None
+        self._goodbye: str | None = None  # why the peer said that it closes the connection
 
     # -- the exchange's side
 
     @property
     def connected(self) -> bool:
-        """Whether there is a socket."""
+        """Whether a socket is attached, so that nobody has to connect or wait for the peer."""
         return self._sock is not None
 
     @property
     def open_channels(self) -> int:
-        """Channels over which something has still to come or to go."""
+        """Number of channels whose end has not passed yet: those to which the loss of the socket matters."""
         outputs = sum(not channel.finished for channel in self.outputs.values())
         return outputs + sum(not channel.finished for channel in self.inputs.values())
 
     def attach(self, sock: socket.socket, received: bytes) -> None:
-        """Use this socket, whose handshake is done; ``received`` came behind the handshake."""
+        """Use this socket, whose handshake is done; ``received`` are the bytes that came behind the handshake."""
         self._sock = sock
         self._reader = FrameReader(self.peer, self._buffer, self)
         self._goodbye = None
         self._want_write = False
         self._loop.register(sock, self._on_readable, None)
         if received:
+            # On the next turn: frames call back into tasks and may close this link, in the middle of ``attach``.
             self._loop.call_soon(lambda: self._parse(sock, received))
         self._post_pump()
 
     def add_output(self, channel: RemoteOutputChannel) -> None:
-        """Carry this channel, in place of an older attempt. What the receiver said about it before is applied."""
-        before = self.outputs.get(channel.id)
-        if before is not None:
-            before.close()
+        """Carry this channel in place of an older attempt, and apply what its receiver has sent before it existed."""
+        former = self.outputs.get(channel.id)
+        if former is not None:
+            former.close()
         self.outputs[channel.id] = channel
         credit, cancelled = self._early.pop((channel.id, channel.attempt), (0, False))
         for key in [key for key in self._early if key[0] == channel.id and key[1] < channel.attempt]:
@@ -116,20 +120,21 @@ class Link:
 
     def add_input(self, channel: RemoteInputChannel) -> None:
         """Carry this channel, in place of an older attempt, and let the sender begin."""
-        before = self.inputs.get(channel.id)
-        if before is not None:
-            before.close()
+        former = self.inputs.get(channel.id)
+        if former is not None:
+            former.close()
         self.inputs[channel.id] = channel
         channel.start()
 
     def close(self, reason: str = "") -> None:
-        """Say goodbye as far as that goes without waiting, and close the socket. Idempotent."""
+        """Send a goodbye, as far as the socket takes it without waiting, and close the socket. Idempotent."""
         sock = self._sock
         if sock is None:
             return
         if self.open_channels or reason:
             text = (reason or "the slot closes its exchange").encode(errors="replace")[:1000]
-            try:  # what was cut in the middle goes first
+            try:
+                # Behind the rest of a frame that has left in part, or the peer could not read the goodbye.
                 sock.sendmsg([*self._inflight, encode(FrameKind.GOODBYE, _NO_CHANNEL, 0, 0, text)])
             except OSError:
                 pass
@@ -138,25 +143,25 @@ class Link:
     # -- the channels' side
 
     def activate(self, channel: RemoteOutputChannel) -> None:
-        """See ``OutputLink``."""
+        """Give a channel that has something to send a place in the ring."""
         if not channel.active:
             channel.active = True
             self._ring.append(channel)
         self._post_pump()
 
     def release_output(self, channel: RemoteOutputChannel) -> None:
-        """See ``OutputLink``."""
+        """Forget a closed channel, but remember its attempt, so that late frames of its receiver are dropped."""
         if self.outputs.get(channel.id) is channel:
             del self.outputs[channel.id]
             self._released[channel.id] = channel.attempt
 
     def grant(self, channel: RemoteInputChannel, amount: int) -> None:
-        """See ``InputLink``. Grants of one pass of the loop go in one frame."""
+        """Send a grant. Grants of one channel in one turn of the loop share a frame."""
         self._credits[channel] = self._credits.get(channel, 0) + amount
         self._post_pump()
 
     def release_input(self, channel: RemoteInputChannel) -> None:
-        """See ``InputLink``."""
+        """Forget a closed channel, and tell its sender to stop unless its end has come."""
         if self.inputs.get(channel.id) is channel:
             del self.inputs[channel.id]
             self._released[channel.id] = channel.attempt
@@ -178,10 +183,11 @@ class Link:
             self._pump()
 
     def _pump(self) -> None:
+        """Write until the socket is full, nothing is left, or it is the turn of other connections."""
         sock = self._sock
         if sock is None:
             return
-        for _ in range(4):
+        for _ in range(4):  # at most 1 MiB (4 * GATHER_BYTES) before the loop serves others
             if not self._inflight and not ((self._ring or self._control or self._credits) and self._gather()):
                 self._watch_writable(False)
                 return
@@ -201,9 +207,10 @@ class Link:
             self._inflight = []
             self._inflight_bytes = 0
         if not self._want_write:
-            self._post_pump()  # more is there: let the others have their turn
+            self._post_pump()
 
     def _gather(self) -> bool:
+        """Collect the buffers of the next ``sendmsg``; returns whether there are any."""
         pieces = self._inflight
         size = 0
         while self._control:
@@ -215,7 +222,7 @@ class Link:
                 size += len(pieces[-1])
             self._credits.clear()
         if len(pieces) > 1:
-            pieces[:] = [b"".join(pieces)]
+            pieces[:] = [b"".join(pieces)]  # control frames are small: one buffer costs the kernel less than many
         ring = self._ring
         while ring and size < GATHER_BYTES and len(pieces) < GATHER_PIECES:
             channel = ring.popleft()
@@ -229,6 +236,7 @@ class Link:
         return size > 0
 
     def _trim(self, sent: int) -> None:
+        """Drop the first ``sent`` bytes of what is in flight, which the socket has taken."""
         pieces = self._inflight
         self._inflight_bytes -= sent
         for index, piece in enumerate(pieces):
@@ -238,10 +246,10 @@ class Link:
                 return
             sent -= len(piece)
 
-    def _watch_writable(self, wanted: bool) -> None:
-        if wanted != self._want_write and self._sock is not None:
-            self._want_write = wanted
-            self._loop.modify(self._sock, self._on_readable, self._pump if wanted else None)
+    def _watch_writable(self, watch: bool) -> None:
+        if watch != self._want_write and self._sock is not None:
+            self._want_write = watch
+            self._loop.modify(self._sock, self._on_readable, self._pump if watch else None)
 
     # -- reading
 
@@ -264,7 +272,7 @@ class Link:
             self._end_of_stream()
 
     def _parse(self, sock: socket.socket, received: bytes) -> None:
-        """Take what came with the handshake."""
+        """Read the frames that came with the handshake, unless the link has another socket by now."""
         if self._sock is sock:
             try:
                 self._reader.parse(memoryview(received))
@@ -272,14 +280,14 @@ class Link:
                 self._fail(error)
 
     def room(self, frame: Frame, size: int) -> memoryview | None:
-        """See ``FrameTarget``."""
+        """Memory of the receiving channel for a chunk of a large message (``FrameTarget.room``)."""
         receiver = self.inputs.get(frame.channel)
         if receiver is None or receiver.attempt != frame.attempt:
             return None
         return receiver.room(size, frame.value)
 
     def placed(self, frame: Frame, size: int) -> bool:
-        """See ``FrameTarget``."""
+        """Tell the receiving channel that its chunk is complete (``FrameTarget.placed``)."""
         receiver = self.inputs.get(frame.channel)
         if receiver is not None and receiver.attempt == frame.attempt:
             receiver.placed(size, frame.value)
@@ -288,12 +296,12 @@ class Link:
         return self._sock is not None
 
     def dispatch(self, frame: Frame) -> bool:
-        """See ``FrameTarget``."""
+        """Give a frame to the channel to which it belongs (``FrameTarget.dispatch``)."""
         try:
             self._dispatch(frame)
         except ProtocolError:
             raise
-        except Exception as error:  # a bug of ours: the frames behind this one belong to others, and have to be read
+        except Exception as error:  # a bug of ours: frames behind this one belong to other channels and must be read
             self._loop.call_soon(partial(self.failed, error))
         return self._sock is not None
 
@@ -330,14 +338,14 @@ class Link:
             self._counters.frames_dropped += 1
         elif len(self._early) >= _MAX_EARLY:
             raise ProtocolError(self.peer, f"{kind.name} frames for more than {_MAX_EARLY} unknown channels")
-        else:  # the receiver was deployed first
+        else:  # the receiver was deployed before the sender: keep what it says until ``add_output``
             credit, cancelled = self._early.get((channel, attempt), (0, False))
             self._early[channel, attempt] = (credit + value, cancelled or kind is FrameKind.CANCEL)
 
     def _is_over(
         self, channel: ChannelId, attempt: int, current: RemoteInputChannel | RemoteOutputChannel | None
     ) -> bool:
-        """Whether an attempt of a channel was here, or a later one is."""
+        """Whether this attempt of the channel is closed or replaced by a later one, so that its frames are late."""
         return attempt <= self._released.get(channel, -1) or (current is not None and attempt < current.attempt)
 
     # -- the end
@@ -351,6 +359,7 @@ class Link:
             self._lost("connection closed by the peer: its process has ended")
 
     def _lost(self, reason: str, cause: Exception | None = None) -> None:
+        """Close after the peer is gone; an error only if channels were open, as idle links end with their jobs."""
         count = self.open_channels
         self._drop_socket()
         if not count:
@@ -361,6 +370,7 @@ class Link:
         self._on_lost(self, error)
 
     def _fail(self, error: ProtocolError) -> None:
+        """Close because the peer broke the protocol, and tell it why."""
         if self._sock is not None:
             self._reader.discard(self._sock)
         self.close(f"protocol error: {error.reason}")

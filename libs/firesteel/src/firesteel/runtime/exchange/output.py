@@ -1,7 +1,8 @@
-"""The sending end of a channel to another slot: merges, cuts, serialises, and ships what was granted.
+"""The sending end of a channel to another slot: merges and cuts batches, serialises them, and ships what was granted.
 
-Records wait as objects until they are many enough, or flushed, *and* there is credit for them; only then they are
-serialised. So what waits for credit is merged to full messages, however small the pieces were in which it came.
+A record passes two queues. In ``_pending`` records wait as objects until they fill a message, or are flushed, *and* the
+receiver has granted credit; only then are they serialised into ``_outbox``, from which the link takes chunks. Because
+serialisation comes last, batches that wait for credit are merged into full messages, however small they were written.
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ TARGET_BYTES: Final = 64 * 1024
 TARGET_RECORDS: Final = 4096
 """A message is shipped when it has this many records, however small they are."""
 REST_SECONDS: Final = 0.00025
-"""Between two messages to a receiver that leave because a task rests: each wakes two processes, which costs both of
-them more than a few records do. Who is written to seldom gets each record at once."""
+"""Shortest time, measured as the best, between two messages that one receiver gets because the task has nothing to do:
+each message wakes two processes, which costs more than a few records do. A receiver that is written to rarely gets each
+record immediately."""
 COLUMN_BYTES: Final = 4 * 1024 * 1024
-"""A larger batch of columns is cut; smaller ones go as they are."""
+"""Batches of columns larger than this are cut; smaller ones are sent whole."""
 MERGED_ROWS: Final = 16384
-"""Batches of columns that wait are merged, which copies them, as long as all together have no more rows."""
-
-
-_ANY_NUMBER: Final = 1 << 40
+"""Most rows of a batch merged from waiting batches of columns. A merge copies them, so larger batches go one by one."""
+_UNLIMITED_RECORDS: Final = 1 << 40
 
 
 class OutputLink(Protocol):
@@ -49,22 +49,22 @@ class OutputLink(Protocol):
         """The channel was closed."""
 
     def failed(self, error: Exception) -> None:
-        """Records can't be serialised and the task has not asked to be told."""
+        """Report records that can't be serialised on a channel whose task has set no ``on_error``."""
 
 
 class RemoteOutputChannel(OutputChannel):
-    """See ``OutputChannel``.
+    """The sending end of a channel whose receiver lives in another slot process.
 
     Args:
-        channel: which channel.
-        link: carries it.
-        loop: for the buffer timeout and callbacks.
-        attempt: of the tasks at both ends, stamped on every frame.
-        window: bytes; from this many on the task is back-pressured.
-        max_chunk: bytes of a message in one frame, at most.
+        channel: edge and subtasks that the channel connects.
+        link: connection that carries the channel.
+        loop: runs the buffer timeout and the callbacks.
+        attempt: attempt of the tasks at both ends, stamped on every frame.
+        window: queued bytes from which on the task is back-pressured.
+        max_chunk: most bytes of a message in one frame.
         buffer_timeout_ms: how long a record waits for others: 0 not at all, -1 for ever.
-        wide: where room for large batches of columns comes from.
-        timed: the receiver bounds by time what it grants.
+        wide: budget of the slot from which windows for large batches of columns are widened.
+        timed: whether the receiver limits its grants by the time that its reader needs (``TimedLimit``).
     """
 
     def __init__(
@@ -87,33 +87,33 @@ class RemoteOutputChannel(OutputChannel):
         self._wide, self._narrow = wide or WideWindows(0), window
         self._timeout = buffer_timeout_ms / 1000
         self._timed = timed
-        self._grants = (FIRST_BYTES // 2, FIRST_BYTES // 2) if timed else (window, window)  # the last two
+        self._recent_grants = (FIRST_BYTES // 2, FIRST_BYTES // 2) if timed else (window, window)  # of the last two
         self._limit = min(window, FIRST_BYTES) if timed else window
-        """Bytes after which the task stops: the window, or less if the receiver grants little at a time."""
+        """Queued bytes after which the task stops: the window, or less if the receiver grants little at a time."""
         self._target = min(TARGET_BYTES, max(1, self._limit // 2))
         self._ratio = 1.0  # serialised size / estimate, running average
         self._batch_sizes = BatchSizes()
         self._writer = MessageWriter()
         self._pending: deque[Batch | InBand] = deque()
-        self._pending_bytes = 0  # estimates; the head's share that is left is _head_bytes (0: it is an element)
+        self._pending_bytes = 0  # estimated size of all that is pending
         self._pending_records = 0
-        self._head_start = 0
-        self._head_bytes = 0
-        self._flushing = False  # what is pending may go although it is not much
-        self._deadline = float("inf")
-        self._rested = float("-inf")  # when something left last because the task rested
+        self._head_start = 0  # records of the first pending batch that are serialised already
+        self._head_bytes = 0  # estimated size of the other records of that batch; 0 if the head is an element
+        self._flushing = False  # pending records may leave although they fill no message
+        self._deadline = float("inf")  # when the buffer timeout of the oldest pending record expires
+        self._rested = float("-inf")  # when the last message left because the task had nothing to do
         self._timer: Handle | None = None
-        self._outbox: deque[deque[Segment] | InBand] = deque()  # messages; the first may have gone in part
-        self._sizes: deque[int] = deque()  # bytes left of each message; 0: an element
+        self._outbox: deque[deque[Segment] | InBand] = deque()  # of the first message, chunks may have left already
+        self._sizes: deque[int] = deque()  # bytes of each item of the outbox that have not left; 0 for an element
         self._outbox_bytes = 0
         self._credit = 0
-        self._hurried = False  # a barrier or the end is queued that must not wait for room
-        self._overdraft = 0  # to be announced
-        self._debt = 0  # of it, what counts as queued here until the receiver has worked it off
-        self._welcome = False  # the receiver is there: it has given credit
+        self._hurried = False  # a barrier or the end is queued that must not wait for credit
+        self._overdraft = 0  # bytes beyond the credit that the receiver has yet to be told of
+        self._debt = 0  # bytes of overdrafts that count as queued here until the receiver grants credit again
+        self._welcome = False  # whether the receiver exists, which its first credit tells
         self._ending = False
         self._done = False  # end shipped, closed, or cancelled by the receiver
-        self.active = False  # in the link's ring; kept by the link
+        self.active = False  # whether the channel is in the link's ring; maintained by the link
 
     # -- the task's side
 
@@ -129,8 +129,9 @@ class RemoteOutputChannel(OutputChannel):
             return
         size = self._batch_sizes.measure(batch)
         if isinstance(batch.values, pa.RecordBatch):
+            # A window that holds less than a few batches of columns would let sender and receiver wait in turn.
             self.window = self._wide.widen(self.window, min(size, COLUMN_BYTES))
-            self._adapt()
+            self._adapt_limit()
         if not self._pending:
             self._head_bytes = size
         if not self._pending_records:
@@ -138,10 +139,10 @@ class RemoteOutputChannel(OutputChannel):
         self._pending.append(batch)
         self._pending_bytes += size
         self._pending_records += count
-        self._queued(size)
+        self._change_queued(size)
         if self._timeout == 0:
             self._flushing = True
-        elif not self._flushing and not self._enough() and self._timeout > 0 and self._timer is None:
+        elif not self._flushing and not self._fills_message() and self._timeout > 0 and self._timer is None:
             self._timer = self._loop.call_later(self._timeout, self._on_timer)
         self._ship()
 
@@ -151,6 +152,7 @@ class RemoteOutputChannel(OutputChannel):
             raise RuntimeError(f"{self.id}: send after end()")  # our own bug
         if self._done:
             return
+        # An element keeps its place: behind records that are not serialised yet, else behind the last message.
         if self._pending:
             append_element(self._pending, element)
         elif self._outbox and supersedes(element, self._outbox[-1]):
@@ -177,6 +179,7 @@ class RemoteOutputChannel(OutputChannel):
             self._rested = now
             self.flush()
         elif due < self._deadline:
+            # The last message left just now: instead of waking the receiver again, bring the buffer timeout forward.
             self._rested = self._deadline = due
             if self._timer is not None:
                 self._timer.cancel()
@@ -214,7 +217,7 @@ class RemoteOutputChannel(OutputChannel):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will be shipped any more."""
+        """Whether the channel will ship nothing more: its end has left, or one of the two sides has closed it."""
         return self._done
 
     @property
@@ -227,25 +230,27 @@ class RemoteOutputChannel(OutputChannel):
         return self._ending and not self._pending and not self._done
 
     def grant(self, amount: int) -> None:
-        """The receiver has room for this many bytes more."""
+        """Add credit: the receiver has room for this many bytes more."""
         if not self._done:
             self._welcome = True
             self._credit += amount
-            self._grants = (self._grants[1], amount)
-            self._adapt()
+            self._recent_grants = (self._recent_grants[1], amount)
+            self._adapt_limit()
+            # A receiver grants only once it has room, so it has worked off what it was sent beyond its credit.
             debt, self._debt = self._debt, 0
-            self._queued(-debt)
-            self._ship_later()
+            self._change_queued(-debt)
+            self._ship_from_link()
 
     def cancel(self) -> None:
-        """The receiver reads no more: drop everything, now and later."""
+        """Drop everything queued now and written later, because the receiver reads no more."""
         self._finish()
         self._signal_writable()
 
     def take_chunk(self, frames: list[Segment]) -> int:
-        """Append the next frame to ``frames``; return its size in bytes."""
+        """Append the next frame to ``frames``; return its size in bytes. The link calls it while ``sendable`` holds."""
         channel = self.id
         if self._overdraft:
+            # Announced first: the receiver takes more bytes than it has granted for a breach of the protocol.
             frames.append(encode(FrameKind.OVERDRAFT, channel, self.attempt, self._overdraft))
             self._overdraft = 0
             return HEADER.size
@@ -259,23 +264,25 @@ class RemoteOutputChannel(OutputChannel):
             self._sizes.popleft()
             frames.append(encode(FrameKind.ELEMENT, channel, self.attempt, 0, dump_element(segments)))
             return len(frames[-1])
-        left = self._sizes[0]
-        size = min(left, self._credit, self._max_chunk)
-        left -= size
-        frames.append(HEADER.pack(size, FrameKind.DATA, channel.edge, self.attempt, channel.up, channel.down, left))
-        if not left:
+        remaining = self._sizes[0]
+        size = min(remaining, self._credit, self._max_chunk)
+        remaining -= size
+        # Each chunk says how much of its message follows, so the first one tells the receiver the whole size.
+        header = HEADER.pack(size, FrameKind.DATA, channel.edge, self.attempt, channel.up, channel.down, remaining)
+        frames.append(header)
+        if not remaining:
             frames += segments
             self._outbox.popleft()
             self._sizes.popleft()
         else:
-            self._sizes[0] = left
+            self._sizes[0] = remaining
             self._cut_segments(segments, size, frames)
         self._credit -= size
         self._outbox_bytes -= size
         self.bytes_out += size
-        self._queued(-size)
+        self._change_queued(-size)
         if not self._outbox:
-            self._fill_later()
+            self._fill_reporting()
         return HEADER.size + size
 
     @staticmethod
@@ -300,22 +307,27 @@ class RemoteOutputChannel(OutputChannel):
     def _column_target(self) -> int:
         return min(COLUMN_BYTES, max(1, self._limit // 2))
 
-    def _adapt(self) -> None:
-        """Follow the receiver, which grants half of what it lets in, at least, at a time."""
-        lets_in = 2 * max(self._grants)
-        wide = not self._timed or lets_in >= self._narrow
-        self._limit = self.window if wide else max(1, lets_in)
+    def _adapt_limit(self) -> None:
+        """Derive the limit of this side from the last two grants.
+
+        The receiver grants at least half of its own limit at a time, so twice a grant estimates that limit. The larger
+        of two grants counts, because the rest of a single large message may be granted in a smaller piece.
+        """
+        receiver_limit = 2 * max(self._recent_grants)
+        wide = not self._timed or receiver_limit >= self._narrow
+        self._limit = self.window if wide else max(1, receiver_limit)
         self._target = min(TARGET_BYTES, max(1, self._limit // 2))
 
-    def _enough(self) -> bool:
-        """Whether what is pending makes a message. A stopped task waits for it to leave, however little it is."""
+    def _fills_message(self) -> bool:
+        """Whether the pending records fill a message. Those of a back-pressured task always do: it waits for them."""
         return (
             self._pending_bytes * self._ratio >= self._target
             or self._pending_records >= TARGET_RECORDS
             or not self.writable
         )
 
-    def _queued(self, change: int) -> None:
+    def _change_queued(self, change: int) -> None:
+        """Account for queued bytes; the task stops at the limit and goes on once half of it has left."""
         self.queued_bytes += change
         if self.queued_bytes >= self._limit:
             self.writable = False
@@ -335,35 +347,38 @@ class RemoteOutputChannel(OutputChannel):
         self._timer = None
         if self._done or not self._pending_records or self._flushing:
             return
-        left = self._deadline - self._loop.clock.monotonic()
-        if left > 0:  # what was queued when the timer was set has gone meanwhile
-            self._timer = self._loop.call_later(left, self._on_timer)
+        seconds = self._deadline - self._loop.clock.monotonic()
+        if seconds > 0:  # the records that were pending when the timer was set have left meanwhile
+            self._timer = self._loop.call_later(seconds, self._on_timer)
         else:
             self._flushing = True
-            self._ship_later()
+            self._ship_from_link()
 
     def _ship(self) -> None:
+        """Serialise and hand over to the link, for calls of the task, which get the errors of its records."""
         try:
             self._fill()
         finally:
             if self.sendable:
                 self._link.activate(self)
 
-    def _ship_later(self) -> None:
-        self._fill_later()
+    def _ship_from_link(self) -> None:
+        """Serialise and hand over to the link, for calls of the link and of timers, which get no errors."""
+        self._fill_reporting()
         if self.sendable:
             self._link.activate(self)
 
-    def _fill_later(self) -> None:
+    def _fill_reporting(self) -> None:
         try:
             self._fill()
         except FiresteelError as error:
-            # the caller is the link, perhaps within a frame that it reads: what the task does is not to disturb it
+            # The caller is the link, perhaps in the middle of a frame that it reads. Report on the next turn of the
+            # loop, so that the reaction of the task (it may close this channel) does not happen inside that read.
             report = self.on_error or self._link.failed
             self._loop.call_soon(partial(report, error))
 
     def _fill(self) -> None:
-        """Serialise what is to go and has credit."""
+        """Serialise pending records into the outbox, as far as they are to leave now and have credit."""
         while self._pending:
             head = self._pending[0]
             if isinstance(head, InBand):
@@ -373,74 +388,81 @@ class RemoteOutputChannel(OutputChannel):
                 self._next_head()
                 continue
             hurried = self._hurried and self._welcome
-            if not hurried and (self._outbox_bytes >= self._credit or not (self._flushing or self._enough())):
+            if not hurried and (self._outbox_bytes >= self._credit or not (self._flushing or self._fills_message())):
                 break
             batch, estimate = self._take()
-            before = self._outbox_bytes
+            outbox_bytes_before = self._outbox_bytes
             if not self._pending_records:
                 self._flushing = False
             try:
                 self._serialize(batch)
             finally:
-                self._queued(self._outbox_bytes - before - estimate)
+                # Even if it fails: the records have left ``_pending``, so their estimate must no longer count.
+                self._change_queued(self._outbox_bytes - outbox_bytes_before - estimate)
             if len(batch) > 1:
-                ratio = (self._outbox_bytes - before) / max(1, estimate)
+                # A single record may be an exception among its kind, so only several teach how far estimates are off.
+                ratio = (self._outbox_bytes - outbox_bytes_before) / max(1, estimate)
                 self._ratio = min(64.0, max(1 / 64, 0.75 * self._ratio + 0.25 * ratio))
 
         if self._hurried and self._welcome:
+            # The barrier must not wait for credit: take the missing credit as an overdraft, which is announced to the
+            # receiver and keeps the task back-pressured (it counts as queued here) until the receiver grants again.
             self._hurried = False
             over = self._outbox_bytes - self._credit
             if over > 0:
                 self._credit += over
                 self._overdraft += over
                 self._debt += over
-                self._queued(over)
+                self._change_queued(over)
 
     def _take(self) -> tuple[Batch, int]:
-        """Take about one message's worth of records off ``_pending``; return it and what it counted there."""
+        """Take about one message's worth of records off ``_pending``; return them and their estimated size."""
         columnar = isinstance(self._pending[0], Batch) and isinstance(self._pending[0].values, pa.RecordBatch)
         room = (self._column_target if columnar else self._target) / self._ratio
-        records = _ANY_NUMBER if columnar else TARGET_RECORDS
+        record_limit = _UNLIMITED_RECORDS if columnar else TARGET_RECORDS
         alone = len(self._pending) == 1 and not self._head_start
-        if alone and self._pending_bytes <= room and self._pending_records <= records:  # most often, at low rates
-            taken, self._pending_bytes, self._pending_records = self._pending_bytes, 0, 0
+        if alone and self._pending_bytes <= room and self._pending_records <= record_limit:
+            # The usual case at low rates: the one pending batch becomes one message, without a cut or a merge.
+            estimate, self._pending_bytes, self._pending_records = self._pending_bytes, 0, 0
             whole = self._pending.popleft()
             assert isinstance(whole, Batch)  # ``_fill`` has looked
-            return whole, taken
+            return whole, estimate
         parts: list[Batch] = []
-        taken = 0
+        estimate = 0
         while self._pending:
             head = self._pending[0]
-            if isinstance(head, InBand) or (parts and not (room > 0 and records > 0 and alike(parts[0], head))):
+            # An element keeps its place among the records, so a message ends in front of it.
+            if isinstance(head, InBand) or (parts and not (room > 0 and record_limit > 0 and alike(parts[0], head))):
                 break
-            if columnar and parts and _ANY_NUMBER - records + len(head) > MERGED_ROWS:
+            if columnar and parts and _UNLIMITED_RECORDS - record_limit + len(head) > MERGED_ROWS:
                 break
-            rest = len(head) - self._head_start
-            count = min(rest, records, max(int(room * rest / self._head_bytes), 0 if parts else 1))
+            remaining = len(head) - self._head_start
+            # At least one record, however large: a record beyond the target makes a message of its own.
+            count = min(remaining, record_limit, max(int(room * remaining / self._head_bytes), 0 if parts else 1))
             if not count:
                 break
-            share = self._head_bytes if count == rest else self._head_bytes * count // rest
+            share = self._head_bytes if count == remaining else self._head_bytes * count // remaining
             parts.append(head if count == len(head) else head.slice(self._head_start, self._head_start + count))
             room -= share
-            records -= count
-            taken += share
-            if count < rest:
+            record_limit -= count
+            estimate += share
+            if count < remaining:
                 self._head_start += count
                 self._head_bytes -= share  # stays >= 1
                 break
             self._pending.popleft()
             self._next_head()
         batch = parts[0] if len(parts) == 1 else merge(parts)
-        self._pending_bytes -= taken
+        self._pending_bytes -= estimate
         self._pending_records -= len(batch)
         if self._pending_records and self._timeout >= 0:
             self._deadline = self._loop.clock.monotonic() + self._timeout
             if not self._flushing and self._timer is None and self._timeout > 0:
                 self._timer = self._loop.call_later(self._timeout, self._on_timer)
-        return batch, taken
+        return batch, estimate
 
     def _next_head(self) -> None:
-        """Another item is the first of ``_pending`` now."""
+        """Note the size of the item that has become the first of ``_pending``."""
         head = self._pending[0] if self._pending else None
         self._head_start = 0
         self._head_bytes = head.bytes_estimate if isinstance(head, Batch) else 0
@@ -448,7 +470,9 @@ class RemoteOutputChannel(OutputChannel):
     def _serialize(self, batch: Batch) -> None:
         segments, size = self._writer.dumps(batch)
         count = len(batch)
-        if size > self.window and count > 1:  # the estimate was far off: cut, and pay for it once
+        if size > self.window and count > 1:
+            # The estimate was far too low. Cut the batch and serialise the pieces: the work is done twice, but only
+            # once, as ``_ratio`` learns from it; the receiver could never grant room for more than a window.
             self._writer.forget()
             target = self._column_target if isinstance(batch.values, pa.RecordBatch) else self._target
             step = max(1, min(count - 1, count * target // size))

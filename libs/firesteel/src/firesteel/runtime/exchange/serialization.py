@@ -2,11 +2,11 @@
 
 A message is ``<header 24> <schema> <body> <timestamps> <kinds> <sizes of buffers> <buffers>``, with padding so that
 body, timestamps and buffers lie at multiples of 8. Timestamps are int64, kinds int8, little endian; the timestamps of
-columns are sent from where they lie and read without a copy. The schema of columns travels with the first message of a
-channel and whenever it changes. Large buffers of pickled records (numpy arrays and the like) are sent from where they
-lie and read without a copy; arrays read so are as writable as they were.
+columns are sent and read without a copy. The schema of columns travels with the first message of a channel and whenever
+it changes. Large buffers of pickled records (numpy arrays and the like) are sent and read without a copy; arrays that
+are read in this way are as writable as they were.
 
-Nothing here authenticates anything: only messages of authenticated peers may be given to ``MessageReader``.
+This module authenticates nobody: ``MessageReader`` may only be given messages of authenticated peers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from firesteel.runtime.records.copies import COPIES
 
 _HEADER: Final = struct.Struct("<BBxxIIIII")
 """Format, flags, records, bytes of schema, bytes of body (low, high), number of buffers."""
-_LIST, _COLUMNS, _STREAM = 1, 2, 3
-_TIMESTAMPS, _KINDS = 1, 2
+_LIST, _COLUMNS, _STREAM = 1, 2, 3  # formats: pickled records; one Arrow record batch; an Arrow stream of one
+_TIMESTAMPS, _KINDS = 1, 2  # flags: the message has timestamps; it has row kinds
 _OUT_OF_BAND: Final = 4096
-"""Bytes; smaller buffers are pickled in-band, where they cost less."""
+"""Buffers of fewer bytes are pickled in-band, where they cost less."""
 _SWAP: Final = sys.byteorder == "big"
 
 Segment = bytes | memoryview
 Received = bytearray | memoryview
 
 
-def mergeable(one: Received | bytes, other: Received | bytes) -> bool:
+def mergeable(first: Received | bytes, second: Received | bytes) -> bool:
     """Whether the batches of two messages are lists and agree in having timestamps and kinds."""
-    return one[0] == _LIST and one[:2] == other[:2]
+    return first[0] == _LIST and first[:2] == second[:2]
 
 
 def is_columns(message: Received) -> bool:
-    """Whether the batch of a message, of which the beginning is there, is columns."""
+    """Whether a message holds columns; its first byte, the format, is enough to tell."""
     return message[0] != _LIST
 
 
@@ -92,18 +92,20 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 class MessageWriter:
-    """Serialises the batches of one channel, in order (it remembers the schema that it sent)."""
+    """Serialises the batches of one channel, in order, since it sends a schema only when that changes."""
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
         self._dictionaries = False
 
     def forget(self) -> None:
-        """The last message is not going to be sent: what it announced has to be announced again."""
+        """Send the schema again with the next message, because the last message is not going to be sent."""
         self._schema = None
 
     def dumps(self, batch: Batch) -> tuple[list[Segment], int]:
-        """A message as pieces and its size in bytes. The pieces may refer to memory of the records.
+        """Serialise a batch; returns the pieces of its message and their size in bytes.
+
+        The pieces may refer to memory of the records.
 
         Raises:
             SerializationError: a record can't be pickled; names its type and, where known, the attribute.
@@ -137,7 +139,7 @@ class MessageWriter:
             tail = _kinds(batch.kinds)
         size = len(body)
         head = _HEADER.pack(kind, flags, count, len(schema), size & 0xFFFFFFFF, size >> 32, len(buffers))
-        if not buffers and size < 1 << 16:  # one piece: copying is cheaper than handling several
+        if not buffers and size < 1 << 16:  # copying small pieces into one is cheaper than handling several
             whole = b"".join((head, schema, _padding(len(schema)), body, _padding(size), stamps, tail))
             return [whole], len(whole)
         if buffers:
@@ -151,10 +153,10 @@ class MessageWriter:
 
 
 class MessageReader:
-    """Reads the messages of one channel, in order.
+    """Deserialises the messages of one channel, in order, since a schema holds for the messages behind it.
 
     Args:
-        peer: named in errors.
+        peer: name of sender and channel in errors.
     """
 
     def __init__(self, peer: str) -> None:
@@ -162,7 +164,7 @@ class MessageReader:
         self._schema: pa.Schema | None = None
 
     def loads(self, data: Received) -> Batch:
-        """The batch of a message; it may refer to the memory of ``data``, which must not change any more.
+        """Deserialise a message. The batch may refer to the memory of ``data``, which must not change any more.
 
         Raises:
             SerializationError: the records can't be unpickled here.
@@ -185,8 +187,8 @@ class MessageReader:
             timestamps = _from_integers("q", stamps) if kind == _LIST else _stamp_array(stamps)
             position += 8 * count
         if flags & _KINDS:
-            given = self._cut(view, position, count)
-            kinds = _from_integers("b", given) if kind == _LIST else np.frombuffer(given, np.int8)
+            kind_bytes = self._cut(view, position, count)
+            kinds = _from_integers("b", kind_bytes) if kind == _LIST else np.frombuffer(kind_bytes, np.int8)
             position += count
         if kind == _LIST:
             values: Any = self._load_list(body, self._buffers(view, position, buffer_count))
@@ -244,6 +246,7 @@ class MessageReader:
 
 
 def _to_stream(values: pa.RecordBatch) -> pa.Buffer:
+    """Encode a record batch as an Arrow stream, the form that carries dictionaries along."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, values.schema) as stream:
         stream.write_batch(values)
@@ -251,16 +254,16 @@ def _to_stream(values: pa.RecordBatch) -> pa.Buffer:
 
 
 def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
-    """Pickle records, large buffers out of band.
+    """Pickle records; their large buffers are not copied but appended to ``buffers``.
 
     Raises:
         SerializationError: a record can't be pickled.
     """
 
-    def keep(buffer: pickle.PickleBuffer) -> bool:
+    def pickle_in_band(buffer: pickle.PickleBuffer) -> bool:
         try:
             raw = buffer.raw()
-        except BufferError:  # not contiguous
+        except BufferError:  # the buffer is not contiguous
             return True
         if raw.nbytes < _OUT_OF_BAND:
             return True
@@ -269,13 +272,14 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
 
     whole = to_pickle(values)
     try:
-        return pickle.dumps(whole, 5, buffer_callback=keep)
+        return pickle.dumps(whole, 5, buffer_callback=pickle_in_band)
     except TaskInterrupt:
         raise
-    except BaseException:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like
+    except BaseException:  # by contract PicklingError, but __reduce__ and __getstate__ of users raise anything
         buffers.clear()
+    # Records that pickle refuses (functions, classes of ``__main__``) are tried with cloudpickle, which is slower.
     try:
-        return dumps_any(whole, keep)
+        return dumps_any(whole, pickle_in_band)
     except TaskInterrupt:
         raise
     except BaseException as error:
@@ -283,13 +287,14 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
 
 
 def _unpicklable(values: list[Any], error: BaseException) -> SerializationError:
+    """Make the error that names the type of the first record that can't be pickled, and the part at fault."""
     for value in values:
         if _fails(value):
             try:
                 path, leaf = _find(value, 5)
             except TaskInterrupt:
                 raise
-            except BaseException:  # its parts, or the repr of a key, may refuse to be looked at
+            except BaseException:  # attributes, or the repr of a key, may raise anything
                 path, leaf = "", value
             where = f"its {path} (a {class_name(type(leaf))})" if path else "it"
             return SerializationError(
@@ -310,7 +315,7 @@ def _fails(value: Any) -> bool:
 
 
 def _find(value: Any, depth: int) -> tuple[str, Any]:
-    """Path to the innermost part that fails, and that part."""
+    """Path to the innermost part of a value that can't be pickled, and that part."""
     if depth:
         for name, part in _parts(value):
             if _fails(part):
@@ -320,6 +325,7 @@ def _find(value: Any, depth: int) -> tuple[str, Any]:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
+    """The parts of a value, each with the text that leads to it: items, elements, or attributes."""
     if isinstance(value, dict):
         return [(f"[{key!r:.40}]", part) for key, part in value.items()]
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Sockets of the data plane: Unix within a node, TCP else.
+"""Sockets of the data plane: Unix sockets within a node, TCP between nodes.
 
-A node is whatever shares a kernel and the directory in which a slot's socket lies: two containers on one machine are
-two nodes, unless that directory is mounted in both.
+Two processes are on one node if they share a kernel and see the directory in which a slot's socket lies: two containers
+on one machine are two nodes, unless that directory is mounted in both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from firesteel.core.machine import boot_id
 
 Address = Mapping[str, Any]
 """``{"unix": path, "node": id, "tcp": [host, port]}``; one of ``unix`` and ``tcp`` may be missing. Without ``node`` the
-socket is taken for one of this node."""
+Unix socket counts as one of this node."""
 SOCKET_BUFFER: Final = 512 * 1024
-"""Bytes asked of the kernel for a Unix socket; it sizes those of TCP itself."""
+"""Bytes of the send buffer that a Unix socket gets; buffers of TCP are sized by the kernel itself."""
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
 
 def describe(address: Address) -> str:
-    """For logs and errors: how it is reached from here, or would be."""
+    """Text for logs and errors that says how an address is reached from here, or would be."""
     if "unix" in address and ("tcp" not in address or is_on_this_node(address)):
         return f"unix:{address['unix']}"
     if "tcp" in address:
@@ -35,16 +35,16 @@ def describe(address: Address) -> str:
 
 
 def node_of(directory: str) -> str:
-    """Names the node, as it is seen in this directory; empty if the directory can't be seen."""
+    """Name of the node, made of the kernel's boot id and the identity of a directory; empty if that can't be read."""
     try:
-        found = os.stat(directory)
+        status = os.stat(directory)
     except OSError:
         return ""
-    return f"{boot_id()}-{found.st_dev:x}-{found.st_ino:x}"
+    return f"{boot_id()}-{status.st_dev:x}-{status.st_ino:x}"
 
 
 def is_on_this_node(address: Address) -> bool:
-    """Whether the Unix socket of an address is one that can be reached from here."""
+    """Whether an address has a Unix socket, and that can be reached from here."""
     if "unix" not in address:
         return False
     node = address.get("node")
@@ -52,10 +52,10 @@ def is_on_this_node(address: Address) -> bool:
 
 
 def reach(address: Address) -> Address:
-    """The one way to an address from here: ``{"unix": path}`` or ``{"tcp": [host, port]}``.
+    """Choose how to reach an address from here: returns ``{"unix": path}`` or ``{"tcp": [host, port]}``.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it has only a Unix socket, on another node.
     """
     if is_on_this_node(address):
         return {"unix": address["unix"]}
@@ -68,7 +68,7 @@ def reach(address: Address) -> Address:
 
 
 def listen_on(listen: Sequence[str]) -> tuple[list[socket.socket], dict[str, Any]]:
-    """Listening, non-blocking sockets and the address that they have together.
+    """Open listening, non-blocking sockets; returns them and the address that they have together.
 
     Args:
         listen: ``unix:<path>``, ``tcp:<host>`` or ``tcp:<host to bind to>=<host for others>``, at most one of each.
@@ -84,11 +84,11 @@ def listen_on(listen: Sequence[str]) -> tuple[list[socket.socket], dict[str, Any
             if scheme not in ("unix", "tcp") or not where or scheme in address:
                 raise ConfigurationError(f"can't listen on {text!r}; give unix:<path> or tcp:<host>, once each")
             try:
-                sock, found = _unix(where) if scheme == "unix" else _tcp(where)
+                sock, part = _unix(where) if scheme == "unix" else _tcp(where)
             except OSError as error:
                 raise ConfigurationError(f"can't listen on {text!r}: {error}") from error
             sockets.append(sock)
-            address |= found
+            address |= part
             sock.setblocking(False)
             sock.listen(1024)
     except BaseException:
@@ -126,18 +126,21 @@ def is_numeric(host: str) -> bool:
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """The numeric addresses of a name; may block.
+    """Look up the numeric addresses of a name; may block for seconds.
 
     Raises:
-        OSError: nobody knows it.
+        OSError: the name is not known.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [{"tcp": [numeric, port]} for numeric in dict.fromkeys(str(entry[4][0]) for entry in found)]
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [{"tcp": [numeric, port]} for numeric in dict.fromkeys(str(entry[4][0]) for entry in entries)]
 
 
 def start_connect(address: Address) -> tuple[socket.socket, int]:
-    """A non-blocking socket on its way to ``{"unix": path}`` or ``{"tcp": [numeric host, port]}``, and the ``errno`` of
-    the attempt (0: it is connected)."""
+    """Begin to connect a non-blocking socket to ``{"unix": path}`` or ``{"tcp": [numeric host, port]}``.
+
+    Returns:
+        The socket, and the ``errno`` of the attempt (0: it is connected, ``EINPROGRESS``: it will be).
+    """
     if "unix" in address:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         target: Any = address["unix"]
@@ -155,13 +158,14 @@ def start_connect(address: Address) -> tuple[socket.socket, int]:
 
 
 def tune(sock: socket.socket) -> None:
-    """Settings of a connection that is up."""
+    """Set the socket options of a connection that has authenticated."""
     if sock.family == socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():  # a host that vanished is noticed within half a minute
+    # With these a host that has vanished is noticed within half a minute: after 10 + 4 * 5 s, or 30 s of unacked data.
+    for name, value in _KEEPALIVE.items():
         option = getattr(socket, name, None)
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
