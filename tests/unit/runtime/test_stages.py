@@ -221,7 +221,7 @@ def test_kinds_of_calls_are_part_of_checkpoints() -> None:
     try:
         operator.put(Batch(["a"], [1]))
         operator.put(Batch(["b"], None, [DELETE]))
-        assert [entry.kept for entry in operator._backlog] == [("a", 1), ("b", None, DELETE)]
+        assert [entry.constructor_arguments for entry in operator._backlog] == [("a", 1), ("b", None, DELETE)]
     finally:
         operator.close()
 

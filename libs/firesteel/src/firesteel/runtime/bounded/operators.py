@@ -191,7 +191,7 @@ class PartedWindows(ColumnWindowOperator):
     def give_parts(self) -> Iterator[pa.RecordBatch]:
         """What other operators like this one may add to theirs; then it is empty."""
         windows = self.state
-        self._keep_in(HeapKeyedState(), KeyedStateParameters())
+        self._create_state(HeapKeyedState(), KeyedStateParameters())
         yield from map(_parts, windows.dump())
 
     def add_parts(self, rows: pa.RecordBatch) -> None:

@@ -1,12 +1,12 @@
 """Moves batches and watermarks through the stages of a chain.
 
-Each step is one slice of one stage (``firesteel.runtime.chain.stages``). What it gave goes to outputs and consumers,
-and into the stages behind, which are worked off first: nothing more is pulled until all of it has gone. When an
-output is full nothing is pulled at all: generators stay suspended where they are. So one record may yield ten million
-results while memory stays flat and a cancel gets through.
+Each step works on one slice of one stage (``firesteel.runtime.chain.stages``). Its results go to outputs and consumers,
+and into the stages behind. Those work first: a stage pulls no more until all results of its last slice have left the
+chain, so the tree is walked depth first. While an output is full no stage works at all, and generators stay suspended.
+So one record may yield ten million results while memory stays flat and a cancellation gets through.
 
 Time moves between batches. A watermark goes through the tree as batches do: it enters a stage when all records before
-it have left, fires timers in slices, and passes on when what these gave has gone.
+it have left, fires timers in slices, and passes on when the results of these have left.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["ChainExecutor", "ChainPlan", "Writable"]
 
 
 FULL: Final = 2
-"""So many times its limit may a channel have queued before slices get smaller."""
+"""A channel may have this many times its limit queued before slices become smaller."""
 
 
 class Writable(Protocol):
-    """A channel or a consumer."""
+    """A channel or a consumer to which a chain writes."""
 
     @property
     def writable(self) -> bool:
@@ -36,21 +36,21 @@ class Writable(Protocol):
 
     @property
     def overdrawn(self) -> bool:
-        """Whether it takes no more even if a barrier waits behind what would come."""
+        """Whether it must get no more, even if a barrier that should overtake waits behind that."""
 
 
 class ChainExecutor:
     """Moves batches and watermarks through a chain, one slice for each ``step``.
 
     Args:
-        plan: its outputs have been attached.
-        guard: of the thread that calls ``step``.
-        token: of the task.
+        plan: the stages; outputs are attached already.
+        guard: interrupt guard of the thread that calls ``step``.
+        token: cancel token of the task.
 
     Attributes:
         records_in, records_out: running totals; out counts each record once for each edge that carries it.
-        input_watermark: of the last watermark that went in.
-        output_watermark: of the last one that left a stage: what goes to other tasks and to sinks.
+        input_watermark: timestamp of the last watermark that went in.
+        output_watermark: timestamp of the last watermark that left a stage, for other tasks and sinks.
     """
 
     def __init__(self, plan: ChainPlan, guard: InterruptGuard, token: CancelToken) -> None:
@@ -63,36 +63,36 @@ class ChainExecutor:
         self._token = token
         self._async = plan.async_stages
         self._stack: list[ChainStage] = []
-        """Those with something pending; the last one goes on."""
-        self._full: list[Writable] = []
+        """Stages with pending work; the last one works next."""
+        self._full: list[Writable] = []  # channels and consumers that took no more when they were looked at last
         self._room = LARGEST_COLUMNS
-        """Results of a slice, at most: fitted to what channels in front of slow readers take."""
-        self._rest: Batch | None = None
+        """Most results of a slice: as many as channels in front of slow readers take."""
+        self._rest: Batch | None = None  # the part of a batch fed by pieces that has not entered a stage
         self._rest_input = 0
 
     @property
     def pending(self) -> bool:
-        """Whether ``step`` has something to do; the next batch may be fed when not."""
+        """Whether ``step`` has something to do; if not, the next batch may be fed."""
         return self._rest is not None or self.working
 
     @property
     def working(self) -> bool:
-        """The same, but for the rest of the batch that is fed by pieces."""
+        """As ``pending``, but without the rest of a batch that is fed by pieces."""
         return bool(self._stack) or (bool(self._async) and self._ready() is not None)
 
     @property
     def waits(self) -> bool:
-        """Whether all that is on its way waits for results that others make."""
+        """Whether all pending records wait for results that are made asynchronously."""
         return bool(self._async) and bool(self._stack) and self._stack[-1].waits and self._ready() is None
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is on its way, and no results are awaited."""
+        """Whether no record is inside the chain, and no asynchronous result is awaited."""
         return self._rest is None and not self._stack and all(stage.operator.empty for stage in self._async)
 
     @property
     def blocked(self) -> bool:
-        """Whether an output or a consumer is full, or all that is pending waits: ``step`` must not be called."""
+        """Whether ``step`` must not be called: an output or a consumer is full, or all pending records wait."""
         if self._full:
             self._full = [target for target in self._full if not target.writable]
             if self._full:
@@ -101,38 +101,35 @@ class ChainExecutor:
 
     @property
     def overdrawn(self) -> bool:
-        """Whether a step has to wait for room even for the sake of a barrier: an output or a consumer is more than
-        full.
-        """
+        """Whether a step must wait for room even if a barrier should overtake: an output or a consumer is overdrawn."""
         return any(not target.writable and target.overdrawn for target in self._full)
 
     def wait_for(self, targets: Iterable[Writable]) -> None:
-        """These have become full otherwise than by ``step``."""
+        """Block ``step`` until these have room, if they have become full by other writes than those of ``step``."""
         self._full += [target for target in targets if not target.writable]
 
     def _ready(self) -> AsyncStage | None:
-        """One whose results may leave although nothing goes in."""
+        """An asynchronous stage whose results may leave although nothing goes in."""
         for stage in self._async:
             if stage.ready:
                 return stage
         return None
 
-    # -- what goes in, when nothing is pending
+    # -- input; only called when nothing is pending
 
     def feed(self, batch: Batch, input_index: int = 0) -> None:
-        """Put in a batch."""
         self.records_in += len(batch)
         self._push(batch, input_index)
 
     def feed_by_pieces(self, batch: Batch, input_index: int = 0) -> None:
-        """Put in a batch that a barrier may overtake: of slow records only some at a time."""
+        """Put in a batch that a barrier may overtake: if records are slow, only some at a time enter the stages."""
         self.records_in += len(batch)
         self._rest, self._rest_input = batch, input_index
         self._feed_piece()
 
     @property
     def rest(self) -> list[InputBatch]:
-        """What was fed by pieces and has not gone in."""
+        """The part of a batch fed by pieces that has not entered the stages, so that a barrier may overtake it."""
         return [] if self._rest is None else [InputBatch(self._rest, self._rest_input)]
 
     def _feed_piece(self) -> None:
@@ -154,7 +151,7 @@ class ChainExecutor:
             self.plan.root.push(batch, input_index)
 
     def advance(self, watermark: Watermark) -> None:
-        """Put in a watermark, or a status alone."""
+        """Put in a watermark, which may only change the status to idle or active."""
         self.input_watermark = max(self.input_watermark, watermark.timestamp)
         self._enter(self.plan.root)
         self.plan.root.advance(watermark)
@@ -169,24 +166,27 @@ class ChainExecutor:
 
     def earliest_timer(self) -> int | None:
         """When the next processing-time timer is due (epoch ms)."""
-        found = (stage.next_timer for stage in self.plan.stages)
-        return min((timestamp for timestamp in found if timestamp is not None), default=None)
+        timers = (stage.next_timer for stage in self.plan.stages)
+        return min((timestamp for timestamp in timers if timestamp is not None), default=None)
 
     def emit_watermarks(self) -> None:
-        """Let the operators that make watermarks look at the clock."""
+        """Let operators that generate watermarks look at the clock, as the watermark interval has passed."""
         for stage in self.plan.watermark_stages:
             self._enter(stage)
             stage.look_at_clock()
 
     def _enter(self, stage: ChainStage) -> None:
-        """Something is about to be put in."""
+        """Put a stage onto the stack, as it is about to get work; one with pending work is on it already."""
         if not stage.pending:
             self._stack.append(stage)
 
     # -- slices
 
     def step(self) -> None:
-        """One slice; what user code raises comes out of it with ``guard.active`` still set."""
+        """Work on one slice, and deliver its results.
+
+        What user code raises leaves with ``guard.active`` still set, by which the caller knows that it is user code's.
+        """
         stack = self._stack
         stage = stack[-1] if stack else None
         if self._async and (stage is None or stage.waits):
@@ -203,17 +203,18 @@ class ChainExecutor:
         if emitted:
             self._deliver(emitted)
             if self._room < LARGEST_COLUMNS and not self._full:
-                self._fit_slices(2 * self._room)
+                # The readers have kept up with this slice: let the next ones be larger again.
+                self._limit_slices(2 * self._room)
 
-    def _fit_slices(self, room: int) -> None:
-        """No slice gives more results than this."""
+    def _limit_slices(self, room: int) -> None:
+        """Let no slice make more results than this."""
         self._room = room
         for stage in self.plan.stages:
             if stage.slices is not None:
                 stage.slices.room = room
 
     def _deliver(self, emitted: Emitted) -> None:
-        """Hand on what a slice gave: to the stages behind at last, the first of which goes on first."""
+        """Write the results of a slice to consumers, outputs and the stages behind, of which the first works next."""
         entered: list[ChainStage] = []
         for outlet, item in emitted:
             for child in outlet.children:
@@ -236,33 +237,34 @@ class ChainExecutor:
         count = len(batch)
         outlet.records += count
         outlet.refuse_nulls(batch)
-        given = outlet.for_readers(batch)
+        batches = outlet.for_readers(batch)
         guard, token = self.guard, self._token
         for consumer in outlet.consumers:
             guard.active = token
-            consumer.take(next(given))
+            consumer.take(next(batches))
             guard.active = None
             if not consumer.writable and consumer not in self._full:
                 self._full.append(consumer)
         for output in outlet.outputs:
             self.records_out += count
             guard.active = token
-            routed = output.route(next(given))
+            routed = output.route(next(batches))
             guard.active = None
             for channel, part in routed:
                 channel.write(part)
                 if not channel.writable:
                     if channel not in self._full:
                         self._full.append(channel)
-                    # one record may give any number of results: a slice of them is not to be many times what may wait
+                    # One record may make any number of results, and nothing stops a slice under way. So a slice must
+                    # not make many times what may wait in a channel in front of a slow reader.
                     if channel.queued_bytes > FULL * channel.limit:
-                        self._fit_slices(max(1, min(self._room, count * channel.limit // channel.queued_bytes)))
+                        self._limit_slices(max(1, min(self._room, count * channel.limit // channel.queued_bytes)))
         for child in outlet.children:
             child.records_in += count
-            child.push(next(given))
+            child.push(next(batches))
 
     def drop(self) -> None:
-        """Forget what is pending; suspended user generators are closed."""
+        """Drop all pending work, and close suspended generators of user code."""
         self._stack.clear()
         self._full, self._rest = [], None
         for stage in reversed(self.plan.stages):

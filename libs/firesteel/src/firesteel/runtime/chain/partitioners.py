@@ -1,8 +1,7 @@
-"""How an output chooses the channel of each record. All take whole chunks.
+"""Partitioners: they choose the channel of each record, for a whole batch at a time.
 
-Round-robin is exact for each record, as in Flink, and still costs no work for each: channel c of n gets every n-th
-record of a chunk (a slice with a stride), starting where the chunk before left off. The order of records within a
-channel is kept.
+Round-robin is exact for each record, as in Flink, and yet costs no work for each: channel c of n gets every n-th record
+of a batch (a slice with a stride), beginning where the batch before ended. Records within a channel keep their order.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.own_copies import own_copies
 from firesteel.common.types import Row, make_row
@@ -38,15 +38,15 @@ from firesteel.runtime.records.rows import to_list, to_rows
 
 Routed = Iterable[tuple[OutputChannel, Batch]]
 _SCANNED: Final = 4
-"""Channels; of so few, each is looked for on its own."""
+"""Up to this many channels the rows of each are searched for by themselves; beyond, rows are sorted once for all."""
 
 
 class Output(UserCode, ABC):
     """An edge that leaves a chain.
 
     Args:
-        name: of the operator whose results it carries, for errors.
-        channels: one for each consumer it is connected to, ascending.
+        name: name of the operator whose results the edge carries, for errors.
+        channels: one channel for each subtask downstream to which it is connected, in ascending order.
     """
 
     def __init__(self, name: str, channels: Sequence[OutputChannel]) -> None:
@@ -55,20 +55,20 @@ class Output(UserCode, ABC):
 
     @property
     def takes_columns(self) -> bool:
-        """Whether it routes columns as they are."""
+        """Whether the output routes columns; if not, they are converted to rows."""
         return True
 
     @abstractmethod
     def route(self, batch: Batch) -> Routed:
-        """Batches for channels; may run the user's key selector. The batch is not changed."""
+        """Divide a batch, which is not changed, among the channels; may run the user's key selector."""
 
 
 class NarrowedOutput(Output):
-    """Leaves out columns that nobody downstream reads, then does as another one.
+    """Leaves out columns that nobody downstream reads, and passes the others to another output.
 
     Args:
-        output: partitions what is left.
-        names, indexes: of the columns that stay.
+        output: partitions the narrowed batches.
+        names, indexes: names and positions of the columns that stay.
     """
 
     def __init__(self, output: Output, names: Sequence[str], indexes: Sequence[int]) -> None:
@@ -76,12 +76,12 @@ class NarrowedOutput(Output):
         self._output, self._names, self._indexes = output, tuple(names), tuple(indexes)
 
     @property
+    @override
     def takes_columns(self) -> bool:
-        """As the other one."""
         return self._output.takes_columns
 
+    @override
     def route(self, batch: Batch) -> Routed:
-        """The columns that stay, or rows of them."""
         values = batch.values
         if isinstance(values, pa.RecordBatch):
             return self._output.route(batch.with_values(values.select(list(self._names))))
@@ -97,18 +97,18 @@ class NarrowedOutput(Output):
 
 
 class SingleOutput(Output):
-    """FORWARD, GLOBAL, and whatever has one channel only."""
+    """FORWARD, GLOBAL, and any edge with a single channel: all records go to the first channel."""
 
+    @override
     def route(self, batch: Batch) -> Routed:
-        """All to the first channel."""
         return ((self.channels[0], batch),)
 
 
 class BroadcastOutput(Output):
-    """Each record to every channel, as an object of its own if it can be changed."""
+    """BROADCAST: each record goes to every channel, mutable ones as a separate copy for each."""
 
+    @override
     def route(self, batch: Batch) -> Routed:
-        """The batch to each channel."""
         values = batch.values
         first, *others = self.channels
         copies = [
@@ -119,14 +119,14 @@ class BroadcastOutput(Output):
 
 
 class RoundRobinOutput(Output):
-    """REBALANCE and RESCALE: one record to each channel in turn, from a random start."""
+    """REBALANCE and RESCALE: records go to the channels in turn, from a random first one."""
 
     def __init__(self, name: str, channels: Sequence[OutputChannel], start: int) -> None:
         super().__init__(name, channels)
         self._next = start % len(self.channels)
 
+    @override
     def route(self, batch: Batch) -> Routed:
-        """Every n-th record to each channel."""
         count, size, start = len(self.channels), len(batch), self._next
         self._next = (start + size) % count
         values, timestamps, kinds = batch.values, batch.timestamps, batch.kinds
@@ -141,10 +141,10 @@ class RoundRobinOutput(Output):
 
 
 class _Bucketed(Output):
-    """Each record to a channel of its own choice."""
+    """An output that computes the channel of each record."""
 
+    @override
     def route(self, batch: Batch) -> Routed:
-        """A batch for each channel that has records."""
         if isinstance(batch.values, pa.RecordBatch):
             chosen = self.targets_of_columns(batch.values)
             if chosen is not None:
@@ -165,15 +165,15 @@ class _Bucketed(Output):
 
     @abstractmethod
     def targets(self, values: list[Any]) -> list[int]:
-        """Position in ``channels`` for each record."""
+        """Compute the position in ``channels`` for each record."""
 
     def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
-        """The same for each row; None if rows have to be made for it."""
+        """As ``targets``, for the rows of columns; None if these have to be converted to rows for it."""
         return None
 
 
 class ShuffleOutput(_Bucketed):
-    """SHUFFLE: a random channel for each record."""
+    """SHUFFLE: each record goes to a random channel."""
 
     def __init__(self, name: str, channels: Sequence[OutputChannel], rng: random.Random) -> None:
         super().__init__(name, channels)
@@ -187,23 +187,25 @@ class ShuffleOutput(_Bucketed):
 
 
 class _KeyedOutput(_Bucketed):
+    """An output that computes the channel of a record from its key."""
+
     def __init__(self, name: str, channels: Sequence[OutputChannel], key_selector: Callable[[Any], Any] | None) -> None:
         super().__init__(name, channels)
         self._selector = key_selector
         self._key = method_of(key_selector, KeySelector, "get_key")
 
     def keys(self, values: list[Any]) -> list[Any]:
-        """The key of each record."""
         if isinstance(self._selector, ManyKeys):
             return list(self._selector.keys_of(values))
         return call_each(self._key, values)
 
 
 class HashOutput(_KeyedOutput):
-    """HASH: the channel that owns the key's key group.
+    """HASH: each record goes to the channel whose subtask owns the key group of its key.
 
     Args:
-        dictionaries: a key that is one column of texts, which repeat, goes away as a dictionary.
+        dictionaries: whether a key that is a single column of texts may leave as an Arrow dictionary: texts that
+            repeat are then hashed and sent once.
     """
 
     def __init__(
@@ -220,8 +222,8 @@ class HashOutput(_KeyedOutput):
         one_column = type(key_selector) is ColumnKey and len(key_selector.indexes) == 1
         self._repeated = RepeatedTexts() if dictionaries and one_column else None
 
+    @override
     def route(self, batch: Batch) -> Routed:
-        """A batch for each channel that has records."""
         values = batch.values
         if self._repeated is not None and isinstance(values, pa.RecordBatch):
             assert isinstance(self._selector, ColumnKey)
@@ -233,24 +235,30 @@ class HashOutput(_KeyedOutput):
         return super().route(batch)
 
     def _route_encoded(self, batch: Batch, index: int, encoded: pa.DictionaryArray) -> Routed:
-        """Each different key is looked at once; each channel gets a dictionary of its own keys."""
+        """Route a batch by the dictionary of its keys, so that each distinct key is hashed once.
+
+        Each channel gets a dictionary of only its own keys: sort the keys by channel, so that those of a channel are
+        one slice, and renumber the codes of the rows to positions within that slice.
+        """
         codes, keys = encoded.indices.to_numpy(), encoded.dictionary
         target_of_key = self._assigner.assign_columns([keys])
         by_channel = np.argsort(target_of_key, kind="stable")
         counts = np.bincount(target_of_key, minlength=len(self.channels))
         starts = np.cumsum(counts) - counts
-        own_code = np.empty(len(keys), np.int32)
-        own_code[by_channel] = np.arange(len(keys)) - np.repeat(starts, counts)
+        code_in_channel = np.empty(len(keys), np.int32)
+        code_in_channel[by_channel] = np.arange(len(keys)) - np.repeat(starts, counts)
         keys = keys.take(pa.array(by_channel))
-        coded = with_form(columns_of(batch), index, pa.array(own_code.take(codes)))
+        # The rows travel to their channels with new codes in place of texts; the dictionaries are put in afterwards.
+        coded = with_form(columns_of(batch), index, pa.array(code_in_channel.take(codes)))
         routed = columns_to_channels(batch.with_values(coded), target_of_key.take(codes), self.channels)
         bounds = dict(zip(map(id, self.channels), zip(starts.tolist(), counts.tolist(), strict=True), strict=True))
-        found = []
+        routed_dictionaries = []
         for channel, part in routed:
             rows = columns_of(part)
-            own = pa.DictionaryArray.from_arrays(rows.column(index), keys.slice(*bounds[id(channel)]), safe=False)
-            found.append((channel, part.with_values(with_form(rows, index, own))))
-        return found
+            channel_keys = keys.slice(*bounds[id(channel)])
+            dictionary = pa.DictionaryArray.from_arrays(rows.column(index), channel_keys, safe=False)
+            routed_dictionaries.append((channel, part.with_values(with_form(rows, index, dictionary))))
+        return routed_dictionaries
 
     def targets(self, values: list[Any]) -> list[int]:
         keys = self.keys(values)
@@ -258,27 +266,28 @@ class HashOutput(_KeyedOutput):
             return self._assigner.assign(keys)
         except TaskInterrupt:
             raise
-        except BaseException as error:  # of a key's own __hash__ or __eq__, too
+        except BaseException as error:  # also what a key's own __hash__ or __eq__ raises
             refusal = error
-        # Outside of the handler, or the same error would be shown twice: as itself and as its own context.
+        # Assign the keys one by one, so that the error is raised while ``value`` is the record at fault. Outside of the
+        # handler, or the same error would be shown twice: as itself and as its own context.
         for value, key in zip(values, keys, strict=True):  # noqa: B007 - ``value`` is read from the traceback
             self._assigner(key)
         raise refusal
 
     @property
+    @override
     def takes_columns(self) -> bool:
-        """If the key is made of columns."""
         return isinstance(self._selector, ColumnKey)
 
+    @override
     def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
-        """By key group, if the key is made of columns."""
         if not isinstance(self._selector, ColumnKey):
             return None
         arrays, fields = self._selector.arrays(batch), self._selector.fields(batch.schema)
         return self.targets_of_keys(arrays, fields, batch.num_rows)
 
     def targets_of_keys(self, arrays: Sequence[pa.Array], fields: Sequence[pa.Field], count: int) -> npt.NDArray[Any]:
-        """By key group, of so many keys that are there as columns; without columns there is one key for all."""
+        """Compute the channel of each of ``count`` keys from their columns; without columns all have the key ()."""
         columns = list(zip(arrays, fields, strict=True))
         if not columns:
             return np.full(count, self._assigner.assign([()])[0])
@@ -289,7 +298,7 @@ class HashOutput(_KeyedOutput):
 
 
 class CustomOutput(_KeyedOutput):
-    """CUSTOM: what the user's partitioner says for the key."""
+    """CUSTOM: each record goes to the channel that the user's partitioner returns for its key."""
 
     def __init__(
         self,
@@ -305,8 +314,8 @@ class CustomOutput(_KeyedOutput):
     def takes_columns(self) -> bool:
         return False
 
+    @override
     def targets(self, values: list[Any]) -> list[int]:
-        """As the user says; checked."""
         partition, count = self._partition, len(self.channels)
         targets = []
         for value, key in zip(values, self.keys(values), strict=True):  # noqa: B007
@@ -323,7 +332,7 @@ class CustomOutput(_KeyedOutput):
 
 
 def columns_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]) -> Routed:
-    """The rows of each channel, in order; nothing is copied if all go to one."""
+    """Divide rows among channels by their target, in order; nothing is copied if all go to one channel."""
     if len(channels) > _SCANNED:
         return _sorted_to_channels(batch, targets, channels)
     routed = []
@@ -337,8 +346,8 @@ def columns_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Seque
 
 
 def _sorted_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]) -> Routed:
-    """The same for many channels: rows are brought into their order once, and each channel gets a slice."""
-    narrow = targets.astype(np.uint16 if len(channels) <= 1 << 16 else np.uint32)  # sorted by radix
+    """As ``columns_to_channels``, for many channels: sort the rows by channel once, then give each channel a slice."""
+    narrow = targets.astype(np.uint16 if len(channels) <= 1 << 16 else np.uint32)  # numpy sorts 16 bits by radix
     counts = np.bincount(targets, minlength=len(channels)).tolist()
     if max(counts) == len(batch):
         return [(channels[counts.index(len(batch))], batch)]
@@ -352,8 +361,8 @@ def _sorted_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Seque
 
 
 def bucket(values: list[Any], targets: list[int], count: int) -> list[list[Any]]:
-    """Values by target, in order."""
-    if count == 2:
+    """Divide values into ``count`` lists by their targets, in order."""
+    if count == 2:  # two passes in C are faster than the loop below
         return [list(compress(values, map(not_, targets))), list(compress(values, targets))]
     parts: list[list[Any]] = [[] for _ in range(count)]
     appends = [part.append for part in parts]
@@ -371,15 +380,15 @@ def create_output(
     *,
     dictionaries: bool = False,
 ) -> Output:
-    """The output for an edge.
+    """Create the output for an edge.
 
     Args:
-        spec: of the edge.
-        name: of the operator in front of it.
+        spec: specification of the edge.
+        name: name of the operator in front of it.
         channels: as ``firesteel.graph.physical.downstream_channels`` lists them.
-        max_parallelism: of the consumer; the number of key groups.
-        rng: for random starts and SHUFFLE.
-        dictionaries: who reads the channels makes plain columns of dictionaries (``ChainExecutor`` does).
+        max_parallelism: max parallelism of the consumer, which is the number of key groups.
+        rng: source of random starts and of SHUFFLE.
+        dictionaries: whether the reader of the channels decodes dictionaries, as ``ChainExecutor`` does.
     """
     if spec.columns is not None:
         narrow = replace(spec, columns=None)
@@ -388,7 +397,8 @@ def create_output(
     kind, count = spec.partitioner, len(channels)
     if kind is PartitionerKind.CUSTOM:
         return CustomOutput(name, channels, spec.key_selector, spec.partition)
-    # With one channel nobody has to know the key; but what is wrong with it is an error at any parallelism.
+    # With one channel the key decides nothing. It is looked at all the same, so that a key that can't be hashed is an
+    # error at any parallelism, unless the reader computes keys itself and would notice.
     looks_at_keys = kind is PartitionerKind.HASH and not spec.reader_has_keys
     if (count == 1 and not looks_at_keys) or kind in (PartitionerKind.FORWARD, PartitionerKind.GLOBAL):
         return SingleOutput(name, channels)

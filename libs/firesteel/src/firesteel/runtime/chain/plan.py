@@ -1,4 +1,8 @@
-"""A chain's operators as a tree of stages."""
+"""Builds the tree of stages of a chain from its specification.
+
+Operators that follow each other in a straight line run in one stage as far as possible. A stage ends where the chain
+branches, where an edge leaves, and behind an operator that may make many results of a record.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +32,25 @@ from firesteel.runtime.operators.stateless import FilterOperator
 from firesteel.state.backend import StateBackend
 
 LONGEST_STAGE: Final = 64
-"""Operators; nested generators count against Python's recursion limit."""
+"""Most operators of a stage: their nested generators count against Python's recursion limit."""
 
 
 class ChainPlan:
-    """A chain's operators and stages.
+    """The operators and stages of a chain.
 
     Args:
-        create: makes an operator of its specification.
+        spec: specification of the chain.
+        create: creates an operator from its specification.
 
     Attributes:
-        operators: position = index in the specification.
-        root: where batches go in.
-        stages: all of them, each before those behind it.
-        async_stages: those whose results come later.
-        watermark_stages: those that make watermarks.
-        stage_of: by index of the operator; of a consumer the one in front of it.
-        consumers: all of them.
-        read_by: by index of a consumer where it reads.
+        operators: the operators, by index in the specification.
+        root: the stage that batches enter.
+        stages: all stages, each before those behind it.
+        async_stages: stages whose results come later.
+        watermark_stages: stages that generate watermarks.
+        stage_of: stage by index of the operator; for a consumer the stage in front of it.
+        consumers: all operators without results.
+        read_by: outlet that a consumer reads, by index of the consumer.
     """
 
     def __init__(self, spec: ChainSpec, create: Callable[[OperatorSpec], Operator] = create_operator) -> None:
@@ -66,30 +71,30 @@ class ChainPlan:
     def use_state_backend(
         self, backend: StateBackend, info: TaskInfo, clock: Clock, memory: int = 0, directory: str = ""
     ) -> None:
-        """Keep the state of operators with keys in this backend; before anything is opened.
+        """Create the state of keyed operators in this backend; called before anything is opened.
 
         Args:
-            backend: makes it.
-            info: of the task.
-            clock: of the task.
-            memory: managed memory of the slot, bytes; 0 = not said.
-            directory: of the task; empty = there is none.
+            backend: creates the keyed state of each operator.
+            info: description of the task.
+            clock: clock of the task, for state TTL.
+            memory: managed memory of the slot in bytes; 0 = unknown.
+            directory: working directory of the task; empty = it has none.
         """
         for operator in self.operators:
             if isinstance(operator, KeyedTransform | KeyedColumns):
                 operator.use_backend(backend, state_parameters(operator.spec, info, clock, memory, directory))
 
     def outlet_of(self, output: OutputSpec) -> Outlet:
-        """Where an edge is attached: behind the operator whose results it carries, or at the side output it reads."""
+        """The outlet to which an edge is attached: that of its operator, or that of the side output that it carries."""
         stage = self.stage_of[output.operator_index]
         return stage.outlet if output.tag is None else stage.side(output.tag)
 
     def watermarks_of(self, index: int, *, itself: bool = False) -> WatermarksOperator | None:
-        """The operator of the chain that makes the watermarks for another one; None: they come with the input.
+        """The operator of the chain that generates the watermarks for another one; None if they come with the input.
 
         Args:
-            index: of the operator that gets them.
-            itself: whether that may be the one: for the watermarks that leave it.
+            index: index of the operator that gets them.
+            itself: whether that operator may be the one itself, for the watermarks that leave it.
         """
         parent_of = {child: parent for parent, children in enumerate(self.spec.children) for child in children}
         candidate = index if itself else parent_of.get(index)
@@ -101,38 +106,39 @@ class ChainPlan:
         return None
 
     def flows(self) -> list[tuple[str, int, int]]:
-        """Name of each operator, the records that it has taken, and the results that it has given; from any thread.
+        """Name, records taken and results made of each operator; may be called from any thread.
 
-        They are counted where batches go into a stage and leave it, by whole batches; within a stage operators count
-        what they drop, where that does not follow from it. A consumer gives nothing.
+        Whole batches are counted where they enter and leave a stage, so that no record costs time. Inside a stage
+        operators count the records that they drop, where that number does not follow from those two counts. A consumer
+        makes no results.
         """
-        found: list[tuple[str, int, int]] = []
-        passed: dict[ChainStage, int] = {}
+        flows: list[tuple[str, int, int]] = []
+        last_results: dict[ChainStage, int] = {}  # results of the operator in the stage that was looked at last
         for index, operator in enumerate(self.operators):
             if index in self.read_by:
-                found.append((operator.name, self.read_by[index].records, 0))
+                flows.append((operator.name, self.read_by[index].records, 0))
                 continue
             stage = self.stage_of[index]
-            taken = passed.get(stage, stage.records_in)
+            records = last_results.get(stage, stage.records_in)
             last = stage.operators and operator is stage.operators[-1]
             if last or not (operator.counts or _is_plain_source(operator)):
-                given = stage.records_out  # all behind it in the stage give a result for each record
+                results = stage.records_out  # all operators behind it in the stage make one result for each record
             else:
-                given = taken - operator.fewer
-            passed[stage] = given
-            found.append((operator.name, taken, given))
-        return found
+                results = records - operator.fewer
+            last_results[stage] = results
+            flows.append((operator.name, records, results))
+        return flows
 
     def _stage(self, first: int, typed: TypedOutput | None = None) -> ChainStage:
-        """The stage that begins with this operator, and all behind it.
+        """Build the stage that begins with an operator, and all stages behind it.
 
         Args:
             first: index of the operator.
-            typed: see ``Outlet``; of what goes into the stage.
+            typed: the output with a declared type whose records enter the stage, if there is one.
         """
         indexes = self._run_from(first)
         last = self.operators[indexes[-1]]
-        stage = self._made([self.operators[index] for index in indexes])
+        stage = self._make_stage([self.operators[index] for index in indexes])
         stage.outlet.reuses = last.spec.object_reuse
         stage.outlet.typed = self._typed(indexes, typed)
         for position, index in enumerate(indexes):
@@ -156,23 +162,23 @@ class ChainPlan:
                 outlet.children.append(self._stage(index, outlet.typed))
         return stage
 
-    def _typed(self, indexes: list[int], before: TypedOutput | None) -> TypedOutput | None:
-        """The output that declares the type of what leaves these operators: filters and watermarks change none."""
+    def _typed(self, indexes: list[int], input_output: TypedOutput | None) -> TypedOutput | None:
+        """The output that declares the type of the records behind these operators; filters do not change the type."""
         for index in reversed(indexes):
             operator = self.operators[index]
             if not isinstance(operator, FilterOperator | WatermarksOperator):
                 return TypedOutput(operator) if operator.coerce is not None else None
-        return before
+        return input_output
 
     def _run_from(self, index: int) -> list[int]:
-        """Operators that form one stage."""
+        """The indexes of the operators that form one stage, beginning with this one."""
         indexes = [index]
-        while self._goes_on(indexes):
+        while self._continues(indexes):
             indexes += self.spec.children[indexes[-1]]
         return indexes
 
-    def _goes_on(self, indexes: list[int]) -> bool:
-        """Whether the next operator belongs to the same stage."""
+    def _continues(self, indexes: list[int]) -> bool:
+        """Whether the operator behind the last of these belongs to the same stage."""
         last, children = indexes[-1], self.spec.children[indexes[-1]]
         if len(children) != 1 or last in self._with_outputs or children[0] in self.spec.tags:
             return False
@@ -184,12 +190,14 @@ class ChainPlan:
         return any(isinstance(operator, form) and isinstance(child, form) for form in (Transform, ColumnTransform))
 
     @staticmethod
-    def _made(run: list[Operator]) -> ChainStage:
+    def _make_stage(run: list[Operator]) -> ChainStage:
+        """Create the stage of the class that fits a run of operators."""
         operators = [operator for operator in run if not _is_plain_source(operator)]
         rows = [operator for operator in operators if isinstance(operator, Transform)]
         columns = [operator for operator in operators if isinstance(operator, ColumnTransform)]
         if rows:
             for number, row in enumerate(rows):
+                # If all operators behind it are one to one, its results are those of the stage, so it need not count.
                 row.counts = not all(behind.one_to_one for behind in rows[number + 1 :])
             last = rows[-1]
             return RowStage(rows, copies=not (last.gives_away or last.spec.object_reuse or _gives_constants(last)))
@@ -204,14 +212,17 @@ class ChainPlan:
 
 
 def _gives_constants(operator: Transform) -> bool:
-    """Whether its results are fitted to a type of values that nobody copies (``own_copies.as_given``)."""
+    """Whether the results of an operator have a declared type of immutable values, which need no copies."""
     spec = operator.spec
     constant = isinstance(spec.output_type, BasicTypeInfo | TupleTypeInfo)
     return constant and operator.coerce is not None and not spec.extra.get("side_outputs")
 
 
 def _is_plain_source(operator: Operator) -> bool:
-    """A source whose records need nothing more. One with a watermark strategy fits its records before it reads time."""
+    """Whether an operator is a source whose records need no operator behind the reader.
+
+    The records of a source with a watermark strategy are fitted to their type earlier, before their time is read.
+    """
     return operator.spec.kind is OperatorKind.SOURCE and (
         operator.coerce is None or operator.spec.extra.get("watermark_strategy") is not None
     )

@@ -1,11 +1,12 @@
-"""The stages of a chain: operators that run as one, and what is behind them.
+"""The stages of a chain: runs of operators that work on a batch together.
 
 A stage takes batches (``push``), watermarks (``advance``) and times of the clock (``fire``) in order, and works on them
-in slices: each ``step`` gives what one slice gave, and to whom. Whoever steps delivers that before the next step; so of
-many results a bounded number is under way, and generators of user code stay suspended where they are.
+in slices. Each ``step`` works on one slice and returns its results with their destinations. The caller delivers these
+before the next step. So only a bounded number of results is in memory, however many a record makes, and generators of
+user code stay suspended between slices.
 
-The size of slices follows the time that they take. Stages know no task, no channel and no thread: a test, or a
-partition of a batch job, may drive them as well as ``firesteel.runtime.chain.chain`` does.
+The size of slices follows the time that they take. Stages know no task, channel or thread: tests and partitions of
+batch jobs drive them just as ``firesteel.runtime.chain.chain`` does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any, Final, TypeAlias
+
+from typing_extensions import override
 
 from firesteel.common.own_copies import COPIERS, as_given, own_copies
 from firesteel.functions.output_tag import tags_exist
@@ -32,30 +35,37 @@ from firesteel.runtime.records.rows import to_list, to_rows
 from firesteel.runtime.records.sizes import values_bytes
 
 TARGET_SECONDS: Final = 0.002
+"""Time that a slice of records should take: between two slices the task loop serves timers and other tasks."""
 LARGEST_SLICE: Final = 1024
+"""Most records of a slice."""
 SLICE_BYTES: Final = 256 * 1024
-"""About so many bytes of results are pulled in a slice; one record that is larger passes alone."""
+"""Bytes of results that a slice makes, about; a single record that is larger passes alone."""
 COLUMN_SECONDS: Final = 0.01
+"""Time that a slice of columns should take."""
 FIRST_COLUMNS: Final = 16384
+"""Rows of the first slice of columns, before any was measured."""
 SMALLEST_COLUMNS: Final = 256
+"""Least rows of a slice of columns."""
 LARGEST_COLUMNS: Final = 1 << 20
+"""Most rows of a slice of columns."""
 ROWS_AT_ONCE: Final = 4096
-"""So many rows are made of columns at once: about two milliseconds' worth."""
+"""Rows converted from columns per slice (about 2 ms of work)."""
 _SAMPLED: Final = 16
-"""Smaller chunks are not measured, as long as slices are not limited by bytes."""
+"""Slices with fewer results are not measured in bytes, as long as the limit by bytes is not in force."""
 _SLICES_AT_ONCE: Final = 8
+"""Slices of slow records that are fed at a time to a chain in which a barrier may overtake."""
 _now = time.perf_counter
 
 
 class Outlet:
-    """Where results of a stage go, or the records of one of its side outputs.
+    """The exit of a stage for its results, or for the records of one of its side outputs.
 
     Attributes:
-        consumers, outputs, children: its readers.
-        reuses: all of them get the same objects.
-        records: running total of what left here.
-        typed: the output with a declared type whose records these are; None: no type was declared.
-        watermark_origin: says what the watermarks that leave here for other tasks follow, see ``Watermark.origin``.
+        consumers, outputs, children: the readers of the records.
+        reuses: whether all readers get the same objects (object reuse).
+        records: running total of records that left here.
+        typed: the output with a declared type whose records leave here; None if no type was declared.
+        watermark_origin: tells which watermarks those that leave here for other tasks follow (``Watermark.origin``).
     """
 
     typed: TypedOutput | None = None
@@ -70,15 +80,15 @@ class Outlet:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether a consumer or an output works on rows only."""
+        """Whether a consumer or an output takes no columns."""
         readers: list[Consumer | Output] = [*self.consumers, *self.outputs]
         return not all(reader.takes_columns for reader in readers)
 
     def refuse_nulls(self, batch: Batch) -> None:
-        """Where results leave the chain, or become columns, they are of the declared type.
+        """Check results for None where they leave the chain or become columns; inside a chain None may pass.
 
         Raises:
-            TypeMismatchError: one of them is None.
+            TypeMismatchError: a result is None although its type is declared.
         """
         typed = self.typed
         if typed is None or not typed.gave_null or not isinstance(batch.values, list):
@@ -87,7 +97,7 @@ class Outlet:
             typed.refuse_nulls(batch.values)
 
     def for_readers(self, batch: Batch) -> Iterator[Batch]:
-        """The batch for each of its readers, in order: none sees what another one changes."""
+        """Yield the batch for each reader: consumers, outputs, children. No reader sees the changes of another."""
         others = len(self.consumers) + len(self.outputs) + len(self.children) - 1
         if others < 1:
             return iter((batch,))
@@ -97,14 +107,15 @@ class Outlet:
 
 
 Emitted: TypeAlias = Sequence[tuple[Outlet, Batch | Watermark]]
-"""What a slice gave, in order."""
+"""The results of a slice, in order, each with the outlet through which it leaves."""
 _NOTHING: Final[Emitted] = ()
 Slices: TypeAlias = Generator[Emitted, None, Emitted]
-"""What goes in is worked off by a generator: it yields, and at its end returns, what each slice gave."""
+"""The work on a batch or watermark: a generator that yields the results of each slice, and returns those of the last.
+"""
 
 
 class SliceSize:
-    """How many records go into a slice, and how many results come out of it: fitted to the last slices.
+    """The number of records that go into a slice, and of results that it makes, adapted to the slices before.
 
     Attributes:
         records: as many as fit into the time.
@@ -118,47 +129,55 @@ class SliceSize:
 
     @classmethod
     def of_rows(cls) -> SliceSize:
-        """Of records that go one by one."""
+        """The size of slices of records."""
         return cls(1, 1, LARGEST_SLICE, TARGET_SECONDS)
 
     @classmethod
     def of_columns(cls) -> SliceSize:
-        """Of rows of columns."""
+        """The size of slices of columns, in rows."""
         return cls(FIRST_COLUMNS, SMALLEST_COLUMNS, LARGEST_COLUMNS, COLUMN_SECONDS)
 
     @property
     def next(self) -> int:
-        """For the next slice."""
+        """The size of the next slice: the smallest of the three limits."""
         records, limit = self.records, self.limit
         if self.room < limit:
             limit = max(self._smallest, self.room)
         return records if records < limit else limit
 
-    def fit(self, asked: int, took: float, *, full: bool = True) -> None:
-        """A slice of so many took so many seconds; ``full``: there was more for it to do."""
-        if took > 2 * self._seconds:
-            self.records = max(self._smallest, int(asked * self._seconds / took))
-        elif took < self._seconds / 2 and full and asked == self.records:
-            self.records = min(asked * 2, self._largest)
+    def fit(self, size: int, seconds: float, *, full: bool = True) -> None:
+        """Adapt ``records`` to a slice that was measured.
+
+        The size stays as it is while slices take between half and twice the target time.
+
+        Args:
+            size: the size that the slice could have had.
+            seconds: how long it took.
+            full: whether it had that size; a smaller slice does not show that larger ones would be fast.
+        """
+        if seconds > 2 * self._seconds:
+            self.records = max(self._smallest, int(size * self._seconds / seconds))
+        elif seconds < self._seconds / 2 and full and size == self.records:
+            self.records = min(size * 2, self._largest)
 
     def measure(self, results: list[Any]) -> None:
-        """Fit ``limit`` to the size of the records at hand."""
+        """Adapt ``limit`` to the size in bytes of these results."""
         if len(results) >= _SAMPLED or self.limit < self._largest:
             size = max(1, values_bytes(results))
             self.limit = min(self._largest, max(1, SLICE_BYTES * len(results) // size))
 
 
 class ChainStage(ABC):
-    """Operators that run as one. See the module.
+    """A run of operators that work on a batch together.
 
     Attributes:
-        operators: in order.
-        outlet: where results go.
-        sides: where the records of side outputs go, by tag; those of others go nowhere.
-        stamp: of the record in flight.
-        records_in: running total of what was put in.
-        timed: its operator with timers, which is the last one.
-        slices: how many records or rows go into a slice; None = it does not expand, or has no slices.
+        operators: the operators in the order of the chain.
+        outlet: exit of the results.
+        sides: exits of the side outputs that somebody reads, by tag; records of other side outputs are dropped.
+        stamp: timestamp and row kind of the record in flight, and the watermark.
+        records_in: running total of records pushed.
+        timed: the operator with timers, which is always the last one.
+        slices: size of slices; None for stages whose slices can't make many results.
     """
 
     timed: TimedTransform | TimedColumns | None = None
@@ -172,10 +191,10 @@ class ChainStage(ABC):
         self.records_in = 0
         self._work: deque[Slices] = deque()
         self._pipeline: Iterator[Any] | None = None
-        """Results that are pulled now."""
+        """The suspended generators of the slice under way."""
 
     def side(self, tag: str) -> Outlet:
-        """Where the records of a side output go."""
+        """The exit of a side output; created on the first call."""
         if tag not in self.sides:
             self.sides[tag] = Outlet(reuses=self.outlet.reuses)
             self.sides[tag].typed = TypedOutput(self.operators[-1], tag)
@@ -183,22 +202,22 @@ class ChainStage(ABC):
 
     @property
     def pending(self) -> bool:
-        """Whether something that went in has not been worked off."""
+        """Whether there is work left on what was put in."""
         return bool(self._work)
 
     @property
     def waits(self) -> bool:
-        """Whether a step would do nothing: what is pending waits for results that others make."""
+        """Whether a step would do nothing, because pending records wait for results that are made asynchronously."""
         return False
 
     @property
     def takes_dictionaries(self) -> bool:
-        """Whether columns of keys may come as dictionaries."""
+        """Whether columns of keys may come as Arrow dictionaries."""
         return False
 
     @property
     def records_at_once(self) -> int:
-        """So many records that go in are worked off soon."""
+        """Number of records that the stage works off in a short time, so that a barrier needs not wait for more."""
         return LARGEST_COLUMNS
 
     @property
@@ -206,14 +225,14 @@ class ChainStage(ABC):
         """When the next processing-time timer is due (epoch ms)."""
         return None if self.timed is None else self.timed.heap_timers.processing.earliest
 
-    # -- what goes in
+    # -- input
 
     def push(self, batch: Batch, input_index: int = 0) -> None:
-        """A batch for one of the inputs of the first operator."""
+        """Put in a batch for one of the inputs of the first operator."""
         self._work.append(self._process(batch, input_index))
 
     def advance(self, watermark: Watermark) -> None:
-        """A watermark behind all that went in before."""
+        """Put in a watermark, behind everything that was put in before."""
         self._work.append(self._advance(watermark))
 
     def fire(self, now: int) -> None:
@@ -221,10 +240,10 @@ class ChainStage(ABC):
         if self.timed is not None:
             self._work.append(self._pull_timers(self.timed.advance_processing_time(now)))
 
-    # -- what comes out
+    # -- output
 
     def step(self) -> Emitted:
-        """One slice of what is pending."""
+        """Work on the next slice; returns its results."""
         try:
             return next(self._work[0])
         except StopIteration as end:
@@ -234,17 +253,17 @@ class ChainStage(ABC):
 
     @property
     def records_out(self) -> int:
-        """Running total of its results, those of side outputs that somebody reads included."""
+        """Running total of results, including those of side outputs that somebody reads."""
         return self.outlet.records + sum(side.records for side in self.sides.values())
 
     def drop(self) -> None:
-        """Forget what is pending; suspended user generators are closed."""
+        """Drop all pending work, and close suspended generators of user code."""
         pipeline, self._pipeline = self._pipeline, None
         close = getattr(pipeline, "close", None)
         try:
             if close is not None:
                 close()
-        except BaseException:  # a generator that objects to its end has no say here
+        except BaseException:  # the task is ending already; what a generator raises at its close changes nothing
             pass
         self._work.clear()
 
@@ -252,10 +271,10 @@ class ChainStage(ABC):
 
     @abstractmethod
     def _process(self, batch: Batch, input_index: int) -> Slices:
-        """What a batch gives, slice by slice."""
+        """Work on a batch, slice by slice."""
 
     def _advance(self, watermark: Watermark) -> Slices:
-        """What a watermark gives: results of timers, then itself."""
+        """Fire the timers that a watermark makes due, slice by slice, then let the watermark leave."""
         self.stamp.watermark = max(self.stamp.watermark, watermark.timestamp)
         timed = self.timed
         if timed is not None and watermark.timestamp > timed.heap_timers.watermark:
@@ -265,7 +284,7 @@ class ChainStage(ABC):
         return self._to_all(watermark)
 
     def _pull_timers(self, pipeline: Iterator[Any]) -> Slices:
-        """What timers give, slice by slice."""
+        """Pull the results of timers, slice by slice."""
         raise NotImplementedError(f"{type(self).__name__} has no operators with timers")  # our own bug
 
     def _to_all(self, watermark: Watermark) -> Emitted:
@@ -275,7 +294,7 @@ class ChainStage(ABC):
 
     @staticmethod
     def _leave(outlet: Outlet, batch: Batch) -> Slices:
-        """A batch for one outlet: of many columns rows are made some at a time."""
+        """Let a batch leave; large batches of columns leave in pieces if a reader has to convert them to rows."""
         if isinstance(batch.values, list) or len(batch) <= ROWS_AT_ONCE or not outlet.needs_rows:
             return ((outlet, batch),)
         for piece in batch.cut(ROWS_AT_ONCE):
@@ -284,7 +303,7 @@ class ChainStage(ABC):
 
 
 class ForwardStage(ChainStage):
-    """No operators: a source that needs nothing more, or a sink at the head of a chain."""
+    """A stage without operators: behind a source whose records need no work, or before a sink that heads a chain."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -294,16 +313,15 @@ class ForwardStage(ChainStage):
 
 
 class RowStage(ChainStage):
-    """Operators that take records one by one, as a pipeline of generators.
+    """Operators that take single records, as a pipeline of generators: each pulls records from the one before it.
 
-    Only the last one may give more results than it takes records, have timers or side outputs.
+    Only the last operator may make several results of a record, have timers, or have side outputs. A slice takes some
+    records from the batch; if these make more results than fit into the slice, the generators stay suspended, and the
+    next slices pull the others.
 
     Args:
-        copies: results that can be changed are copied as they leave: they wait for others, and whoever gave them may
-            change them and give them again.
-
-    Attributes:
-        slices: how many records and results go into one.
+        copies: whether mutable results are copied as they leave. They are collected into a batch, and user code may
+            meanwhile change an object that it has emitted and emit it again.
     """
 
     operators: Sequence[Transform]
@@ -320,8 +338,9 @@ class RowStage(ChainStage):
         self._by_slices = last.takes_slices and len(operators) == 1
 
     @property
+    @override
     def records_at_once(self) -> int:
-        """See ``ChainStage``: some slices of slow records, else as many as there are."""
+        # Records of which a full slice takes no more than its time are fast enough for any number.
         records = self.slices.records
         return LARGEST_COLUMNS if records >= LARGEST_SLICE else _SLICES_AT_ONCE * records
 
@@ -331,7 +350,7 @@ class RowStage(ChainStage):
         return self._rows_of(batch, input_index)
 
     def _rows_of(self, batch: Batch, input_index: int) -> Slices:
-        """Columns become rows at the door, some at a time."""
+        """Convert columns to rows in pieces, and work on these; columns pass if no operator would change them."""
         values = columns_of(batch)
         if all(operator.passes_columns(values) for operator in self.operators):
             return (yield from self._leave(self.outlet, batch))
@@ -342,10 +361,17 @@ class RowStage(ChainStage):
         return _NOTHING
 
     def _slices(self, batch: Batch, input_index: int) -> Slices:
+        """Work on a batch of rows.
+
+        The outer loop takes records of the batch, the inner one pulls their results. An operator learns the timestamp
+        and row kind of a record from ``stamp``, which is set as the record is pulled.
+        """
         slices, stamp, operators, count = self.slices, self.stamp, self.operators, len(batch)
         values, timestamps, kinds = batch.values, batch.timestamps, batch.kinds
         looks_ahead = operators[0].looks_ahead
         by_slices = self._by_slices and kinds is None
+        # If each record makes one result, timestamps and kinds of a slice are those of its results. Only otherwise do
+        # they have to be carried along record by record, which costs time.
         each = not self._one_to_one and (timestamps is not None or kinds is not None or self._sets_stamps)
         records: Iterator[Any] = iter(values)
         stamped = _stamped
@@ -361,7 +387,7 @@ class RowStage(ChainStage):
                 operator.refuse_changes(batch)
         start = 0
         while start < count:
-            taken = size = slices.next
+            record_count = size = slices.next
             began = _now()
             if looks_ahead:
                 operators[0].look_ahead(values[start : start + size], input_index)
@@ -381,35 +407,36 @@ class RowStage(ChainStage):
             self._pipeline = pipeline
             more = True
             while more:
-                found = [self._pulled(pipeline, size, batch, start, each=each)]
-                given = len(found[0])
-                slices.fit(size, _now() - began, full=start + taken <= count or given == size)
-                more = self._expands and given == size
+                # In a list, from which it is popped: this suspended frame must not keep results alive that have left.
+                results = [self._pulled(pipeline, size, batch, start, each=each)]
+                result_count = len(results[0])
+                slices.fit(size, _now() - began, full=start + record_count <= count or result_count == size)
+                more = self._expands and result_count == size
                 if not more:
                     self._pipeline = None
-                    if start + taken >= count:
-                        return self._routed(found.pop())
-                yield self._routed(found.pop())  # nothing here holds on to what has left
+                    if start + record_count >= count:
+                        return self._routed(results.pop())
+                yield self._routed(results.pop())
                 began = _now()
                 size = slices.next
-            start += taken
+            start += record_count
         return _NOTHING
 
     def _pulled(self, pipeline: Iterator[Any], size: int, batch: Batch, start: int, *, each: bool) -> Batch:
-        """The next results, at most ``size`` if the stage expands, of the slice of a batch that begins at ``start``.
+        """Pull the next results, at most ``size`` if the stage expands, of the slice that begins at ``start``.
 
         Args:
-            each: timestamp and kind of each result are those of the record in flight; else there are none, or they are
+            each: whether each result gets timestamp and kind of the record in flight; if not, results have none, or
                 those of the slice.
         """
         timestamps, kinds = batch.timestamps, batch.kinds
         if each:
-            found = _collected(pipeline, size, self.stamp, copies=self._copies, kinds=kinds is not None)
+            collected = _collected(pipeline, size, self.stamp, copies=self._copies, kinds=kinds is not None)
             if timestamps is None and not self._sets_stamps:
-                found.timestamps = None
-            return found
-        taken = islice(pipeline, size) if self._expands else pipeline
-        results = _all_as_given(taken) if self._copies else list(taken)
+                collected.timestamps = None
+            return collected
+        pulled = islice(pipeline, size) if self._expands else pipeline
+        results = _all_as_given(pulled) if self._copies else list(pulled)
         if start or size < len(batch):
             stop = start + size
             timestamps = None if timestamps is None else timestamps[start:stop]
@@ -423,31 +450,33 @@ class RowStage(ChainStage):
         while not done:
             size = self.slices.next
             began = _now()
-            found, done = _of_timers(pipeline, size, self.stamp, began + TARGET_SECONDS, copies=self._copies)
-            self.slices.fit(size, _now() - began, full=len(found) == size)
-            yield self._routed(found)
+            results, done = _results_of_timers(pipeline, size, self.stamp, began + TARGET_SECONDS, copies=self._copies)
+            self.slices.fit(size, _now() - began, full=len(results) == size)
+            yield self._routed(results)
         self._pipeline = None
         return _NOTHING
 
-    def _routed(self, found: Batch) -> Emitted:
-        """Results: those of side outputs apart, and those without timestamps apart from those with."""
-        results = found.values
+    def _routed(self, batch: Batch) -> Emitted:
+        """Assign results to outlets: those of side outputs to theirs, and in runs that all have timestamps or none."""
+        results = batch.values
         if not results:
             return _NOTHING
         assert isinstance(results, list)
         self.slices.measure(results)
         last = self.operators[-1]
         if last.may_tag and not last.tagged and tags_exist():
+            # The program has created its first OutputTag since: from now on each result has to be looked at.
             last.enable_tags()
         if last.tagged and any(value.__class__ is SideRecord or last.is_tagged(value) for value in results):
-            emitted = self._split(last, results, found)
+            emitted = self._split(last, results, batch)
         else:
-            emitted = [(self.outlet, found)]
-        if self.timed is not None and found.timestamps is not None and None in found.timestamps:
-            return [(outlet, run) for outlet, batch in emitted for run in _runs(batch)]
+            emitted = [(self.outlet, batch)]
+        if self.timed is not None and batch.timestamps is not None and None in batch.timestamps:
+            return [(outlet, run) for outlet, part in emitted for run in _runs(part)]
         return emitted
 
-    def _split(self, last: Operator, results: list[Any], found: Batch) -> list[tuple[Outlet, Batch]]:
+    def _split(self, last: Operator, results: list[Any], batch: Batch) -> list[tuple[Outlet, Batch]]:
+        """Split results by main output and side outputs; those of side outputs that nobody reads are dropped."""
         positions: dict[str | None, list[int]] = {None: []}
         for position, value in enumerate(results):
             if last.is_tagged(value):  # it was yielded before the operator knew that there are tags
@@ -461,16 +490,12 @@ class RowStage(ChainStage):
                 values = [results[position] for position in chosen]
                 if tag is not None:
                     values = [record.value for record in values]
-                emitted.append((outlet, Batch(values, _chosen(found.timestamps, chosen), _chosen(found.kinds, chosen))))
+                emitted.append((outlet, Batch(values, _chosen(batch.timestamps, chosen), _chosen(batch.kinds, chosen))))
         return emitted
 
 
 class ColumnStage(ChainStage):
-    """Operators that take record batches; rows become columns at the door.
-
-    Attributes:
-        slices: how many rows go into one.
-    """
+    """Operators that take record batches; batches of rows are converted to columns first."""
 
     operators: Sequence[ColumnTransform]
     slices: SliceSize
@@ -482,8 +507,8 @@ class ColumnStage(ChainStage):
         self.timed = last if isinstance(last, TimedColumns) else None
 
     @property
+    @override
     def takes_dictionaries(self) -> bool:
-        """If its first operator does."""
         return self.operators[0].takes_dictionaries
 
     def _process(self, batch: Batch, input_index: int) -> Slices:
@@ -499,37 +524,37 @@ class ColumnStage(ChainStage):
             for operator in self.operators:
                 pipeline = operator.apply_columns(pipeline)  # type: ignore[arg-type] # the last one only has sides
             self._pipeline = pipeline
-            took = 0.0
+            seconds = 0.0  # of the operators alone, without the time in which this generator is suspended
             began = _now()
-            for found in pipeline:
-                took += _now() - began
-                yield (yield from self._routed(found))
+            for result in pipeline:
+                seconds += _now() - began
+                yield (yield from self._routed(result))
                 began = _now()
             self._pipeline = None
-            self.slices.fit(size, took + _now() - began)
+            self.slices.fit(size, seconds + _now() - began)
         return _NOTHING
 
     def _pull_timers(self, pipeline: Iterator[Any]) -> Slices:
         self._pipeline = pipeline
-        for found in pipeline:
-            yield (yield from self._routed(found))
+        for result in pipeline:
+            yield (yield from self._routed(result))
         self._pipeline = None
         return _NOTHING
 
-    def _routed(self, found: Batch | SideBatch) -> Slices:
+    def _routed(self, result: Batch | SideBatch) -> Slices:
+        """Let a result leave through the outlet to which it belongs."""
         outlet: Outlet | None = self.outlet
-        if isinstance(found, SideBatch):
-            outlet, found = self.sides.get(found.tag_id), found.batch
-        if outlet is None or not len(found):
+        if isinstance(result, SideBatch):
+            outlet, result = self.sides.get(result.tag_id), result.batch
+        if outlet is None or not len(result):
             return _NOTHING
-        return (yield from self._leave(outlet, found))
+        return (yield from self._leave(outlet, result))
 
 
 class WatermarkStage(ChainStage):
-    """An operator that assigns timestamps and makes watermarks; a slice of records ends where one is emitted.
+    """The stage of an operator that assigns timestamps and generates watermarks.
 
-    Attributes:
-        operator: takes batches as they are.
+    A slice of records ends where a watermark is emitted, so that the watermark leaves at its place among the records.
     """
 
     def __init__(self, operator: WatermarksOperator) -> None:
@@ -538,7 +563,7 @@ class WatermarkStage(ChainStage):
         self._rows, self._columns = SliceSize.of_rows(), SliceSize.of_columns()
 
     def look_at_clock(self) -> None:
-        """Its interval has passed: emit the watermark if it has changed; only when nothing is pending."""
+        """Emit the watermark if it has changed, as its interval has passed; called only when nothing is pending."""
         self._work.append(self._look_at_clock())
 
     def _look_at_clock(self) -> Slices:
@@ -568,15 +593,15 @@ class WatermarkStage(ChainStage):
             part = batch.slice(start, start + size)
             values, timestamps = part.values, to_list(part.timestamps)
             assert isinstance(values, list)
-            asked = len(values)
+            full = len(values) == size
             began = _now()
-            stamps, watermark = self.operator.take(values, timestamps)
-            self._rows.fit(size, _now() - began, full=asked == size)
+            stamps, watermark = self.operator.take(values, timestamps)  # cuts ``values`` where it emits a watermark
+            self._rows.fit(size, _now() - began, full=full)
             self._rows.measure(values)
             start += len(values)
             kinds = None if part.kinds is None else part.kinds[: len(values)]
-            left = (self.outlet, Batch(values, stamps, kinds))
-            yield (left,) if watermark is None else (left, *self._to_all(watermark))
+            records = (self.outlet, Batch(values, stamps, kinds))
+            yield (records,) if watermark is None else (records, *self._to_all(watermark))
         return _NOTHING
 
     def _column_slices(self, batch: Batch) -> Slices:
@@ -595,12 +620,10 @@ class WatermarkStage(ChainStage):
 
 
 class AsyncStage(ChainStage):
-    """An operator that takes records and gives their results later, without further input.
+    """The stage of an operator that emits the results of records later, without further input.
 
-    What goes in waits until the operator takes more.
-
-    Attributes:
-        operator: its results leave whenever there are some, also when nothing is pending.
+    Records wait here until the operator takes more. Results leave whenever there are some, also when nothing is
+    pending.
     """
 
     def __init__(self, operator: LaterResults) -> None:
@@ -609,30 +632,30 @@ class AsyncStage(ChainStage):
         self._waiting: deque[Batch | Watermark] = deque()
 
     @property
+    @override
     def pending(self) -> bool:
-        """Whether something waits that the operator has not taken."""
         return bool(self._waiting)
 
     @property
+    @override
     def waits(self) -> bool:
-        """Whether the operator takes no more, and has no results yet."""
         return bool(self._waiting) and not self.operator.writable and not self.operator.ready
 
     @property
     def ready(self) -> bool:
-        """Whether results may leave."""
+        """Whether the operator has results that may leave."""
         return self.operator.ready
 
+    @override
     def push(self, batch: Batch, input_index: int = 0) -> None:
-        """Rows are made of columns some at a time."""
         self._waiting.extend((batch,) if isinstance(batch.values, list) else batch.cut(ROWS_AT_ONCE))
 
+    @override
     def advance(self, watermark: Watermark) -> None:
-        """It leaves behind the results of the records before it."""
         self._waiting.append(watermark)
 
     def step(self) -> Emitted:
-        """Hand the operator what waits, if it takes more; else the results that it has."""
+        """Hand the operator a batch that waits, if it takes more; otherwise return results that it has."""
         operator = self.operator
         if self._waiting and operator.writable:
             item = self._waiting.popleft()
@@ -645,38 +668,38 @@ class AsyncStage(ChainStage):
             return _NOTHING
         if not operator.ready:
             return _NOTHING
-        found = operator.take()
-        if isinstance(found, Watermark):
-            return self._to_all(found)
-        return ((self.outlet, found),) if len(found) else _NOTHING
+        results = operator.take()
+        if isinstance(results, Watermark):
+            return self._to_all(results)
+        return ((self.outlet, results),) if len(results) else _NOTHING
 
     def drop(self) -> None:
         self._waiting.clear()
 
     def _process(self, batch: Batch, input_index: int) -> Slices:
-        raise NotImplementedError  # ``step`` does it
+        raise NotImplementedError  # ``push`` and ``step`` do without
 
 
 def _stamped(records: Iterator[Any], stamp: Stamp) -> Iterator[Any]:
-    """The values of records; ``stamp`` holds the timestamp of the value that was taken last."""
+    """Yield the values of records; ``stamp`` holds the timestamp of the last value."""
     for value, stamp.value in records:
         yield value
 
 
 def _stamped_with_kinds(records: Iterator[Any], stamp: Stamp) -> Iterator[Any]:
-    """The values of records; ``stamp`` holds timestamp and kind of the value that was taken last."""
+    """Yield the values of records; ``stamp`` holds timestamp and row kind of the last value."""
     for value, stamp.value, stamp.kind in records:
         yield value
 
 
 def _all_as_given(results: Iterable[Any]) -> list[Any]:
-    """Results, each as it is when it is taken (``own_copies.as_given``)."""
+    """Collect results, each as it is at the moment when it is pulled (``own_copies.as_given``)."""
     copiers = COPIERS
     return [result if (copier := copiers[result.__class__]) is None else copier(result) for result in results]
 
 
 def _collected(pipeline: Iterator[Any], size: int, stamp: Stamp, *, copies: bool, kinds: bool) -> Batch:
-    """The next ``size`` results of a pipeline, or all that are left, each with its timestamp (and kind)."""
+    """Collect the next ``size`` results of a pipeline, or all that remain, each with its timestamp (and row kind)."""
     results: list[Any] = []
     stamps: list[Any] = []
     if not kinds:
@@ -684,18 +707,21 @@ def _collected(pipeline: Iterator[Any], size: int, stamp: Stamp, *, copies: bool
             results.append(as_given(result) if copies else result)
             stamps.append(stamp.value)
         return Batch(results, stamps)
-    found: list[int] = []
+    result_kinds: list[int] = []
     for result in islice(pipeline, size):
         results.append(as_given(result) if copies else result)
         stamps.append(stamp.value)
-        found.append(stamp.kind or 0)
-    return Batch(results, stamps, found)
+        result_kinds.append(stamp.kind or 0)
+    return Batch(results, stamps, result_kinds)
 
 
-def _of_timers(
+def _results_of_timers(
     pipeline: Iterator[Any], size: int, stamp: Stamp, deadline: float, *, copies: bool
 ) -> tuple[Batch, bool]:
-    """Results of timers, and whether there were no more; ends after a timer when the time is over."""
+    """Collect results of timers; returns them, and whether these were the last.
+
+    The slice ends after ``size`` results, or after the first timer that is done behind the deadline.
+    """
     results: list[Any] = []
     stamps: list[Any] = []
     for result in pipeline:
@@ -710,12 +736,12 @@ def _of_timers(
     return Batch(results, stamps), True
 
 
-def _chosen(given: Timestamps | Kinds, positions: list[int]) -> list[int] | None:
-    return None if given is None else [given[position] for position in positions]
+def _chosen(values: Timestamps | Kinds, positions: list[int]) -> list[int] | None:
+    return None if values is None else [values[position] for position in positions]
 
 
 def _runs(batch: Batch) -> Iterator[Batch]:
-    """Cut a batch so that in each part either all records have timestamps or none has."""
+    """Cut a batch into runs of which either all records have timestamps or none has."""
     stamps = batch.timestamps
     assert stamps is not None
     start = 0

@@ -1,4 +1,4 @@
-"""The operators of the runtime: one class for each ``OperatorKind``."""
+"""The operators of the runtime: one class for each ``OperatorKind``. Their contract is in ``runtime/operator_base``."""
 
 from __future__ import annotations
 

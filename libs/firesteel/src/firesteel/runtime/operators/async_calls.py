@@ -1,7 +1,7 @@
-"""The asyncio loop of an operator, in a thread of its own: runs the user's coroutines, repeats them, ends them.
+"""The asyncio loop of an async operator, in a thread of its own: it runs, retries and cancels the user's coroutines.
 
-The task's thread hands records over with ``call`` and learns of results through ``on_done``, which is called on the
-loop's thread and has to be quick and safe there.
+The task's thread hands records over with ``call`` and gets results through ``on_done``, which is called on the loop's
+thread, so it must be quick and thread-safe.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ OnDone = Callable[[Any, "list[Any] | BaseException"], None]
 
 
 class AsyncCalls(UserCode):
-    """Runs ``AsyncFunction.async_invoke`` for records, side by side.
+    """Runs ``AsyncFunction.async_invoke`` for many records concurrently.
 
     Args:
-        name: of the operator.
-        function: the user's.
-        timeout: seconds for a record, repetitions included; None = for ever.
+        name: name of the operator.
+        function: the user's function.
+        timeout: seconds for a record including its retries; None = no limit.
         retry: when and how often to call again; None = never.
-        on_done: called with the token given to ``call`` and the results, or what was raised; the token is None when
-            the loop was ended by something that belongs to no record.
+        on_done: called with the token given to ``call`` and either the results or the exception; the token is None
+            for an exception that belongs to no record.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class AsyncCalls(UserCode):
         self._thread = threading.Thread(target=self._main, name=f"firesteel-async {name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         loop = self._loop = asyncio.new_event_loop()
         try:
             self._thread.start()
@@ -59,32 +58,32 @@ class AsyncCalls(UserCode):
             loop.close()
             raise
 
-    def do(self, what: Callable[[], Any]) -> None:
-        """Call something on the loop, where clients of asyncio can be made; what it gives is awaited if it can be.
+    def do(self, action: Callable[[], Any]) -> None:
+        """Call ``action`` on the loop, where asyncio clients can be created, and await its result if it is awaitable.
 
         Raises:
-            BaseException: whatever it raised.
+            BaseException: whatever ``action`` raised.
         """
-        self._wait(self._do(what))
+        self._wait(self._do(action))
 
-    async def _do(self, what: Callable[[], Any]) -> None:
-        result = what()
+    async def _do(self, action: Callable[[], Any]) -> None:
+        result = action()
         if inspect.isawaitable(result):
             await result
 
     def call(self, token: Any, value: Any) -> None:
-        """Begin with a record; from the task's thread."""
+        """Start ``async_invoke`` for a record; called from the task's thread."""
         loop = self._loop
         assert loop is not None
         loop.call_soon_threadsafe(self._begin, token, value)
 
     def cancel(self) -> None:
-        """Cancel what runs, the function's own tasks too, and wait for their end."""
+        """Cancel all tasks of the loop, including those that the function created, and wait until they have ended."""
         if self._loop is not None:
             self._wait(self._cancel())
 
     def stop(self) -> None:
-        """End the thread. Idempotent."""
+        """Stop the loop and join its thread. Idempotent."""
         loop, self._loop = self._loop, None
         if loop is not None:
             self._stopping = True
@@ -118,19 +117,21 @@ class AsyncCalls(UserCode):
             loop.close()
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run until somebody stops it. If user code does, the task fails; the loop is still needed to close it."""
+        """Run the loop until it stops. If user code stopped it, the task fails, and the caller runs the loop again:
+        the function still has to be closed on it.
+        """
         try:
             loop.run_forever()
             if not self._stopping:
                 raise ProgramError("the function has stopped the asyncio loop that its calls run on")
-        except BaseException as error:  # of a task that the function made: SystemExit ends the loop, say
+        except BaseException as error:  # from a task that the function created: SystemExit, for one, ends the loop
             self._on_done(None, error)
 
     # -- on the loop
 
     def _begin(self, token: Any, value: Any) -> None:
         task = asyncio.get_running_loop().create_task(self._run(token, value))
-        self._tasks.add(task)  # the loop itself holds tasks weakly only
+        self._tasks.add(task)  # the loop itself holds only weak references to tasks
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, token: Any, value: Any) -> None:
@@ -144,7 +145,7 @@ class AsyncCalls(UserCode):
             self._on_done(token, results)
 
     async def _uncancelled(self, value: Any) -> list[Any]:
-        """``_results``; a cancellation that is not ours is an error, or the record would wait for ever."""
+        """As ``_results``, but a cancellation that we did not start is an error; else the record would never end."""
         try:
             return await self._results(value)
         except asyncio.CancelledError as error:
@@ -156,12 +157,13 @@ class AsyncCalls(UserCode):
             ) from error
 
     async def _results(self, value: Any) -> list[Any]:
+        """Invoke the function with retries; once the record's time is over, ask its ``timeout`` for the results."""
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
                 return self._checked("async_invoke", await self._with_retries(value))
         except TimeoutError:
-            if not limit.expired():  # the function's own
+            if not limit.expired():  # the function raised it itself
                 raise
         results: Any = self._function.timeout(value)
         if inspect.isawaitable(results):
@@ -174,14 +176,14 @@ class AsyncCalls(UserCode):
             try:
                 results = await self._function.async_invoke(value)
             except Exception as error:
-                if retry is None or not _wants(retry.get_retry_predicate().exception_predicate(), error):
+                if retry is None or not _matches(retry.get_retry_predicate().exception_predicate(), error):
                     raise
                 if not retry.can_retry(attempt):
                     raise
             else:
                 if (
                     retry is None
-                    or not _wants(retry.get_retry_predicate().result_predicate(), results)
+                    or not _matches(retry.get_retry_predicate().result_predicate(), results)
                     or not retry.can_retry(attempt)
                 ):
                     return results
@@ -190,6 +192,7 @@ class AsyncCalls(UserCode):
 
     @staticmethod
     def _checked(method: str, results: Any) -> list[Any]:
+        """The results as a list; raises ``ProgramError`` if the function returned something else than an iterable."""
         if results is None:
             return []
         if not is_iterable(results) or isinstance(results, (str, bytes)):
@@ -197,7 +200,7 @@ class AsyncCalls(UserCode):
         return list(results)
 
 
-def _wants(predicate: Callable[[Any], bool] | None, subject: Any) -> bool:
+def _matches(predicate: Callable[[Any], bool] | None, subject: Any) -> bool:
     if predicate is None:
         return False
     answer = predicate(subject)

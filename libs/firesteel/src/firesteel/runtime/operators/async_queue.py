@@ -1,7 +1,8 @@
-"""In which order the results of asynchronous calls leave: as the records came, or as they are done.
+"""Queues that decide in which order results of asynchronous calls leave: in the order of the input, or when completed.
 
-Both keep watermarks in their place: no result of a record before a watermark leaves behind it, and none of a record
-behind it before. In unordered mode the queue is a row of groups, with a watermark between each two.
+Both keep watermarks in their place: results never pass a watermark, in either direction. For that, the unordered queue
+is a sequence of groups of records, separated by watermarks; within a group results leave in the order of completion. As
+Flink's ``OrderedStreamElementQueue`` and ``UnorderedStreamElementQueue``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
+
+from typing_extensions import override
 
 __all__ = ["OrderedResults", "QueuedElement", "ResultQueue", "UnorderedResults"]
 
@@ -21,7 +24,7 @@ class QueuedElement:
         value: the record, or the watermark itself.
         stamp: timestamp of the record, or None.
         kind: row kind of the record, or None.
-        results: None while they are awaited; all have timestamp and kind of their record.
+        results: None while the call is running; results have the timestamp and row kind of their record.
     """
 
     __slots__ = ("group", "is_watermark", "kind", "results", "stamp", "value")
@@ -35,67 +38,69 @@ class QueuedElement:
 
     @property
     def form(self) -> tuple[bool, bool]:
-        """Whether it has a timestamp, and whether it has a row kind."""
+        """Whether the record has a timestamp, and whether it has a row kind. One batch needs records of one form."""
         return self.stamp is not None, self.kind is not None
 
     @property
-    def kept(self) -> tuple[Any, ...]:
-        """The record as it stands in checkpoints: arguments to make it again."""
+    def constructor_arguments(self) -> tuple[Any, ...]:
+        """The record as it is written to checkpoints: the arguments with which it is constructed again."""
         return (self.value, self.stamp) if self.kind is None else (self.value, self.stamp, self.kind)
 
 
 class ResultQueue(ABC):
-    """Entries in, in the order of the input; ready ones out. One thread at a time."""
+    """Takes entries in the order of the input and returns those that may leave. Not thread-safe."""
 
     @abstractmethod
     def add(self, entry: QueuedElement) -> None:
-        """A record was taken, or a watermark came."""
+        """Append a record whose call begins, or a watermark."""
 
     @abstractmethod
     def complete(self, entry: QueuedElement, results: list[Any]) -> None:
-        """The results of a record are there; once for each record."""
+        """Set the results of a record; called once for each record."""
 
     @abstractmethod
     def peek(self) -> QueuedElement | None:
-        """The next that may leave: it is done, or a watermark; or None."""
+        """The next entry that may leave: a completed record or a watermark; None if none may."""
 
     @abstractmethod
     def pop(self) -> None:
-        """It has left; only when there is one."""
+        """Remove the entry that ``peek`` returned."""
 
     @abstractmethod
     def entries(self) -> Iterator[QueuedElement]:
-        """Those that have not left."""
+        """All entries that have not left, for a checkpoint."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many have not left."""
+        """Number of entries that have not left."""
 
 
 class OrderedResults(ResultQueue):
-    """First in, first out."""
+    """Results leave in the order of the input: a record waits until all before it are completed."""
 
     def __init__(self) -> None:
         self._entries: deque[QueuedElement] = deque()
 
+    @override
     def add(self, entry: QueuedElement) -> None:
         self._entries.append(entry)
 
+    @override
     def complete(self, entry: QueuedElement, results: list[Any]) -> None:
-        """Leaves when all before it have left."""
         entry.results = results
 
+    @override
     def peek(self) -> QueuedElement | None:
-        """The first entry, if it is done."""
         if not self._entries or self._entries[0].results is None:
             return None
         return self._entries[0]
 
+    @override
     def pop(self) -> None:
         self._entries.popleft()
 
+    @override
     def entries(self) -> Iterator[QueuedElement]:
-        """In the order of the input."""
         return iter(self._entries)
 
     def __len__(self) -> int:
@@ -103,65 +108,65 @@ class OrderedResults(ResultQueue):
 
 
 class _Group:
-    """Records between two watermarks."""
+    """The records between two watermarks."""
 
-    __slots__ = ("awaited", "done", "members", "watermark")
+    __slots__ = ("completed", "members", "running", "watermark")
 
     def __init__(self) -> None:
-        self.awaited = 0
-        self.members: dict[QueuedElement, None] = {}
-        self.done: deque[QueuedElement] = deque()
-        self.watermark: QueuedElement | None = None
-        """What comes behind them; None for the last group."""
+        self.running = 0  # records of the group whose results are awaited
+        self.members: dict[QueuedElement, None] = {}  # records that have not left, in the order of the input
+        self.completed: deque[QueuedElement] = deque()
+        self.watermark: QueuedElement | None = None  # the watermark behind the group; None for the last group
 
 
 class UnorderedResults(ResultQueue):
-    """As soon as they are done, but never past a watermark."""
+    """Results leave as soon as they are completed, but never pass a watermark."""
 
     def __init__(self) -> None:
         self._groups: deque[_Group] = deque([_Group()])
         self._count = 0
 
+    @override
     def add(self, entry: QueuedElement) -> None:
-        """Into the last group; a watermark closes it."""
         self._count += 1
         last = self._groups[-1]
         if entry.is_watermark:
             last.watermark = entry
             self._groups.append(_Group())
         else:
-            last.awaited += 1
+            last.running += 1
             last.members[entry] = None
             entry.group = last
 
+    @override
     def complete(self, entry: QueuedElement, results: list[Any]) -> None:
-        """Leaves as soon as its group is the first."""
         group = entry.group
         assert group is not None
         entry.results, entry.group = results, None
-        group.awaited -= 1
-        group.done.append(entry)
+        group.running -= 1
+        group.completed.append(entry)
 
+    @override
     def peek(self) -> QueuedElement | None:
-        """One that is done of the first group, or the watermark behind it when the group is empty."""
+        # Only the first group may give results; its watermark leaves once the group is empty.
         first = self._groups[0]
-        if first.done:
-            return first.done[0]
-        if first.awaited or first.watermark is None:
+        if first.completed:
+            return first.completed[0]
+        if first.running or first.watermark is None:
             return None
         return first.watermark
 
+    @override
     def pop(self) -> None:
-        """As ``peek`` says."""
         self._count -= 1
         first = self._groups[0]
-        if first.done:
-            del first.members[first.done.popleft()]
+        if first.completed:
+            del first.members[first.completed.popleft()]
         else:
             self._groups.popleft()
 
+    @override
     def entries(self) -> Iterator[QueuedElement]:
-        """Group by group; in each one in the order of the input."""
         for group in self._groups:
             yield from group.members
             if group.watermark is not None:

@@ -1,4 +1,4 @@
-"""The operator behind ``AsyncDataStream``: hands records to coroutines and takes up their results later."""
+"""The operator behind ``AsyncDataStream``: it hands records to coroutines and emits their results later."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any, Final
+
+from typing_extensions import override
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
@@ -23,12 +25,12 @@ from firesteel.runtime.records.batch import Batch, Watermark
 __all__ = ["AsyncWaitOperator", "LaterResults"]
 
 _IN_FLIGHT: Final = ListStateDescriptor("records-in-flight", Types.PICKLED_BYTE_ARRAY())
-_MOST_AT_ONCE: Final = 1024
-"""Records whose results are given at once."""
+_MAX_RECORDS_PER_BATCH: Final = 1024
+"""Most records whose results are emitted as one batch."""
 
 
 class LaterResults(Operator, ABC):
-    """An operator whose results come after the records were taken, without further input.
+    """An operator that takes records and emits their results later, without further input.
 
     Attributes:
         on_results: called, possibly from another thread, when there may be results.
@@ -39,38 +41,38 @@ class LaterResults(Operator, ABC):
     on_results: Callable[[], None] | None = None
 
     def before_barrier(self, checkpoint_id: int) -> None:
-        """The barrier of this checkpoint goes on when all that is ``ready`` has left."""
+        """Make results that must leave in front of a barrier ``ready``; the barrier follows once they have left."""
 
     @property
     @abstractmethod
     def writable(self) -> bool:
-        """Whether it takes more now; else what is before it waits."""
+        """Whether the operator takes more records now; if not, those in front of it wait."""
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether ``take`` would give something."""
+        """Whether ``take`` would return results or a watermark, or raise."""
 
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether no record, result or watermark is inside the operator."""
 
     @abstractmethod
     def put(self, batch: Batch) -> None:
-        """Take a batch of records; all, even if it is not writable."""
+        """Take a whole batch of records, even if the operator is not writable."""
 
     @abstractmethod
     def put_watermark(self, watermark: Watermark) -> None:
-        """A watermark comes behind all records put so far; ``take`` gives it back in its place."""
+        """Take a watermark behind all records put so far; ``take`` returns it in its place."""
 
     @abstractmethod
     def take(self) -> Batch | Watermark:
-        """The next results (there may be none), or a watermark, that may leave now; raises what user code raised."""
+        """Return the next results (possibly none) or watermark that may leave now; raises what user code raised."""
 
 
 class AsyncWaitOperator(LaterResults):
-    """Calls an ``AsyncFunction``; at most ``capacity`` records are being called for, or have results that wait."""
+    """Calls an ``AsyncFunction``. At most ``capacity`` records have a running call or results that have not left."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -80,41 +82,42 @@ class AsyncWaitOperator(LaterResults):
         self._capacity: int = extra["capacity"]
         self._results: ResultQueue = OrderedResults() if extra["ordered"] else UnorderedResults()
         self._backlog: deque[QueuedElement] = deque()
-        """Taken, but not begun: the rest of a batch."""
+        """Records whose call was not started yet, because the capacity is used up, and watermarks behind them."""
         self._in_flight = 0
-        """Records whose call was begun and whose results have not left."""
+        """Number of records whose call was started and whose results have not left."""
         timeout_ms: int = extra["timeout_ms"]
         self._calls = AsyncCalls(
             self.name, spec.function, timeout_ms / 1000 if timeout_ms else None, extra["retry"], self._done
         )
         self._error: BaseException | None = None
         self._arrived: deque[tuple[QueuedElement | None, Any]] = deque()
-        """From the loop's thread."""
+        """Results appended by the loop's thread and taken by the task's thread, each in one atomic operation."""
 
     def open(self, context: OperatorContext) -> None:
-        """Open the function on its loop; call again for records whose results were awaited at the checkpoint."""
+        """Open the function on its loop, and call it again for records whose results the checkpoint did not have."""
         self._calls.start()
         super().open(context)
-        for kept in self.operator_state.get_list_state(_IN_FLIGHT).get():
-            self._backlog.append(QueuedElement(*kept))
-        self._begin()
+        for arguments in self.operator_state.get_list_state(_IN_FLIGHT).get():
+            self._backlog.append(QueuedElement(*arguments))
+        self._start_calls()
 
+    @override
     def call_function(self, function: Any, method: str, *arguments: Any) -> None:
-        """The function's methods run on its loop; those of key selectors behind it here."""
+        # The user's function must run on its own loop; key selectors behind it are called in this thread.
         if function is self.function:
             self._calls.do(lambda: getattr(function, method)(*arguments))
         else:
             super().call_function(function, method, *arguments)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """Records whose results have not left are its state: they are called for again after a restore."""
-        awaited = [*self._results.entries(), *self._backlog]
-        in_flight = [entry.kept for entry in awaited if not entry.is_watermark]
+        """Write the records whose results have not left; after a restore the function is called for them again."""
+        entries = [*self._results.entries(), *self._backlog]
+        in_flight = [entry.constructor_arguments for entry in entries if not entry.is_watermark]
         self.operator_state.get_list_state(_IN_FLIGHT).update(in_flight)
         super().snapshot_state(context)
 
     def close(self) -> None:
-        """Cancel what runs, close the functions, and end the thread."""
+        """Cancel the running calls, close the functions on the loop, and end its thread."""
         try:
             self._calls.cancel()
             super().close()
@@ -122,35 +125,38 @@ class AsyncWaitOperator(LaterResults):
             self._calls.stop()
 
     @property
+    @override
     def writable(self) -> bool:
-        """Whether all that was taken has been begun, and there is room."""
         return not self._backlog and self._in_flight < self._capacity
 
     @property
+    @override
     def ready(self) -> bool:
-        """Whether something may leave, or a call raised."""
         self._take_up()
         return self._error is not None or self._results.peek() is not None
 
     @property
+    @override
     def empty(self) -> bool:
-        """Whether every record's results and every watermark have left."""
         return not self._backlog and not len(self._results)
 
     def put(self, batch: Batch) -> None:
-        """Begin with as many as there is room for; the others wait."""
+        """Start calls for as many records as there is capacity for; the others wait in the backlog."""
         stamps: Iterable[Any] = repeat(None) if batch.timestamps is None else batch.timestamps
         kinds: Iterable[Any] = repeat(None) if batch.kinds is None else batch.kinds
         self._backlog.extend(map(QueuedElement, batch.values, stamps, kinds))
-        self._begin()
+        self._start_calls()
 
+    @override
     def put_watermark(self, watermark: Watermark) -> None:
-        """Keeps its place among the records."""
         self._backlog.append(QueuedElement(watermark, is_watermark=True))
-        self._begin()
+        self._start_calls()
 
     def take(self) -> Batch | Watermark:
-        """Results of records that all have a timestamp (a row kind) or have none, up to the next watermark, or that."""
+        """Return the results that may leave, up to the next watermark, or that watermark if it is the first.
+
+        Records with and without a timestamp (or a row kind) can't share a batch, so it ends where that changes.
+        """
         self._take_up()
         if self._error is not None:
             raise self._error
@@ -158,7 +164,7 @@ class AsyncWaitOperator(LaterResults):
         stamps: list[int] = []
         kinds: list[int] = []
         form = (False, False)
-        for count in range(_MOST_AT_ONCE):
+        for count in range(_MAX_RECORDS_PER_BATCH):
             entry = self._results.peek()
             if entry is None or (count and (entry.is_watermark or entry.form != form)):
                 break
@@ -174,7 +180,7 @@ class AsyncWaitOperator(LaterResults):
                 stamps += [entry.stamp] * len(results)
             if entry.kind is not None:
                 kinds += [entry.kind] * len(results)
-        self._begin()
+        self._start_calls()
         return Batch(values, stamps if form[0] else None, kinds if form[1] else None)
 
     def _coerced(self, results: list[Any]) -> list[Any]:
@@ -185,7 +191,7 @@ class AsyncWaitOperator(LaterResults):
             else [coerce(value) if value is not None else self.pass_null() for value in results]
         )
 
-    def _begin(self) -> None:
+    def _start_calls(self) -> None:
         backlog = self._backlog
         while backlog and (backlog[0].is_watermark or self._in_flight < self._capacity):
             entry = backlog.popleft()
@@ -195,12 +201,13 @@ class AsyncWaitOperator(LaterResults):
                 self._calls.call(entry, entry.value)
 
     def _done(self, entry: QueuedElement | None, results: list[Any] | BaseException) -> None:
-        """On the loop's thread; what is raised may belong to no record."""
+        """Pass results or an exception to the task's thread; called on the loop's thread."""
         self._arrived.append((entry, results))
         if self.on_results is not None:
             self.on_results()
 
     def _take_up(self) -> None:
+        """Take the results that the loop's thread has appended into the queue of this thread."""
         while self._arrived:
             entry, results = self._arrived.popleft()
             if isinstance(results, BaseException):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.core.errors import ProgramError
 from firesteel.functions.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from firesteel.functions.state import (
@@ -40,12 +42,12 @@ _GETTERS: Final[dict[type[StateDescriptor], str]] = {
 
 
 class BroadcastStates:
-    """The broadcast states that ``broadcast()`` was called with.
+    """The broadcast states of an operator, as declared in the call of ``broadcast()``.
 
     Args:
-        operator: for errors.
-        store: where they are kept.
-        descriptors: of all of them.
+        operator: name of the operator in errors.
+        store: operator state in which the broadcast states live.
+        descriptors: the descriptors given to ``broadcast()``.
     """
 
     def __init__(self, operator: str, store: HeapOperatorState, descriptors: tuple[MapStateDescriptor, ...]) -> None:
@@ -55,11 +57,11 @@ class BroadcastStates:
         self._readable = {name: store.read_only(d) for name, d in self._descriptors.items()}
 
     def writable(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-        """For the broadcast side."""
+        """The state as the broadcast side gets it: all of its subtasks make the same changes."""
         return self._writable[self._name(descriptor)]
 
     def readable(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-        """For the other side."""
+        """The state as the other side gets it, which must not change it: only one subtask would."""
         return self._readable[self._name(descriptor)]
 
     def _name(self, descriptor: MapStateDescriptor) -> str:
@@ -80,21 +82,18 @@ class BroadcastStates:
 
 
 class _Time:
-    """Timestamp, clock and watermark."""
+    """The part of all contexts that tells the time: timestamp of the record, clock and watermark."""
 
     def __init__(self, stamp: Stamp, time: TimerService, states: BroadcastStates) -> None:
         self._stamp, self._time, self._states = stamp, time, states
 
     def timestamp(self) -> int | None:
-        """Of the record at hand."""
         return self._stamp.value
 
     def current_processing_time(self) -> int:
-        """The clock."""
         return self._time.current_processing_time()
 
     def current_watermark(self) -> int:
-        """The operator's event time."""
         return self._time.current_watermark()
 
 
@@ -105,16 +104,15 @@ class _ReadOnly(_Time):
 
 class _Writable(_Time):
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-        """To read and to change."""
         return self._states.writable(state_descriptor)
 
 
 class ReadOnlyContext(_ReadOnly, BroadcastProcessFunction.ReadOnlyContext):
-    """Of ``BroadcastProcessFunction.process_element``."""
+    """The context of ``BroadcastProcessFunction.process_element``."""
 
 
 class BroadcastContext(_Writable, BroadcastProcessFunction.Context):
-    """Of ``BroadcastProcessFunction.process_broadcast_element``."""
+    """The context of ``BroadcastProcessFunction.process_broadcast_element``."""
 
 
 class _KeyedReadOnly(_ReadOnly):
@@ -123,88 +121,86 @@ class _KeyedReadOnly(_ReadOnly):
         self._keyed = keyed
 
     def timer_service(self) -> TimerService:
-        """Timers of the current key."""
         return self._time
 
     def get_current_key(self) -> Any:
-        """Of the record or timer at hand."""
         return self._keyed.key
 
 
 class KeyedReadOnlyContext(_KeyedReadOnly, KeyedBroadcastProcessFunction.ReadOnlyContext):
-    """Of ``KeyedBroadcastProcessFunction.process_element``."""
+    """The context of ``KeyedBroadcastProcessFunction.process_element``."""
 
 
 class KeyedBroadcastOnTimerContext(OnTimer, _KeyedReadOnly, KeyedBroadcastProcessFunction.OnTimerContext):
-    """Of ``KeyedBroadcastProcessFunction.on_timer``."""
+    """The context of ``KeyedBroadcastProcessFunction.on_timer``."""
 
 
 class KeyedBroadcastContext(_Writable, KeyedBroadcastProcessFunction.Context):
-    """Of ``KeyedBroadcastProcessFunction.process_broadcast_element``."""
+    """The context of ``KeyedBroadcastProcessFunction.process_broadcast_element``."""
 
     def __init__(self, stamp: Stamp, time: TimerService, states: BroadcastStates, keyed: KeyedStateBackend) -> None:
         super().__init__(stamp, time, states)
         self._keyed = keyed
 
     def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
-        """Call the function for each key with its state."""
+        """Call the function for each key of this subtask that has this state, with key and state."""
         getter = next((name for cls, name in _GETTERS.items() if isinstance(state_descriptor, cls)), None)
         if getter is None:
             raise ProgramError(f"apply_to_keyed_state() takes a state descriptor, not {state_descriptor!r}")
         keyed = self._keyed
         state = getattr(keyed, getter)(state_descriptor)
-        before = keyed.key
+        former_key = keyed.key
         try:
             for key in keyed.keys(state_descriptor):
                 keyed.key = key
                 function(key, state)
         finally:
-            keyed.key = before
+            keyed.key = former_key
 
 
 class BroadcastProcessOperator(ExpandingOperator):
-    """``BroadcastProcessFunction``."""
+    """Runs a ``BroadcastProcessFunction`` over a stream without keys and a broadcast stream."""
 
     may_tag = True
 
     states: BroadcastStates
 
     def open(self, context: OperatorContext) -> None:
-        """Make states and the function's contexts, then open it."""
+        """Create the states and the contexts, then open the function, which may use them."""
         descriptors = tuple(self.spec.extra.get("broadcast_states", ()))
         self.states = BroadcastStates(self.name, self.operator_state, descriptors)
         self._contexts = self.make_contexts(context)
         super().open(context)
 
     def make_contexts(self, context: OperatorContext) -> tuple[Any, Any]:
-        """What the function gets with each record: of the stream, of the broadcast stream."""
+        """Create the contexts that the function gets with records of the stream and of the broadcast stream."""
         time = TimeOnly(context.stamp, context.clock, self.name)
         return ReadOnlyContext(context.stamp, time, self.states), BroadcastContext(context.stamp, time, self.states)
 
+    @override
     def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
-        """``process_element`` or ``process_broadcast_element``, with its context."""
         process = self.function.process_broadcast_element if input_index else self.function.process_element
         context = self._contexts[input_index]
         return process.__name__, lambda value: process(value, context)
 
 
 class KeyedBroadcastProcessOperator(TimedFunction, BroadcastProcessOperator):
-    """``KeyedBroadcastProcessFunction``: input 0 has keys, input 1 has none."""
+    """Runs a ``KeyedBroadcastProcessFunction``: records of input 0 have keys, those of input 1 have none."""
 
+    @override
     def make_contexts(self, context: OperatorContext) -> tuple[Any, Any]:
-        """With the current key and timers on the side that has keys."""
         timers = KeyTimers(self.timers)
         return (
             KeyedReadOnlyContext(context.stamp, timers, self.states, self.keyed),
             KeyedBroadcastContext(context.stamp, timers, self.states, self.keyed),
         )
 
+    @override
     def make_timer_context(self) -> KeyedBroadcastOnTimerContext:
-        """Of ``on_timer``."""
         return KeyedBroadcastOnTimerContext(self.stamp, KeyTimers(self.timers), self.states, self.keyed)
 
+    @override
     def with_keys(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The records; broadcast ones have no key."""
         if input_index == 0:
             yield from super().with_keys(records, input_index)
             return

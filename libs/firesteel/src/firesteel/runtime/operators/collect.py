@@ -1,4 +1,4 @@
-"""Results on their way to the client, which pulls them by offset: a bounded buffer."""
+"""The operator behind ``execute_and_collect``: a bounded buffer of results, which the client fetches by offset."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final
+
+from typing_extensions import override
 
 from firesteel.checkpoint.assign import RESULTS
 from firesteel.core.errors import SerializationError
@@ -33,7 +35,9 @@ from firesteel.state.snapshots import (
 )
 
 DEFAULT_BUFFER_BYTES: Final = 4 << 20
+"""Bytes of results from which on the buffer is full, unless the program says otherwise."""
 _SMALLEST_SIZE: Final = 8
+"""Least estimate, in bytes, for one result."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,10 @@ class CollectAnswer:
     """The operator's answer to a client that fetches results.
 
     Attributes:
-        offset: of the first result.
+        offset: offset of the first result.
         count: number of results in ``data``.
-        end: there will be no results behind these.
-        data: pickled list; empty if there are none.
+        end: whether no results will follow these.
+        data: pickled list of results; empty if there are none.
     """
 
     offset: int
@@ -54,15 +58,15 @@ class CollectAnswer:
 
 
 class CollectOperator(Consumer):
-    """Keeps results until the client asks for a later offset; takes no more when full. Thread-safe.
+    """Keeps results until the client fetches from a later offset; takes no more when full. Thread-safe.
 
-    In jobs with checkpoints a result is given to the client only when a checkpoint that has it is complete: so none is
-    given twice, with whatever order the job comes to it after a restart. Until then the buffer has no bound: a full one
-    would hold up the barrier.
+    In jobs with checkpoints a result becomes visible to the client only when a checkpoint that contains it is complete:
+    so none is given twice, whatever the order in which the job makes results after a restart. Invisible results do not
+    count against the bound of the buffer, because a full buffer would hold up the barrier that makes them visible.
 
     Attributes:
         on_results: called (from whatever thread writes) when results or the end came; long polls wait for it.
-        opened: the buffer is what it was at the checkpoint that the job goes on from; before, it may be asked nothing.
+        opened: whether the buffer is restored from the checkpoint; until then it answers no client.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:
@@ -72,15 +76,15 @@ class CollectOperator(Consumer):
         self._limit = int(spec.extra.get("buffer_bytes") or DEFAULT_BUFFER_BYTES)
         self._lock = threading.Lock()
         self._results: deque[tuple[Any, int]] = deque()  # (result, estimated size)
-        self._first = 0
+        self._first = 0  # offset of the first result in the buffer
         self._bytes = 0
         self._ended = False
-        self._visible: int | None = None  # offset behind the last one that may be given; None: all may
-        self._hidden_bytes = 0
-        self._marks: dict[int, int] = {}  # checkpoint -> offset behind the last result in it
+        self._visible: int | None = None  # offset behind the last visible result; None: all results are visible
+        self._hidden_bytes = 0  # estimated size of the results that are not visible
+        self._checkpoint_offsets: dict[int, int] = {}  # checkpoint -> offset behind the last result in it
 
     def open(self, context: OperatorContext) -> None:
-        """Nothing may be given before a checkpoint, if the job takes some."""
+        """Make the restored results visible; new ones become so with a checkpoint, if the job takes checkpoints."""
         super().open(context)
         if context.checkpointing:
             self._visible = self._first + len(self._results)
@@ -89,37 +93,40 @@ class CollectOperator(Consumer):
             self.on_results()
 
     @property
+    @override
     def writable(self) -> bool:
-        """Whether the buffer has room."""
         return self._bytes - self._hidden_bytes < self._limit
 
     @property
+    @override
     def overdrawn(self) -> bool:
-        """Whether twice the buffer is full."""
         return self._bytes - self._hidden_bytes >= 2 * self._limit
 
     @property
+    @override
     def drained(self) -> bool:
-        """Whether the input has ended and the client has fetched everything."""
         return self._ended and not self._results
 
     @property
     def available(self) -> int:
-        """Offset behind the last result that may be given."""
+        """Offset behind the last result that is visible to the client."""
         return self._first + len(self._results) if self._visible is None else self._visible
 
     @property
     def ended(self) -> bool:
-        """No further results will come, and all may be given."""
+        """Whether no further results will come and all are visible."""
         return self._ended and (self._visible is None or not self._hidden_bytes)
 
     def ready(self, offset: int) -> bool:
-        """Whether there is an answer for who asks for the results from ``offset`` on."""
+        """Whether a client that fetches results from ``offset`` on would get an answer with results or the end."""
         return self.opened and (self._start(offset) < self.available or self.ended)
 
     def _start(self, offset: int) -> int:
-        """Who asks for all results has none, and has never asked for others: it is the client of another run than those
-        before ``_first`` were given to. The job goes on behind these."""
+        """Resolve the offset of a client; 0 means the first result in the buffer.
+
+        A client that fetches from 0 has no results yet. If the buffer begins later, the results before were given to
+        the client of an earlier run, and this job goes on behind them.
+        """
         return offset or self._first
 
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
@@ -136,26 +143,27 @@ class CollectOperator(Consumer):
         if self.on_results is not None:
             self.on_results()
 
+    @override
     def finish(self) -> None:
-        """The input has ended."""
         self._ended = True
         if self.on_results is not None:
             self.on_results()
 
+    @override
     def stop(self) -> None:
-        """No further results come."""
-        self._show(self._first + len(self._results))
+        # No later checkpoint will make the results of the last one visible.
+        self._make_visible(self._first + len(self._results))
         self.finish()
 
     def fetch(self, offset: int, max_bytes: int) -> CollectAnswer:
-        """Drop the results before ``offset``, which are thereby acknowledged, and give those from it on.
+        """Drop the results before ``offset``, which the client thereby acknowledges, and return those from it on.
 
         Args:
-            offset: 0 = all that are here, whatever was given to the client of an earlier run.
-            max_bytes: about so many; one result is given at least.
+            offset: offset of the first result to return; 0 = all in the buffer, whatever an earlier client was given.
+            max_bytes: approximate size of the answer; it has at least one result.
 
         Raises:
-            ValueError: results from ``offset`` on were dropped before, or are not there yet.
+            ValueError: results from ``offset`` on were dropped before, or are not visible yet.
             SerializationError: a result can't be pickled.
         """
         self.acknowledge(offset)
@@ -166,10 +174,10 @@ class CollectOperator(Consumer):
         return CollectAnswer(offset, count, end, data)
 
     def acknowledge(self, offset: int) -> None:
-        """Drop the results before ``offset``: the client has them.
+        """Drop the results before ``offset``, because the client has them.
 
         Raises:
-            ValueError: see ``fetch``.
+            ValueError: as for ``fetch``.
         """
         with self._lock:
             was_writable = self.writable
@@ -188,6 +196,7 @@ class CollectOperator(Consumer):
             self.on_drained()
 
     def _take(self, max_bytes: int) -> tuple[bytes, int]:
+        """Pickle visible results of about ``max_bytes``; returns data and number. The results stay in the buffer."""
         values: list[Any] = []
         size = 0
         for result, estimate in islice(self._results, self.available - self._first):
@@ -197,6 +206,7 @@ class CollectOperator(Consumer):
             values.append(result)
             if size >= max_bytes:
                 break
+        # Sizes are estimates: halve the results until their pickle is about as small as it should be.
         while values:
             data = self._pickled(values)
             if len(data) <= 2 * max_bytes or len(values) == 1:
@@ -208,28 +218,30 @@ class CollectOperator(Consumer):
         try:
             return _dumps(values)
         except SerializationError:
-            for value in values:  # the failure names the record at hand
+            # Pickle the results one by one, so that the error is raised while ``value`` is the record at fault: the
+            # report of a failure reads that name from this frame.
+            for value in values:
                 _dumps([value])
             raise
 
     # -- checkpoints
 
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
-        """The results that the client does not have."""
+        """The results that the client has not acknowledged."""
         return {RESULTS: _ResultsPart(self)}
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """What is here now may be given when the checkpoint is complete."""
+        """Note which results become visible when this checkpoint is complete: those that are in the buffer now."""
         with self._lock:
-            self._marks[context.checkpoint_id] = self._first + len(self._results)
+            self._checkpoint_offsets[context.checkpoint_id] = self._first + len(self._results)
 
     def outgoing(self) -> _OutgoingResults:
-        """The results of now, to be written."""
+        """The results in the buffer at this moment, to be written to a checkpoint."""
         with self._lock:
             return _OutgoingResults(self._first, [value for value, _ in self._results])
 
     def take_back(self, chunks: Iterable[StateChunk]) -> None:
-        """Go on behind the results that were in the checkpoint, which may be given at once."""
+        """Fill the buffer with the results of a checkpoint; ``open`` makes them visible."""
         for chunk in chunks:
             offset, values = pickle.loads(chunk.data)
             if not self._results:
@@ -239,21 +251,22 @@ class CollectOperator(Consumer):
             self._bytes += size * len(values)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Results that are in this checkpoint may be given."""
-        marks = [number for number in self._marks if number <= checkpoint_id]
-        if marks:
-            self._show(max(self._marks.pop(number) for number in marks))
+        """Make the results in this checkpoint visible, and those in earlier ones, whose notification may be lost."""
+        complete = [number for number in self._checkpoint_offsets if number <= checkpoint_id]
+        if complete:
+            self._make_visible(max(self._checkpoint_offsets.pop(number) for number in complete))
 
     def commit(self) -> None:
-        """All tasks have come to their end: everything may be given."""
-        self._show(self._first + len(self._results))
+        """Make all results visible, as all tasks of the job have reached their end."""
+        self._make_visible(self._first + len(self._results))
 
-    def _show(self, offset: int) -> None:
+    def _make_visible(self, offset: int) -> None:
+        """Make the results before ``offset`` visible, and wake clients that wait for them."""
         with self._lock:
             if self._visible is None or offset <= self._visible:
                 return
-            shown = islice(self._results, max(0, self._visible - self._first), offset - self._first)
-            self._hidden_bytes -= sum(size for _, size in shown)
+            newly_visible = islice(self._results, max(0, self._visible - self._first), offset - self._first)
+            self._hidden_bytes -= sum(size for _, size in newly_visible)
             self._visible = offset
         if self.on_results is not None:
             self.on_results()
@@ -274,12 +287,12 @@ class _ResultsPart:
         return SlicedSnapshot([self._operator.outgoing()], slice_seconds)
 
     def restore(self, written: Sequence[WrittenState]) -> None:
-        for one in written:
-            self._operator.take_back(one.chunks())
+        for part in written:
+            self._operator.take_back(part.chunks())
 
 
 class _OutgoingResults(Outgoing):
-    """Results on their way into a checkpoint: chunks of the number of the first one, and these."""
+    """Results that are written to a checkpoint, in chunks; each holds the offset of its first result, and results."""
 
     joined: ClassVar[bool] = False
 
@@ -292,7 +305,8 @@ class _OutgoingResults(Outgoing):
         values = self._values[self._next : self._next + entries]
         if not values and self._next:
             return None
-        block = Block(max(1, len(values)), _dumps((self._first + self._next, values)))  # an empty buffer has one, too
+        # An empty buffer has a block too: its offset must survive, or the client's next offset would be unknown.
+        block = Block(max(1, len(values)), _dumps((self._first + self._next, values)))
         self._next += max(1, len(values))
         return block
 
@@ -301,7 +315,7 @@ class _OutgoingResults(Outgoing):
 
 
 def _sampled_size(values: list[Any]) -> int:
-    """About how many bytes one of the values takes when pickled."""
+    """Estimate how many bytes one of the values takes when pickled, from a sample of four."""
     sample = values[:: max(1, len(values) // 4)][:4]
     return max(_SMALLEST_SIZE, len(_dumps(sample)) // len(sample))
 

@@ -30,8 +30,8 @@ class KeyedColumns(ColumnTransform):
     """An operator over record batches with keyed state in arrays.
 
     Attributes:
-        backend: keeps its state.
-        state: that.
+        backend: state backend of the operator.
+        state: the state in it, made by ``make_state``.
     """
 
     STATE = ""
@@ -45,18 +45,14 @@ class KeyedColumns(ColumnTransform):
         assert isinstance(key, ColumnKey)
         self.key = key
         self.output = StreamColumns(spec.extra["result_type"])
-        self._keep_in(HeapKeyedState(), KeyedStateParameters())
+        self._create_state(HeapKeyedState(), KeyedStateParameters())
 
-    def _keep_in(self, backend: KeyedStateBackend, parameters: KeyedStateParameters) -> None:
+    def _create_state(self, backend: KeyedStateBackend, parameters: KeyedStateParameters) -> None:
         self.backend = backend
         self.state = self.make_state(parameters)
 
     def make_state(self, parameters: KeyedStateParameters) -> Any:
-        """Its state in the backend, empty.
-
-        Args:
-            parameters: of the backend.
-        """
+        """Create the operator's state in the backend, empty."""
         return self.backend.columns(self.STATE, self.key_types)
 
     @property
@@ -65,9 +61,9 @@ class KeyedColumns(ColumnTransform):
         return [field.type for field in self.key.fields(self.input.schema)]
 
     def use_backend(self, backend: StateBackend, parameters: KeyedStateParameters) -> None:
-        """Keep the state in this backend; before anything is opened."""
+        """Create the state in this backend, in place of the one on the heap; called before anything is opened."""
         self.key_groups = parameters.key_groups
-        self._keep_in(backend.create_keyed_state(parameters), parameters)
+        self._create_state(backend.create_keyed_state(parameters), parameters)
 
     @override
     def open(self, context: OperatorContext) -> None:
@@ -75,7 +71,6 @@ class KeyedColumns(ColumnTransform):
         super().open(context)
 
     def keys_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The columns of the keys."""
         return self.key.arrays(batch)
 
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:

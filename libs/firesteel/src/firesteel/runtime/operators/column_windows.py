@@ -1,4 +1,4 @@
-"""Windows over columns."""
+"""Operators over columns that act at times: windows of aggregates that are computed by columns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
@@ -29,13 +30,13 @@ Output = Batch | SideBatch
 
 
 class TimedColumns(KeyedColumns):
-    """An operator over columns that does something when time comes.
+    """An operator over columns that acts when event time or the clock reaches a point.
 
-    The chain calls ``advance_watermark`` and ``advance_processing_time`` between batches, and takes what they give one
+    The chain calls ``advance_watermark`` and ``advance_processing_time`` between batches, and pulls their results one
     part at a time; a part without rows ends a slice.
 
     Attributes:
-        heap_timers: event time, and the next time by the clock.
+        heap_timers: the watermark, and the next time of the clock at which the operator acts.
     """
 
     expands = True
@@ -47,35 +48,35 @@ class TimedColumns(KeyedColumns):
         super().open(context)
 
     def wake_at(self, time: int) -> None:
-        """Have ``advance_processing_time`` called at this time of the clock, ms."""
+        """Request that ``advance_processing_time`` is called at this time of the clock (epoch ms)."""
         if self.heap_timers.processing.add(time, None, None):
             self._on_timer(time)
 
     def advance_watermark(self, watermark: int) -> Iterator[Any]:
-        """Event time has come so far."""
+        """Take a new watermark (epoch ms); yields the results that it makes due."""
         self.heap_timers.watermark = watermark
         return self.on_event_time(watermark)
 
     def advance_processing_time(self, now: int) -> Iterator[Any]:
-        """The clock has come so far."""
-        for _ in self.heap_timers.processing.due(now):
+        """Take a new time of the clock (epoch ms); yields the results that it makes due."""
+        for _ in self.heap_timers.processing.due(now):  # removes the timers that have fired
             pass
         return self.on_processing_time(now)
 
     @abstractmethod
     def on_event_time(self, watermark: int) -> Iterator[Output]:
-        """What is due by the watermark."""
+        """Yield the results that are due at this watermark (epoch ms)."""
 
     @abstractmethod
     def on_processing_time(self, now: int) -> Iterator[Output]:
-        """What is due by the clock."""
+        """Yield the results that are due at this time of the clock (epoch ms)."""
 
 
 class ColumnWindowOperator(TimedColumns):
-    """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.columnar_windows``.
+    """Tumbling, sliding and session windows of aggregates, around the cores in ``firesteel.runtime.columnar_windows``.
 
     Attributes:
-        late_records: rows that came too late and went nowhere.
+        late_records: counts the rows that came too late and were dropped.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:
@@ -86,9 +87,9 @@ class ColumnWindowOperator(TimedColumns):
         assert declared is not None
         self._bound = bind_aggregates("aggregate", self.windows.aggregates, declared, wrap=wrap)
         super().__init__(spec)
-        self._nothing = pa.RecordBatch.from_pylist([], self.output.schema)
+        self._empty_batch = pa.RecordBatch.from_pylist([], self.output.schema)
         self._event_time = self.windows.assigner.is_event_time()
-        self._order = 0
+        self._rows_seen = 0
 
     def make_state(self, parameters: KeyedStateParameters) -> Any:
         from firesteel.runtime.columnar_windows.make import make_windows
@@ -99,43 +100,44 @@ class ColumnWindowOperator(TimedColumns):
         return windows
 
     def open(self, context: OperatorContext) -> None:
-        """Get ready; what was restored is there."""
         super().open(context)
         self._inputs = Inputs(self._bound)
-        self._order = self.state.rows_seen
+        self._rows_seen = self.state.rows_seen  # restored with the state
         self.late_records = LateRecords(self.name, context, self.runtime_context(context))
         self._wake_up()
 
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Any]:
-        """Gathers the rows; results only of windows that have ended and are kept for late rows."""
-        for given in batches:
-            batch, stamps = columns_of(given), given.timestamps
+        """Add rows to their windows; yields results only of ended windows that are kept for late rows."""
+        for incoming in batches:
+            batch, stamps = columns_of(incoming), incoming.timestamps
             if not batch.num_rows:
                 continue
             if not self._event_time:
-                # no window that was evaluated gets another row, also where the clock was set back
+                # Time never goes back, even if the clock is set back: a window that was evaluated gets no more rows.
                 stamps = np.full(batch.num_rows, max(self.clock.epoch_ms(), self.state.latest + 1), np.int64)
             elif stamps is None:
                 raise no_timestamp(self.windows.assigner)
             keys = self.keys_of(batch) or [batch.column(0)]
             inputs = self._inputs.of(self.columns_of(batch), batch.num_rows)
-            order = np.arange(self._order, self._order + batch.num_rows)
-            self._order += batch.num_rows
-            for found in self._checked(self.state.add(keys, inputs, stamps, order)):
-                if isinstance(found, np.ndarray):
-                    yield from self._late(batch, stamps, found)
+            # Each row gets its position in the input: aggregates like the first value compare these.
+            order = np.arange(self._rows_seen, self._rows_seen + batch.num_rows)
+            self._rows_seen += batch.num_rows
+            for late_rows_or_results in self._checked(self.state.add(keys, inputs, stamps, order)):
+                if isinstance(late_rows_or_results, np.ndarray):
+                    yield from self._late(batch, stamps, late_rows_or_results)
                 else:
-                    yield self._results(found)
+                    yield self._results(late_rows_or_results)
             self._wake_up()
 
     def _checked(self, work: Iterator[Any]) -> Iterator[Any]:
-        """The same; a result that does not fit its type is an error that says of which key it is."""
+        """Pass results through; adds the key to the error about a result that does not fit its type."""
         try:
             yield from work
         except NotLongError as error:
             raise error.with_key(self.key.names) from None
 
     def _late(self, batch: pa.RecordBatch, stamps: Any, rows: Any) -> Iterator[SideBatch]:
+        """Send late rows to the side output, or count and drop them if there is none."""
         tag = self.windows.late_tag
         if tag is None:
             self.late_records.drop(int(stamps[rows[-1]]), self.heap_timers.watermark, len(rows))
@@ -150,20 +152,20 @@ class ColumnWindowOperator(TimedColumns):
 
     def _results(self, results: Any) -> Batch:
         if results is None:
-            return Batch(self._nothing)
+            return Batch(self._empty_batch)
         keys = results.keys if self.key.names else []
         window = [pa.array(results.starts), pa.array(results.ends)]
         batch = pa.RecordBatch.from_arrays([*keys, *window, *results.values], schema=self.output.schema)
         return Batch(batch, results.ends - 1)
 
+    @override
     def on_event_time(self, watermark: int) -> Iterator[Output]:
-        """Results of the windows that end."""
         if self._event_time:
             for results in self._checked(self.state.advance(watermark)):
                 yield self._results(results)
 
     def on_processing_time(self, now: int) -> Iterator[Output]:
-        """Results of the windows that have ended: their last millisecond is over."""
+        """Yield the results of windows whose last millisecond is over."""
         if not self._event_time:
             for results in self._checked(self.state.advance(now - 1)):
                 yield self._results(results)

@@ -1,4 +1,4 @@
-"""What a two-phase sink shows of its committables, under Flink's names."""
+"""Metrics of a two-phase sink about its committables, under the names that Flink gives them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from firesteel.functions.two_phase import CommitOutcome
 
 
 class CommittableMetrics:
-    """Of one subtask, since its attempt began.
+    """Counts the committables of one subtask since its attempt began.
 
-    ``totalCommittables`` were prepared, or restored; ``pendingCommittables`` of them are not committed yet;
-    ``successfulCommittables``, ``alreadyCommittedCommittables`` and ``failedCommittables`` have ended in that way.
-    ``retriedCommittables`` counts how often one had to be tried again, also because nobody knew what had become of it.
+    ``totalCommittables`` counts those prepared or restored, ``pendingCommittables`` those not committed yet;
+    ``successfulCommittables``, ``alreadyCommittedCommittables`` and ``failedCommittables`` count how they have ended.
+    ``retriedCommittables`` counts how often a commit had to be tried again, also because its outcome was unknown.
 
     Args:
-        group: of the operator.
-        pending: how many there are now; from any thread.
+        group: metric group of the operator.
+        pending: returns the number of pending committables; called from any thread.
     """
 
     def __init__(self, group: MetricGroup, pending: Callable[[], int]) -> None:
@@ -33,9 +33,9 @@ class CommittableMetrics:
         group.gauge("pendingCommittables", pending)
 
     def received(self, count: int) -> None:
-        """So many are to be committed some time."""
+        """Count committables that were prepared or restored."""
         self._total.inc(count)
 
     def answered(self, outcome: CommitOutcome) -> None:
-        """The committer has said this of one."""
+        """Count the committer's answer for one committable."""
         self._ended[outcome].inc()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from firesteel.functions import timerservice
 from firesteel.functions.functions import CoProcessFunction
 from firesteel.runtime.operator_base.base import Transform
@@ -21,7 +23,7 @@ from firesteel.runtime.operators.stateless import ExpandingOperator
 
 
 class CoMapOperator(Transform):
-    """``CoMapFunction``: a result of None is no result, as in PyFlink."""
+    """Runs a ``CoMapFunction``; a result of None is no result, as in PyFlink."""
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         function, coerce = (self.function.map2 if input_index else self.function.map1), self.coerce
@@ -32,59 +34,59 @@ class CoMapOperator(Transform):
 
 
 class KeyedCoMapOperator(KeyedTransform, CoMapOperator):
-    """``CoMapFunction`` on keyed streams."""
+    """Runs a ``CoMapFunction`` on keyed streams."""
 
     inputs = 2
 
 
 class CoFlatMapOperator(ExpandingOperator):
-    """``CoFlatMapFunction``."""
+    """Runs a ``CoFlatMapFunction``."""
 
+    @override
     def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
-        """``flat_map1`` or ``flat_map2``."""
         function = self.function.flat_map2 if input_index else self.function.flat_map1
         return function.__name__, function
 
 
 class KeyedCoFlatMapOperator(KeyedTransform, CoFlatMapOperator):
-    """``CoFlatMapFunction`` on keyed streams."""
+    """Runs a ``CoFlatMapFunction`` on keyed streams."""
 
     inputs = 2
 
 
 class CoProcessOperator(ExpandingOperator):
-    """``CoProcessFunction``."""
+    """Runs a ``CoProcessFunction``."""
 
     may_tag = True
 
     def open(self, context: OperatorContext) -> None:
-        """Make the function's context, then open it."""
+        """Create the context of the function, then open it."""
         self._context: Any = self.make_context(context)
         super().open(context)
 
     def make_context(self, context: OperatorContext) -> Any:
-        """What the function gets with each record."""
+        """Create the context that the function gets with each record."""
         return CoProcessContext(context.stamp, TimeOnly(context.stamp, context.clock, self.name))
 
+    @override
     def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
-        """``process_element1`` or ``process_element2``, with its context."""
         process = self.function.process_element2 if input_index else self.function.process_element1
         context = self._context
         return process.__name__, lambda value: process(value, context)
 
 
 class KeyedCoProcessOperator(TimedFunction, CoProcessOperator):
-    """``KeyedCoProcessFunction``; both sides of a key share its state and timers."""
+    """Runs a ``KeyedCoProcessFunction``; records of one key from both inputs share its state and timers."""
 
     inputs = 2
 
     def make_context(self, context: OperatorContext) -> Any:
-        """With the current key, and timers if the function is of the class that has them."""
+        """Create a context with the current key, and with timers if the class of the function has ``on_timer``."""
         timers: timerservice.TimerService = KeyTimers(self.timers)
         if isinstance(self.function, CoProcessFunction):
             timers = TimeOnly(context.stamp, context.clock, self.name)
         return KeyedCoProcessContext(context.stamp, self.keyed, timers)
 
+    @override
     def make_timer_context(self) -> KeyedCoOnTimerContext:
-        """Of ``KeyedCoProcessFunction``."""
         return KeyedCoOnTimerContext(self.stamp, self.keyed, KeyTimers(self.timers))

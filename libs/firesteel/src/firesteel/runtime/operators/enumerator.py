@@ -1,10 +1,12 @@
-"""Runs the enumerator that a user wrote for a source; who calls it when is decided by ``runtime.enumerator_input``."""
+"""Runs the enumerator that a user wrote for a source; ``runtime.sources.enumerator_input`` decides when to call it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from typing import Any, Final
+
+from typing_extensions import override
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError, StateRestoreError
@@ -18,14 +20,14 @@ from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operator_base.split_codec import is_plain
 
 _STATE: Final = ListStateDescriptor("enumerator", Types.PICKLED_BYTE_ARRAY())
-"""One element: version of the serializer, bytes. Without a serializer: None, and JSON."""
+"""One element: the version of the source's serializer and bytes, or without a serializer None and JSON."""
 
 
 class EnumeratorOperator(Operator):
-    """See the module.
+    """Owns the ``SplitEnumerator`` of a source: creates or restores it, takes its state, and closes it.
 
     Attributes:
-        gives_state: the user's code is asked for its state right now.
+        gives_state: whether the user's ``snapshot_state`` is running right now.
     """
 
     gives_state = False
@@ -35,40 +37,41 @@ class EnumeratorOperator(Operator):
         self._enumerator: SplitEnumerator | None = None
 
     @property
+    @override
     def blocking(self) -> bool:
-        """It has a thread of its own, so that what it does holds up nobody else."""
+        # An enumerator may list directories or call services: a thread of its own keeps it from holding up others.
         return True
 
     @property
     def source(self) -> Source[Any]:
-        """Whose enumerator it is."""
+        """The source whose splits are enumerated."""
         source = self.spec.function
         assert isinstance(source, Source)
         return source
 
     def begin(self, context: SplitEnumeratorContext) -> None:
-        """Make the enumerator, perhaps of a checkpoint, and start it; behind ``open``."""
+        """Create the enumerator, or restore it from a checkpoint, and start it; called after ``open``."""
         restored = list(self.operator_state.get_list_state(_STATE).get())
         if restored:
-            method, made = "restore_enumerator", self.source.restore_enumerator(context, self._read(*restored[0]))
+            method, enumerator = "restore_enumerator", self.source.restore_enumerator(context, self._read(*restored[0]))
         else:
-            method, made = "create_enumerator", self.source.create_enumerator(context)
-        if not isinstance(made, SplitEnumerator):
-            kind = type(made).__name__
+            method, enumerator = "create_enumerator", self.source.create_enumerator(context)
+        if not isinstance(enumerator, SplitEnumerator):
+            kind = type(enumerator).__name__
             raise ProgramError(f"operator {self.name!r}: {method}() gave {kind}, which is no SplitEnumerator")
-        refuse_coroutines(f"operator {self.name!r}", made)
-        self._enumerator = made
+        refuse_coroutines(f"operator {self.name!r}", enumerator)
+        self._enumerator = enumerator
         self._enumerator.start()
 
-    def call(self, what: Callable[[SplitEnumerator], None]) -> None:
-        """Have the enumerator do something."""
+    def call(self, action: Callable[[SplitEnumerator], None]) -> None:
+        """Call ``action`` with the enumerator, from a frame that names this operator in the traceback."""
         assert self._enumerator is not None
-        what(self._enumerator)
+        action(self._enumerator)
 
     # -- checkpoints
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """Ask it for its state; if it has come to its end, there is none."""
+        """Ask the enumerator for its state; one that is closed has none."""
         super().snapshot_state(context)
         if self._enumerator is None:
             return
@@ -100,14 +103,14 @@ class EnumeratorOperator(Operator):
             )
         return json.loads(data) if serializer is None or version is None else serializer.deserialize(version, data)
 
+    @override
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete."""
         super().checkpoint_complete(checkpoint_id)
         if self._enumerator is not None:
             self._enumerator.notify_checkpoint_complete(checkpoint_id)
 
+    @override
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up."""
         super().checkpoint_aborted(checkpoint_id)
         if self._enumerator is not None:
             self._enumerator.notify_checkpoint_aborted(checkpoint_id)

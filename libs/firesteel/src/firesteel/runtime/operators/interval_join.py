@@ -1,9 +1,11 @@
-"""The operator of interval joins: a shell around ``firesteel.windowing.interval``."""
+"""The operator of interval joins; ``firesteel.windowing.interval`` finds the pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from firesteel.common.own_copies import own_copy
 from firesteel.core.errors import ProgramError
@@ -19,7 +21,7 @@ from firesteel.windowing.windows import MIN_TIMESTAMP
 
 
 class _Context(ProcessJoinFunction.Context):
-    """Of ``ProcessJoinFunction``."""
+    """The context of ``ProcessJoinFunction.process_element``: times of both records and of the result."""
 
     def __init__(self) -> None:
         self.left = self.right = self.result = MIN_TIMESTAMP
@@ -35,12 +37,13 @@ class _Context(ProcessJoinFunction.Context):
 
 
 class IntervalJoinOperator(TimedTransform):
-    """Pairs of two keyed streams whose times are near each other.
+    """Calls a function for pairs of records of two keyed streams whose times are near each other.
 
-    Its extra settings: ``lower`` and ``upper`` (ms, included), ``late_tags`` (of the left and the right side, or None).
+    The ``extra`` of its specification: ``lower`` and ``upper`` (ms, both included), and ``late_tags`` (tags of the left
+    and the right input, or None).
 
     Attributes:
-        late_records: that came and went nowhere.
+        late_records: counts the records that came too late and were dropped.
     """
 
     inputs = 2
@@ -50,19 +53,19 @@ class IntervalJoinOperator(TimedTransform):
         super().__init__(spec)
         self._late_tags = spec.extra["late_tags"]
         self._context = _Context()
-        self.tagged = False  # until there are tags
+        self.tagged = False  # turns True with the first side output
 
     def open(self, context: OperatorContext) -> None:
-        """Open the function, then make the core."""
+        """Open the function, then create the joiner, which needs timers and state."""
         super().open(context)
         self.late_records = LateRecords(self.name, context, self.runtime_context(context))
         if any(tag is not None for tag in self._late_tags):
             self.enable_tags()
-        kept = self.keyed.timeline("left-buffer"), self.keyed.timeline("right-buffer")
-        self._join = IntervalJoiner(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, kept)
+        buffers = self.keyed.timeline("left-buffer"), self.keyed.timeline("right-buffer")
+        self._join = IntervalJoiner(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, buffers)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """What the function makes of each record's partners."""
+        """Call the function for each record with every partner that has come before it."""
         stamp, context, join, keyed = self.stamp, self._context, self._join, self.keyed
         function = self.function.process_element
         for value in self.with_keys(records, input_index):
@@ -77,7 +80,7 @@ class IntervalJoinOperator(TimedTransform):
                 continue
             assert timestamp is not None
             for time, other in join.add(input_index, keyed.key, value, timestamp):
-                mine, other = own_copy(value), own_copy(other)  # they are kept for other pairs
+                mine, other = own_copy(value), own_copy(other)  # the buffers hold both records for further pairs
                 left, right = (mine, other) if input_index == 0 else (other, mine)
                 context.left, context.right = (timestamp, time) if input_index == 0 else (time, timestamp)
                 context.result = stamp.value = max(timestamp, time)
@@ -87,17 +90,17 @@ class IntervalJoinOperator(TimedTransform):
                 if not is_iterable(results):
                     raise not_iterable("process_element", results)
                 for result in results:
-                    coerce = self.coerce  # another one as soon as there are side outputs
+                    coerce = self.coerce  # read for each result, as the first side output replaces it
                     if coerce is None:
                         yield result
                     else:
                         yield coerce(result) if result is not None else self.pass_null()
 
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """Records that have no partners any more are forgotten; no results."""
+        """Remove records that can't have partners any more; there are no results."""
         self._join.on_event_time(timer.namespace, timer.key, timer.timestamp)
         return iter(())
 
+    @override
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """There are no such timers."""
         raise ProgramError(f"operator {self.name!r} has no processing-time timers")

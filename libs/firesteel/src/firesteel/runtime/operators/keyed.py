@@ -1,9 +1,11 @@
-"""Operators on keyed streams. The operator sets the current key; the states look it up."""
+"""Operators on keyed streams. The operator sets the current key of the backend; states read it there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
+
+from typing_extensions import override
 
 from firesteel.common.own_copies import own_copy
 from firesteel.functions.functions import ReduceFunction
@@ -32,19 +34,19 @@ class KeyedFlatMapOperator(KeyedTransform, FlatMapOperator):
 
 
 class KeyedProcessOperator(TimedFunction):
-    """``KeyedProcessFunction``."""
+    """Runs a ``KeyedProcessFunction``."""
 
     def open(self, context: OperatorContext) -> None:
-        """Open the function, then make its context."""
+        """Open the function, then create its context."""
         super().open(context)
         self._context = KeyedProcessContext(context.stamp, self.keyed, KeyTimers(self.timers))
 
+    @override
     def make_timer_context(self) -> KeyedOnTimerContext:
-        """Of ``KeyedProcessFunction``."""
         return KeyedOnTimerContext(self.stamp, self.keyed, KeyTimers(self.timers))
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
+        """Call the function for each record; its results are pulled one at a time and fitted to the declared type."""
         function, context, coerce, keyed = self.function.process_element, self._context, self.coerce, self.keyed
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         for value in records:
@@ -67,7 +69,10 @@ class KeyedProcessOperator(TimedFunction):
 
 
 class ReduceOperator(KeyedTransform):
-    """Running reduce: the first record of a key as it is, then each combination; its state is never given away."""
+    """Running reduce: emits the first record of a key as it is, then each combination.
+
+    Emitted results are copies: nobody can change the state through them.
+    """
 
     gives_away = True
     one_to_one = True
@@ -78,7 +83,7 @@ class ReduceOperator(KeyedTransform):
         self.function_of_two = method_of(spec.function, ReduceFunction, "reduce")
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The result so far for each record, coerced."""
+        """Yield the result so far for each record, fitted to the declared type."""
         function, coerce, keyed = self.function_of_two, self.coerce, self.keyed
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         table, reuse = keyed.table(REDUCE_STATE), self.spec.object_reuse
@@ -87,8 +92,8 @@ class ReduceOperator(KeyedTransform):
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
                 keyed.key = key = check(key)
-            before = get(key, _MISSING)
-            result = value if before is _MISSING else function(before, value)
+            former = get(key, _MISSING)
+            result = value if former is _MISSING else function(former, value)
             if coerce is not None:
                 result = coerce(result)
             table[key] = result

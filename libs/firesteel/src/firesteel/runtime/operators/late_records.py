@@ -1,4 +1,4 @@
-"""Records that came too late and are dropped: they are counted, and the log says why, ever more seldom."""
+"""Counts records that came too late and were dropped, and logs why, at exponentially growing distances."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LateRecords:
-    """The late records of one operator that went nowhere.
+    """The late records that one operator has dropped.
 
-    The 1st, 2nd, 4th, 8th, ... of them is a warning. One record whose time is far ahead makes all records behind it
-    late, which nothing else would say.
+    The 1st, 2nd, 4th, 8th, ... of them is logged as a warning. A single record whose time is far ahead makes all
+    records behind it late, and nothing else would tell the user.
 
     Args:
-        operator: its name.
-        context: of the operator.
-        runtime_context: of the operator; has Flink's counter of such records.
+        operator: name of the operator.
+        context: context of the operator.
+        runtime_context: user-facing context of the operator, with Flink's counter of dropped records.
 
     Attributes:
-        count: of the records.
+        count: number of dropped records.
     """
 
     __slots__ = ("_context", "_counter", "_operator", "count")
@@ -37,17 +37,17 @@ class LateRecords:
         self.count = 0
 
     def drop(self, timestamp: int, watermark: int, records: int = 1) -> None:
-        """Count records.
+        """Count dropped records.
 
         Args:
-            timestamp: of the last one, epoch ms.
-            watermark: that it came behind.
-            records: number of them.
+            timestamp: time of the last one, epoch ms.
+            watermark: watermark behind which it came, epoch ms.
+            records: number of records.
         """
-        before = self.count
-        self.count = count = before + records
+        former_count = self.count
+        self.count = count = former_count + records
         self._counter.inc(records)
-        if before.bit_length() == count.bit_length():  # no power of 2 was passed
+        if former_count.bit_length() == count.bit_length():  # the count has passed no power of 2
             return
         origin = self._context.watermark_origin()
         logger.warning(
@@ -66,7 +66,7 @@ class LateRecords:
 
 
 def time_text(timestamp: int) -> str:
-    """A time in epoch ms, for people; as a number too, where it may be one of the program's own."""
+    """A time in epoch ms as text for people, with the number, as programs may use numbers that are no dates."""
     if timestamp == MAX_WATERMARK:
         return "the end of the input"
     try:

@@ -1,10 +1,11 @@
-"""Functions of whole batches on keyed streams."""
+"""The operator of ``process_batches``: a user's function over whole record batches of a keyed stream."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.functions.batch_functions import BatchValueState, KeyedBatchFunction
 from firesteel.functions.state import ValueStateDescriptor
@@ -19,7 +20,7 @@ from firesteel.state.columnar.value_states import BatchStates
 
 
 class BatchContext(KeyedBatchFunction.Context):
-    """What a function may ask about the batch at hand."""
+    """The context that the function gets with each batch."""
 
     def __init__(self, states: BatchStates, stamp: Stamp) -> None:
         self._states, self._stamp = states, stamp
@@ -43,12 +44,12 @@ class BatchContext(KeyedBatchFunction.Context):
         return self._stamp.watermark
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> BatchValueState:
-        found: BatchValueState = self._states.get_state(state_descriptor)
-        return found
+        state: BatchValueState = self._states.get_state(state_descriptor)
+        return state
 
 
 class ProcessBatches(KeyedColumns, MapBatches):
-    """A user's function with keyed state."""
+    """Runs a ``KeyedBatchFunction``, with keyed state in arrays."""
 
     METHOD = "process_batches"
     STATE = "_batch_states"
@@ -57,23 +58,23 @@ class ProcessBatches(KeyedColumns, MapBatches):
         super().__init__(spec)
         self._process = method_of(spec.function, KeyedBatchFunction, "process_batch")
 
+    @override
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
-        """With state of batches."""
         return TaskRuntimeContext(context.info, self.name, self._states, context.metrics)
 
     def open(self, context: OperatorContext) -> None:
-        """Open the function, with its state at hand."""
+        """Create the states and the context, then open the function, which may use them."""
         self._states = BatchStates(self.state, self.name, context.clock)
         self._context = BatchContext(self._states, context.stamp)
         super().open(context)
 
+    @override
     def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
-        """What the function gives for a batch."""
         self._context.set(self.keys_of(value), stamps)
         self._states.saw(value.num_rows)
         return self._process(value, self._context)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """A barrier is here: forget what is not to be written."""
+        """Take the function's state, then drop entries that need not be written to the checkpoint."""
         super().snapshot_state(context)
         self._states.prune()

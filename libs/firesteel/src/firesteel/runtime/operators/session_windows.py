@@ -1,9 +1,11 @@
-"""Sessions that are evaluated at their end, by event time or by the clock."""
+"""The operator of session windows that are evaluated at their end, by event time or by the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
+
+from typing_extensions import override
 
 from firesteel.runtime.operator_base.context import TaskRuntimeContext
 from firesteel.runtime.operators.windows import WindowTransform
@@ -20,10 +22,14 @@ SESSIONS: Final = "session-contents"
 
 
 class SessionWindowOperator(WindowTransform):
-    """Session windows without a trigger or evictor of the program's; see ``firesteel.windowing.sessions``."""
+    """Session windows without a custom trigger or evictor, around the core in ``firesteel.windowing.sessions``.
 
+    Such sessions need no merging of window objects: the state of a key is a short list of its sessions in the order of
+    time, and most records extend the last one.
+    """
+
+    @override
     def make(self, runtime_context: TaskRuntimeContext) -> None:
-        """The core of such windows."""
         spec, timers = self.windows, self.timers
         assert isinstance(spec.assigner, TimeSessions)
         self._assigner, self._event_time = spec.assigner, spec.assigner.event_time
@@ -35,7 +41,7 @@ class SessionWindowOperator(WindowTransform):
         self._clear = clearer_of(spec.window_function, context)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Gathers the records; results only of sessions that have ended and are kept for late records."""
+        """Add records to their sessions; yields results only of ended sessions that are kept for late records."""
         keyed, stamp, clock = self.keyed, self.stamp, self.timers.current_processing_time
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         table, event_time, gap_of, add = (
@@ -59,7 +65,8 @@ class SessionWindowOperator(WindowTransform):
                 sessions = [NEVER]
             else:
                 last = sessions[-1]
-                if last[START] <= start <= last[END] and last[END] - 1 > watermark:  # in order: the last one goes on
+                if last[START] <= start <= last[END] and last[END] - 1 > watermark:
+                    # The usual case, records in the order of time: the last session is extended in place.
                     last[HELD] = add(last[HELD], value, timestamp)
                     if end > last[END]:
                         last[END] = end
@@ -74,17 +81,17 @@ class SessionWindowOperator(WindowTransform):
                 yield from self._evaluated(key, session, goes_on=True)
 
     def _evaluated(self, key: Any, session: Any, *, goes_on: bool) -> Iterator[Any]:
-        start, end, held = session
+        start, end, contents = session
         self.stamp.value = end - 1
         window = TimeWindow(start, end)
-        yield from self._evaluate(key, window, self._contents.elements(held, goes_on=goes_on))
+        yield from self._evaluate(key, window, self._contents.elements(contents, goes_on=goes_on))
 
     def _on_timer(self, timer: Timer) -> Iterator[Any]:
         key, time = timer.key, timer.timestamp
         table = self.keyed.table(SESSIONS)
         sessions = table.get(key)
         if sessions is None or sessions[0] != time:
-            return  # an earlier timer has taken its place
+            return  # the sessions have changed since the timer was set, and an earlier timer replaces it
         due = self._sessions.due(sessions, time)
         if due.fires is not None:
             yield from self._evaluated(key, due.fires, goes_on=due.ends is not due.fires)
@@ -95,10 +102,10 @@ class SessionWindowOperator(WindowTransform):
         else:
             table.pop(key, None)
 
+    @override
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """Results of sessions that have ended."""
         return self._on_timer(timer)
 
+    @override
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """Results of sessions that have ended."""
         return self._on_timer(timer)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import Types
 from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
@@ -23,7 +25,10 @@ _UNSENT: Final = ListStateDescriptor("unsent", Types.PICKLED_BYTE_ARRAY())
 
 
 class SinkStageOperator(LaterResults):
-    """See the module. What could not leave in front of a barrier is part of its state."""
+    """Runs a ``SinkStage``: records go in, committables for the sink behind it come out.
+
+    What the stage has emitted and could not leave in front of a barrier is part of the operator's state.
+    """
 
     writes_elsewhere = True
     takes_changes = False
@@ -38,12 +43,12 @@ class SinkStageOperator(LaterResults):
 
     @property
     def stage(self) -> SinkStage:
-        """The subtask's, from ``open`` to ``close``."""
+        """The stage of this subtask; it exists from ``open`` to ``close``."""
         assert self._stage is not None
         return self._stage
 
     def open(self, context: OperatorContext) -> None:
-        """Open key selectors behind it, and go on from the state."""
+        """Open key selectors of edges behind the stage, then create and restore the stage."""
         super().open(context)
         self._context = TaskWriterContext(self.with_site(context), self.spec.id)
         if self.restored is not None:
@@ -56,30 +61,32 @@ class SinkStageOperator(LaterResults):
     # -- records
 
     @property
+    @override
     def writable(self) -> bool:
         return not self._queue
 
     @property
+    @override
     def ready(self) -> bool:
         return bool(self._queue)
 
     @property
+    @override
     def empty(self) -> bool:
         return not self._queue
 
+    @override
     def put(self, batch: Batch) -> None:
-        """Hand a batch to the stage."""
         values = batch.values if self.coerce is None else call_each(self.coerce, batch.values)
         self._queue.extend(self.stage.write(values, to_list(batch.timestamps)))
 
     def put_watermark(self, watermark: Watermark) -> None:
-        """Keeps its place; what the stage holds at the end of time goes on before it."""
+        """Queue a watermark. In front of the last one the stage emits all it still holds, as no records follow."""
         if watermark.timestamp >= MAX_WATERMARK:
             self._queue.extend(self.stage.prepare(end_of_input=True))
         self._queue.append(watermark)
 
     def take(self) -> Batch | Watermark:
-        """All that waits up to the next watermark."""
         first = self._queue[0]
         if isinstance(first, Watermark):
             self._queue.popleft()
@@ -92,14 +99,15 @@ class SinkStageOperator(LaterResults):
     # -- checkpoints
 
     def before_barrier(self, checkpoint_id: int) -> None:
-        """Give what goes on in front of the barrier."""
+        """Let the stage emit what belongs into this checkpoint, so that it leaves in front of the barrier."""
         self._context.prepares(checkpoint_id)
         self._queue.extend(self.stage.prepare(end_of_input=False))
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """What is left. A blocking source may have given more since ``before_barrier``."""
+        """Write what could not leave, and the state of the stage."""
+        # Once more: a blocking source may have given records since ``before_barrier``.
         self.before_barrier(context.checkpoint_id)
-        unsent = [one for one in self._queue if not isinstance(one, Watermark)]
+        unsent = [item for item in self._queue if not isinstance(item, Watermark)]
         self.operator_state.get_list_state(_UNSENT).update(unsent)
         self.operator_state.get_list_state(_STATE).update(self.stage.snapshot())
         self._context.reached(context.checkpoint_id)

@@ -1,4 +1,4 @@
-"""Where records end: sinks, sink functions, print. They take whole chunks."""
+"""Operators at the end of a chain: sinks, sink functions and print. They take whole batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.common.printing import text_of
 from firesteel.core.errors import CheckpointVersionError, ProgramError
@@ -25,14 +26,14 @@ from firesteel.runtime.records.columns import Stamps, as_array
 from firesteel.runtime.records.rows import to_list, to_rows
 
 _VERSION: Final = 1
-"""Of the layout in which what a writer has left to do stands in a checkpoint: JSON."""
+"""Version of the layout, JSON, in which the results of ``SinkWriter.finish`` stand in a checkpoint."""
 
 
 class Consumer(Operator, ABC):
     """An operator without results.
 
-    At the end of the input: ``finish``, then ``commit`` when the whole job has got that far, then ``close``. If the
-    task fails or is cancelled instead: ``abort``, then ``close``.
+    At the end of the input ``finish`` is called, then ``commit`` once all tasks of the job have finished, then
+    ``close``. If the task fails or is cancelled instead, ``abort`` is called, then ``close``.
 
     Attributes:
         on_writable: called when ``writable`` turns True again, possibly from another thread.
@@ -44,40 +45,40 @@ class Consumer(Operator, ABC):
 
     @property
     def writable(self) -> bool:
-        """Whether it takes more now; else the task is back-pressured."""
+        """Whether the operator takes more records now; if not, the task is back-pressured."""
         return True
 
     @property
     def overdrawn(self) -> bool:
-        """Whether it takes no more even if a barrier waits behind what would come."""
+        """Whether the operator must get no more records, even if a barrier that should overtake waits behind them."""
         return not self.writable
 
     @property
     def drained(self) -> bool:
-        """Nothing is left in it for others to fetch; the task ends only then."""
+        """Whether nothing is left in the operator for others to fetch; the task ends only then."""
         return True
 
     @abstractmethod
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
-        """Take a chunk. The list belongs to others too: it must not be changed."""
+        """Take records. The lists are shared with other readers and must not be changed."""
 
     @property
     def takes_columns(self) -> bool:
-        """Whether it works on columns as they are; else rows are made of them, some at a time."""
+        """Whether the operator takes columns by ``write_columns``; if not, it gets rows, some at a time."""
         return False
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
-        """Take a batch of columns; called if it ``takes_columns``."""
+        """Take a batch of columns; called if ``takes_columns`` holds."""
         raise NotImplementedError  # our own bug
 
     def stop(self) -> None:
-        """The job stops, with a savepoint that is complete and whose barrier was the last that came."""
+        """End because the job was stopped with a savepoint, which is complete; no record follows its barrier."""
 
     def take(self, batch: Batch) -> None:
-        """Take a batch in the form that it likes.
+        """Take a batch, as columns or as rows.
 
         Raises:
-            ProgramError: a row is not inserted, and the operator knows no others.
+            ProgramError: a row is of another kind than insert (+I), and the operator handles only those.
         """
         self.refuse_changes(batch)
         if isinstance(batch.values, pa.RecordBatch) and self.takes_columns:
@@ -92,7 +93,7 @@ class Consumer(Operator, ABC):
     def commit(self) -> None: ...
 
     def abort(self) -> None:
-        """Remove what is not visible yet. Never raises for what is gone."""
+        """Remove results that are not visible yet. Raises nothing for results that do not exist any more."""
 
 
 class SinkOperator(Consumer):
@@ -108,12 +109,12 @@ class SinkOperator(Consumer):
         self._writer: SinkWriter[Any] | None = None
         self._committables: list[Plain] = []
         self._finished = self._committed = False
-        self._noted: set[int] = set()
-        """Checkpoints that may hold what is left to do, and are perhaps stored."""
+        self._checkpoints_with_results: set[int] = set()
+        """Checkpoints that contain the finished, uncommitted results and were not given up: they may be stored."""
 
     @property
     def blocking(self) -> bool:
-        """The writer may wait for long. Known once it was created."""
+        """Whether the writer may wait for long; known once ``create`` was called."""
         return bool(self._writer is not None and self._writer.blocking)
 
     def create(self, context: OperatorContext) -> None:
@@ -133,27 +134,32 @@ class SinkOperator(Consumer):
         self._writer_context.opened(context, self.name)
         writer.open()
         if self.restored is not None and self.restored.committables:
-            self._go_on(self.restored.checkpoint_id, self.restored.committables)
+            self._restore_committables(self.restored.checkpoint_id, self.restored.committables)
 
     def open_to_commit(self, context: OperatorContext) -> None:
-        """In place of ``open`` where nothing is written any more: commit what was restored."""
+        """Commit what was restored; called in place of ``open`` in a job that only has to commit."""
         self.open(context)
         self.commit()
 
-    def _go_on(self, checkpoint_id: int, left: Sequence[Committable]) -> None:
-        """The writer before had finished in the checkpoint: what it left to do is all that is still done."""
-        for one in left:
-            if one.version != _VERSION:
+    def _restore_committables(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
+        """Take over the results of a writer that had finished before the checkpoint: only the commit is left to do."""
+        for committable in committables:
+            if committable.version != _VERSION:
                 raise CheckpointVersionError(
                     f"sink {self.name!r}",
-                    f"what is left to commit was written in layout {one.version} by a later release: go on with it",
+                    f"what is left to commit was written in layout {committable.version} by a later release: go on "
+                    "with it",
                 )
-            self._committables += json.loads(one.data)
+            self._committables += json.loads(committable.data)
         self._finished = True
-        self._noted.add(checkpoint_id)
+        self._checkpoints_with_results.add(checkpoint_id)
 
     def check_fit_for_checkpoints(self) -> None:
-        """A sink that shows its results at the end is fit for none before that, not even for one by hand."""
+        """Refuse checkpoints, also those triggered by hand, if the sink shows its results only when the job ends.
+
+        Raises:
+            ProgramError: after a restart, results written before the checkpoint would be lost.
+        """
         assert self._writer is not None
         if self._finished:
             return
@@ -165,17 +171,17 @@ class SinkOperator(Consumer):
             )
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """What was written has to arrive; at the end of the input its files belong to the checkpoint."""
+        """Flush the writer; after the end of the input its uncommitted files belong to the checkpoint and must stay."""
         assert self._writer is not None
         if not self._finished:
             self._writer.flush()
             return
-        self._noted.add(context.checkpoint_id)
+        self._checkpoints_with_results.add(context.checkpoint_id)
         self._writer_context.reached(context.checkpoint_id)
         self._writer_context.keep_temporary_files()
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
-        """What a checkpoint has to hold, by the checkpoint at which it was prepared."""
+        """The results of ``finish`` as a committable, with the checkpoint at which they were prepared."""
         assert self._writer is not None
         if not self._finished or type(self._writer).finish is SinkWriter.finish:
             return ()
@@ -187,27 +193,27 @@ class SinkOperator(Consumer):
                 f"sink {self.name!r}: finish() of {kind} returned what is no plain data (text, numbers, lists, dicts): "
                 f"{error}"
             ) from error
-        return ((max(self._noted), (Committable(data, _VERSION),)),)
+        return ((max(self._checkpoints_with_results), (Committable(data, _VERSION),)),)
 
+    @override
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """It is not stored."""
         super().checkpoint_aborted(checkpoint_id)
-        self._noted.discard(checkpoint_id)
+        self._checkpoints_with_results.discard(checkpoint_id)
 
+    @override
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
-        """Hand a chunk to the writer."""
         assert self._writer is not None
         if self.coerce is not None:
             values = list(self._coerced(values))
         self._writer.write(values, timestamps)
 
     @property
+    @override
     def takes_columns(self) -> bool:
-        """Whether its writer does."""
         return self._writer is not None and self._writer.takes_columns and self.coerce is None
 
+    @override
     def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
-        """Hand columns to the writer."""
         assert self._writer is not None
         self._writer.write_columns(batch, timestamps)
 
@@ -217,22 +223,22 @@ class SinkOperator(Consumer):
         for value in records:
             yield coerce(value)
 
+    @override
     def finish(self) -> None:
-        """Make all durable, show nothing yet."""
         assert self._writer is not None
         if not self._finished:
             self._finished = True
             self._committables = list(self._writer.finish())
 
+    @override
     def commit(self) -> None:
-        """Make the results visible."""
         assert self._writer is not None
         self._writer.commit(self._committables)
         self._committed = True
 
     def abort(self) -> None:
-        """Remove what is not visible, unless a checkpoint says that it is going to be."""
-        if self._writer is not None and not self._committed and not self._noted:
+        """Remove results that are not visible, unless a checkpoint contains them: then a restart commits them."""
+        if self._writer is not None and not self._committed and not self._checkpoints_with_results:
             self._writer.abort()
 
     def close(self) -> None:
@@ -249,7 +255,7 @@ class SinkFunctionOperator(Transform):
 
     takes_changes = False
     typed_input: TypedOutput | None = None
-    """The output of the same chain, with a declared type, that it reads: None is refused at a sink."""
+    """The output with a declared type, of the same chain, that the sink reads; a sink refuses its nulls."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -257,12 +263,12 @@ class SinkFunctionOperator(Transform):
         self._invoke = method_of(spec.function, SinkFunction, "invoke")
 
     def open(self, context: OperatorContext) -> None:
-        """Make the function's context, then open it."""
+        """Create the context of the function, then open it."""
         self._context = SinkContext(context.stamp)
         super().open(context)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Nothing; all records are handed over when it is exhausted."""
+        """Yield nothing, but call the function for each record; exhaust the iterator to have all of them handled."""
         invoke, context, with_context = self._invoke, self._context, self._with_context
         coerce, typed = self.coerce, self.typed_input
         for value in records:
@@ -278,10 +284,10 @@ class SinkFunctionOperator(Transform):
 
 
 class PrintOperator(Consumer):
-    """Writes each record to standard output; prefix as Flink's: ``[identifier:][subtask]> ``."""
+    """Writes each record to standard output behind Flink's prefix, ``[identifier:][subtask]> ``."""
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """Work out the prefix."""
         super().open(context)
         identifier = self.spec.extra.get("identifier") or ""
         number = str(context.info.subtask + 1) if context.info.parallelism > 1 else ""
@@ -291,12 +297,12 @@ class PrintOperator(Consumer):
         self._write, self._writable = context.write_stdout, context.stdout_writable
 
     @property
+    @override
     def writable(self) -> bool:
-        """Whether standard output takes more."""
         return self._writable()
 
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
-        """Print a chunk in one piece."""
+        """Print the lines of a batch in one write."""
         text = "".join(self._lines(values))
         if text:
             self._write(text)

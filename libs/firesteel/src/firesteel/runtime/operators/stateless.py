@@ -1,4 +1,4 @@
-"""Operators without keys: map, flat map, filter, process, and a source's types."""
+"""Operators without keys: map, flat map, filter, process, and the type check behind a source."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
@@ -18,7 +19,7 @@ from firesteel.runtime.records.columns import StreamColumns
 
 
 class MapOperator(Transform):
-    """One record in, one out."""
+    """Runs a ``MapFunction``: one result for each record."""
 
     one_to_one = True
 
@@ -38,14 +39,14 @@ class MapOperator(Transform):
 
 
 class FilterOperator(Transform):
-    """Keeps some records."""
+    """Runs a ``FilterFunction``: passes the records for which it returns True."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self._filter = method_of(spec.function, FilterFunction, "filter")
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The records that stay, as they are: their type does not change."""
+        """Yield the records that pass, without fitting them to a type, as theirs does not change."""
         function, dropped = self._filter, 0
         if not self.counts:
             for value in records:
@@ -63,16 +64,16 @@ class FilterOperator(Transform):
 
 
 class ExpandingOperator(Transform):
-    """One record in, any number out: what a function returns is iterated, unless it is None."""
+    """An operator that emits any number of results for a record: it iterates over what the function returns."""
 
     expands = True
 
     @abstractmethod
     def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
-        """Name of the user's method for this input, and what to call with each record."""
+        """The name of the user's method for this input, and the callable to call with each record."""
 
+    @override
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
         coerce = self.coerce
         method, function = self.function_of(input_index)
         for value in records:
@@ -92,30 +93,30 @@ class ExpandingOperator(Transform):
 
 
 class FlatMapOperator(ExpandingOperator):
-    """``FlatMapFunction``."""
+    """Runs a ``FlatMapFunction``."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self._flat_map = method_of(spec.function, FlatMapFunction, "flat_map")
 
+    @override
     def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
-        """``flat_map``."""
         return "flat_map", self._flat_map
 
 
 class ProcessOperator(Transform):
-    """``ProcessFunction``; a loop of its own spares a call for each record."""
+    """Runs a ``ProcessFunction``, in a loop of its own, which spares a call for each record."""
 
     expands = True
     may_tag = True
 
     def open(self, context: OperatorContext) -> None:
-        """Make the function's context, then open it."""
+        """Create the context of the function, then open it."""
         self._context = ProcessContext(context.stamp, TimeOnly(context.stamp, context.clock, self.name))
         super().open(context)
 
+    @override
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
         function, context, coerce = self.function.process_element, self._context, self.coerce
         for value in records:
             results = function(value, context)
@@ -134,7 +135,7 @@ class ProcessOperator(Transform):
 
 
 class CoerceOperator(Transform):
-    """Fits the records of a source to their declared type."""
+    """Fits the records of a source to their declared type, directly behind the reader."""
 
     one_to_one = True
 
@@ -144,7 +145,7 @@ class CoerceOperator(Transform):
         self._columns = None if declared is None or uncolumnar(declared) else StreamColumns(declared)
 
     def passes_columns(self, batch: pa.RecordBatch) -> bool:
-        """If they are of the declared type already."""
+        """Whether the columns have the declared type already, so that there is nothing to fit."""
         return self._columns is not None and self._columns.matches(batch)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:

@@ -1,4 +1,9 @@
-"""Runs a two-phase sink: prepares commits at barriers, and commits when checkpoints are complete."""
+"""Runs a two-phase sink: prepares commits at barriers, and commits when checkpoints are complete.
+
+At each barrier the writer returns committables, which become part of the checkpoint. When that is complete the
+committer commits them; after a restart it commits those of the restored checkpoint once more. So a record is visible if
+and only if a complete checkpoint contains it. As Flink's ``SinkWriterOperator`` and ``CommitterOperator`` in one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
+
+from typing_extensions import override
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import CommitError, ProgramError, TaskInterrupt
@@ -28,11 +35,13 @@ from firesteel.runtime.operators.committable_metrics import CommittableMetrics
 from firesteel.runtime.operators.sinks import SinkOperator
 
 MOST_ATTEMPTS: Final = 10
+"""Attempts to commit the committables of one checkpoint, after which the task fails."""
 FIRST_PAUSE_SECONDS: Final = 0.1
+"""Pause before the second attempt; each further pause is twice as long, up to ``LONGEST_PAUSE_SECONDS``."""
 LONGEST_PAUSE_SECONDS: Final = 5.0
 _WRITER_STATE: Final = ListStateDescriptor("writer-state", Types.PICKLED_BYTE_ARRAY())
 _END: Final = 1 << 62
-"""What was prepared at the end of the input belongs to the next checkpoint, whatever its number."""
+"""Stands for the id of the next checkpoint, which is not known yet when the input ends."""
 
 
 @dataclass
@@ -40,10 +49,10 @@ class _CommitSet:
     """The committables that were prepared at one barrier.
 
     Attributes:
-        checkpoint_id: of that barrier.
+        checkpoint_id: checkpoint of that barrier.
         committables: those that are not committed yet.
-        restored: the task goes on from a checkpoint that holds them, so they may be committed already.
-        attempts: how often the committer was asked for them.
+        restored: whether they come from the checkpoint that was restored, so that they may be committed already.
+        attempts: how often the committer was called for them.
     """
 
     checkpoint_id: int
@@ -53,19 +62,16 @@ class _CommitSet:
 
 
 class TwoPhaseSinkOperator(SinkOperator):
-    """See the module.
-
-    Attributes:
-    """
+    """The operator of a ``TwoPhaseCommitSink``: it owns the writer, the committer and what is between them."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self._committer: Committer | None = None
         self._prepared: dict[int, tuple[Committable, ...]] = {}
-        """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
+        """Committables by the checkpoint at whose barrier they were prepared, until that checkpoint is complete."""
         self._committing: deque[_CommitSet] = deque()
-        """In the hands of the committer, by checkpoint. It is asked for the first set only: a committer may take the
-        highest checkpoint it has committed as proof that all before it are committed too."""
+        """Committables of complete checkpoints, in the order of these. Only the first set is given to the committer: it
+        may take the highest checkpoint that it has committed as proof that all before it are committed too."""
         self._closed = False
 
     @property
@@ -76,7 +82,7 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     @property
     def writer(self) -> TwoPhaseWriter[Any]:
-        """Its writer, from ``create`` on."""
+        """The writer of this subtask; it exists from ``create`` on."""
         writer = self._writer
         if not isinstance(writer, TwoPhaseWriter):
             kind = type(writer).__name__
@@ -85,16 +91,16 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     @property
     def blocking(self) -> bool:
-        """Its writer or its committer may wait for long."""
+        """Whether the writer or the committer may wait for long."""
         return super().blocking or not self.sink.commits_quickly
 
     @property
     def drained(self) -> bool:
-        """Nothing waits for the committer."""
+        """Whether all committables of complete checkpoints are committed."""
         return not self._committing
 
     def open(self, context: OperatorContext) -> None:
-        """Commit again what was prepared before the restart, then open the writer."""
+        """Commit again what was prepared before the restart, then restore and open the writer."""
         states = [WriterState(data, version) for version, data in self._writer_states().get()]
         self._open_committer(context)
         if states:
@@ -103,7 +109,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         self.writer.open()
 
     def open_to_commit(self, context: OperatorContext) -> None:
-        """See ``SinkOperator``. A writer that is opened may clear up behind those before it."""
+        """Commit what was restored, without a writer: opening one may remove files that former writers have left."""
         self._open_committer(context)
         self._writer = None
 
@@ -120,12 +126,14 @@ class TwoPhaseSinkOperator(SinkOperator):
             committables = sorted(self.restored.committables, key=_checkpoint_of)
             self._metrics.received(len(committables))
             committer.restore_committables(committables)
-            self._commit([_CommitSet(number, [*some], True) for number, some in groupby(committables, _checkpoint_of)])
+            self._commit(
+                [_CommitSet(number, [*group], True) for number, group in groupby(committables, _checkpoint_of)]
+            )
 
     # -- checkpoints
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """Prepare what was written since the last barrier."""
+        """Prepare to commit what was written since the last barrier, and take the writer's state."""
         number = context.checkpoint_id
         self._writer_context.prepares(number)
         if not self._finished:
@@ -138,7 +146,10 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._writer_context.reached(number)
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
-        """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
+        """All uncommitted committables, grouped by the checkpoint at which they were prepared, and by version.
+
+        Those of earlier checkpoints are included: their commit may not have happened when this checkpoint is restored.
+        """
         uncommitted: dict[tuple[int, int], list[Committable]] = {}
         sets = [(pending.checkpoint_id, pending.committables) for pending in self._committing]
         for number, committables in [*sets, *self._prepared.items()]:
@@ -153,22 +164,21 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     # -- the end
 
+    @override
     def finish(self) -> None:
-        """Make all durable, show nothing yet."""
         self._finished = True
         self._prepared[_END] = self._prepare(end_of_input=True)
 
     def commit(self) -> None:
-        """Make the results visible: a checkpoint is complete that no record comes behind, or the job needs none."""
+        """Commit everything: the last checkpoint of the job is complete, or the job takes no checkpoints."""
         self._commit_up_to(_END)
 
     def abort(self) -> None:
-        """Remove what is in no checkpoint."""
+        """Remove what was written since the last checkpoint, unless everything is finished and committed."""
         if self._writer is not None and not (self._finished and not self._prepared and self.drained):
             self._writer.abort()
 
     def close(self) -> None:
-        """Close committer and writer."""
         self._closed = True
         committer, self._committer = self._committer, None
         try:
@@ -186,11 +196,10 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     def _prepare(self, *, end_of_input: bool) -> tuple[Committable, ...]:
         version = self.sink.version
-        made = tuple(
-            Committable(bytes(data), version) for data in self.writer.prepare_commit(end_of_input=end_of_input)
-        )
-        self._metrics.received(len(made))
-        return made
+        prepared = self.writer.prepare_commit(end_of_input=end_of_input)
+        committables = tuple(Committable(bytes(data), version) for data in prepared)
+        self._metrics.received(len(committables))
+        return committables
 
     def _pending_count(self) -> int:
         return sum(len(pending.committables) for pending in list(self._committing)) + sum(
@@ -206,20 +215,20 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._commit(sets)
 
     def _commit(self, sets: Sequence[_CommitSet]) -> None:
-        """Hand these to the committer, behind those that it has to be asked for again."""
-        waits = bool(self._committing)
+        """Queue commit sets behind those that have to be retried."""
+        retries_pending = bool(self._committing)
         self._committing += sets
-        if self._committing and not waits:
+        if self._committing and not retries_pending:
             self._try()
 
     def _try(self) -> None:
-        """Ask the committer for one checkpoint after the other.
+        """Commit one checkpoint after the other.
 
-        Stops at the first one of which something is not committed yet, and goes on with that one later: Flink's order,
-        too.
+        Stops at the first checkpoint of which a commit has to be retried, and goes on with that one after a pause, so
+        that checkpoints are committed in order, as in Flink.
 
         Raises:
-            CommitError: something can't be committed, or it was tried too often.
+            CommitError: a commit has failed for good, or was retried too often.
         """
         committer = self._committer
         if self._closed or committer is None:
@@ -229,17 +238,17 @@ class TwoPhaseSinkOperator(SinkOperator):
             pending.attempts += 1
             commit = committer.recommit if pending.restored else committer.commit
             results, cause = self._ask(commit, pending.committables)
-            still_open, reason = [], ""
+            to_retry, reason = [], ""
             for committable, result in zip(pending.committables, results, strict=True):
                 self._metrics.answered(result.outcome)
                 if result.outcome is CommitOutcome.FAILED:
                     what = f"of checkpoint {_name(pending.checkpoint_id)} can't be committed: {result.reason}"
                     raise CommitError(self.name, what)
                 if result.outcome in (CommitOutcome.RETRY, CommitOutcome.UNKNOWN):
-                    still_open.append(committable)
+                    to_retry.append(committable)
                     reason = reason or result.reason
-            pending.committables = still_open
-            if still_open:
+            pending.committables = to_retry
+            if to_retry:
                 if pending.attempts >= MOST_ATTEMPTS:
                     number = _name(pending.checkpoint_id)
                     what = f"of checkpoint {number} could not be committed in {MOST_ATTEMPTS} attempts: {reason}"
@@ -254,7 +263,7 @@ class TwoPhaseSinkOperator(SinkOperator):
     def _ask(
         self, commit: Callable[[Sequence[Committable]], Sequence[CommitResult]], committables: Sequence[Committable]
     ) -> tuple[list[CommitResult], BaseException | None]:
-        """One call of the committer: an answer for each, and what it raised."""
+        """Call the committer; returns a result for each committable, and what it raised. Then all are UNKNOWN."""
         try:
             results = list(commit(list(committables)))
         except TaskInterrupt:

@@ -1,4 +1,4 @@
-"""``assign_timestamps_and_watermarks`` in the middle of a program."""
+"""The operator of ``assign_timestamps_and_watermarks`` in the middle of a program, behind other operators."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from firesteel.runtime.records.columns import Stamps
 
 
 class WatermarksOperator(Operator):
-    """Assigns timestamps and makes watermarks; those from upstream end here, but for the last one.
+    """Assigns timestamps and generates watermarks; of those from upstream only the last one passes.
 
-    It has a stage of its own in its chain, and takes batches instead of records one by one.
+    It has a stage of its own in the chain, and takes batches instead of single records.
 
     Attributes:
-        clock: stands still while the task is back-pressured.
+        clock: clock for idleness; it stands still while the task is back-pressured, when no records can come.
     """
 
     takes_changes = True
@@ -43,32 +43,33 @@ class WatermarksOperator(Operator):
         self._time = EventTime(self.name, self._strategy, self.clock, self.spec.extra.get("input_type"))
 
     def take(self, values: list[Any], stamps: list[int] | None) -> tuple[list[int] | None, Watermark | None]:
-        """Timestamps of a batch, and the watermark behind it if one was emitted.
+        """Assign timestamps to records; returns them, and the watermark behind the records if one was emitted.
 
-        ``values`` is cut behind the record that the generator emitted the watermark at: what is cut off comes again.
+        ``values`` is cut behind the record at which the generator emitted a watermark. The caller passes the records
+        that were cut off again.
         """
-        count, found = self._time.take(values, stamps)
+        count, new_stamps = self._time.take(values, stamps)
         del values[count:]
-        return found, self._changed()
+        return new_stamps, self._changed()
 
     @property
     def takes_columns(self) -> bool:
-        """Whether it works on columns as they are; generators look at each record."""
+        """Whether the operator takes columns; only custom generators have to see each record."""
         return self._strategy.kind is not WatermarkGeneratorKind.GENERATOR
 
     def take_columns(self, batch: pa.RecordBatch, stamps: Stamps) -> tuple[Stamps, Watermark | None]:
-        """The same for columns, which are taken whole."""
+        """As ``take``, for columns, which are always taken whole."""
         return self._time.take_columns(batch, stamps), self._changed()
 
     def periodic(self) -> Watermark | None:
-        """The interval has passed: the watermark if it changed."""
+        """Look at the clock, as the watermark interval has passed; returns the watermark if it has changed."""
         if self._ended:
             return None
         self._time.periodic()
         return self._changed()
 
     def passes(self, watermark: Watermark) -> bool:
-        """Whether a watermark from upstream goes on: only the last one does."""
+        """Whether a watermark from upstream passes this operator: only the last one does."""
         if watermark.timestamp == MAX_WATERMARK:
             self._ended = True
         return self._ended

@@ -1,4 +1,4 @@
-"""Operators of windows: thin shells around the cores of ``firesteel.windowing``."""
+"""Operators of windows; the decisions are made by the cores in ``firesteel.windowing``, which know no operators."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from firesteel.windowing.windows import TimeWindow
 
 CONTENTS: Final = "window-contents"
 _ITERABLE: Final = frozenset({list, tuple, GeneratorType})
-"""What window functions return, mostly."""
+"""Types that window functions mostly return, for a quick check."""
 _MANY: Final = 64
-"""Records; of fewer, the look whether they are in order costs too much."""
+"""Records from which on it pays to check whether they are in the order of time."""
 _MISSING: Final = object()
 _NO_PANE: Final = PaneTables(0, 0, (), (), ())
 
 
 class WindowTransform(TimedTransform):
-    """What operators of windows have in common.
+    """The base of window operators: functions, late records and side outputs.
 
     Attributes:
-        windows: what the program said.
-        late_records: that came and went nowhere.
+        windows: assigner, trigger, evictor and functions, as the program declares them.
+        late_records: counts the records that came too late and were dropped.
     """
 
     may_tag: ClassVar[bool] = True
@@ -52,18 +52,18 @@ class WindowTransform(TimedTransform):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.windows: WindowSpec = spec.function
-        self.tagged = False  # until there are tags
+        self.tagged = False  # turns True with the first side output
         functions = self.windows.gather_function, self.windows.window_function
         self._helpers.extend(function for function in functions if isinstance(function, Function))
 
     @property
     def blocking(self) -> bool:
-        """One of the functions may wait for long."""
+        """Whether one of the functions may wait for long."""
         functions = self.windows.gather_function, self.windows.window_function
         return any(bool(getattr(function, "blocking", False)) for function in functions)
 
     def open(self, context: OperatorContext) -> None:
-        """Open the functions, then make what stands on timers and state."""
+        """Open the functions, then create the core, which needs timers and state."""
         super().open(context)
         if self.windows.late_tag is not None:
             self.enable_tags()
@@ -72,12 +72,13 @@ class WindowTransform(TimedTransform):
         self.make(runtime_context)
 
     @abstractmethod
-    def make(self, runtime_context: TaskRuntimeContext) -> None: ...
+    def make(self, runtime_context: TaskRuntimeContext) -> None:
+        """Create the core that assigns records to windows and evaluates these."""
 
     def results(self, method: str, returned: Any) -> Iterable[Any]:
-        """What a window function returned, fitted to the declared type."""
+        """Fit what a window function returned to the declared type; raises ``ProgramError`` if it is no iterable."""
         if self.coerce is None and returned.__class__ in _ITERABLE:
-            return returned  # pairs of tag and value are found later, too
+            return returned  # the stage looks for pairs of tag and value, so they need no check here
         return self._fitted(method, returned)
 
     def _fitted(self, method: str, returned: Any) -> Iterator[Any]:
@@ -86,14 +87,14 @@ class WindowTransform(TimedTransform):
         if not is_iterable(returned):
             raise not_iterable(method, returned)
         for result in returned:
-            coerce = self.coerce  # another one as soon as there are side outputs
+            coerce = self.coerce  # read for each result, as the first side output replaces it
             if coerce is None:
                 yield result
             else:
                 yield coerce(result) if result is not None else self.pass_null()
 
     def late(self, value: Any) -> Iterable[Any]:
-        """What becomes of a record that came too late."""
+        """Send a record that came too late to the side output, or count and drop it if there is none."""
         tag = self.windows.late_tag
         if tag is not None:
             return (self.side_record((tag, value)),)
@@ -104,7 +105,7 @@ class WindowTransform(TimedTransform):
 
 
 class WindowOperator(WindowTransform):
-    """Windows of any kind."""
+    """Windows of any kind, with any trigger and evictor: those that the two faster operators do not cover."""
 
     def make(self, runtime_context: TaskRuntimeContext) -> None:
         host = WindowHost(
@@ -120,7 +121,7 @@ class WindowOperator(WindowTransform):
         self._core = WindowCore(self.windows, host)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results of windows that fire by a record."""
+        """Add records to their windows; yields results of windows that a record makes fire."""
         keyed, stamp, add = self.keyed, self.stamp, self._core.add
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         for value in records:
@@ -132,22 +133,27 @@ class WindowOperator(WindowTransform):
             if results:
                 yield from results
 
+    @override
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """Results of windows whose event-time timer fired."""
         return self._core.on_event_time(timer.key, timer.namespace, timer.timestamp)
 
+    @override
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """Results of windows whose processing-time timer fired."""
         return self._core.on_processing_time(timer.key, timer.namespace, timer.timestamp)
 
 
 class AlignedWindowOperator(WindowTransform):
-    """Tumbling and sliding event-time windows that fire at their end. It sets no timers."""
+    """Tumbling and sliding event-time windows that fire at their end, without custom trigger or evictor.
+
+    Windows of all keys begin and end together, so the operator needs no timers: it keeps one table of contents by key
+    for each window, and a watermark evaluates and drops whole tables. The time axis is cut into panes, stretches
+    between two starts or ends of windows, within which all records belong to the same windows. So a slice of records is
+    divided by panes, and each pane is added to its tables in one tight loop.
+    """
 
     takes_slices = True
 
     def make(self, runtime_context: TaskRuntimeContext) -> None:
-        """The core of such windows."""
         spec, keyed = self.windows, self.keyed
         tables = Tables(keyed.table, keyed.drop_table, keyed.table_names)
         self._aligned = AlignedWindows(spec.assigner, spec.allowed_lateness, tables)  # type: ignore[arg-type]
@@ -156,11 +162,11 @@ class AlignedWindowOperator(WindowTransform):
         self._function: Any = None
         self._create: Any = None
         if spec.gathering is WindowGathering.REDUCE:
-            self._into, self._function = self._reduce, method_of(function, ReduceFunction, "reduce")
+            self._add_to, self._function = self._reduce, method_of(function, ReduceFunction, "reduce")
         elif spec.gathering is WindowGathering.AGGREGATE:
-            self._into, self._function, self._create = self._aggregate, function.add, function.create_accumulator
+            self._add_to, self._function, self._create = self._aggregate, function.add, function.create_accumulator
         else:
-            self._into = self._collect
+            self._add_to = self._collect
         context = FunctionContext(self.timers, keyed.store, merging=False)
         self._evaluate = evaluator_of(spec.window_function, context, self.results)
         self._clear = clearer_of(spec.window_function, context)
@@ -174,20 +180,22 @@ class AlignedWindowOperator(WindowTransform):
         yield from self.apply_slice(values, stamps, input_index)
 
     def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
-        """Gathers the records; results only of windows that have ended and are kept for late records."""
+        """Add records to their windows; yields results only of ended windows that are kept for late records."""
         keys = self.keys_of(values, input_index)
         if stamps and None not in stamps:
+            # The usual case in live streams: all records of the slice lie in one pane, none of whose windows has ended.
             pane = self._aligned.pane(min(stamps))
             if max(stamps) < pane.high and pane.tables and not pane.past:
                 self._gather(pane, keys, values)
                 return
+            # The usual case of bounded input: records are in the order of time, so panes are contiguous.
             if len(stamps) >= _MANY and all(map(le, stamps, islice(stamps, 1, None))):
                 yield from self._in_runs(keys, values, stamps)
                 return
         yield from self._divide(keys, values, stamps or repeat(None, len(values)))
 
     def _in_runs(self, keys: Sequence[Any], values: Sequence[Any], stamps: Sequence[Any]) -> Iterator[Any]:
-        """The same for records in the order of time, as they are where input is bounded: pane by pane."""
+        """Add records that are in the order of time, pane by pane."""
         start, count = 0, len(values)
         while start < count:
             pane = self._aligned.pane(stamps[start])
@@ -199,22 +207,23 @@ class AlignedWindowOperator(WindowTransform):
             start = end
 
     def _divide(self, keys: Sequence[Any], values: Sequence[Any], stamps: Iterable[Any]) -> Iterator[Any]:
-        """The same for records of several panes. Those of a window are gathered in the order in which they came."""
+        """Add records of several panes in any order; the records of one window are added in the order of the input."""
         keyed, stamp, slides = self.keyed, self.stamp, not self.windows.one_window
-        pane, its_keys, its_values = _NO_PANE, list[Any](), list[Any]()
+        pane, pane_keys, pane_values = _NO_PANE, list[Any](), list[Any]()
         parts: dict[int, tuple[PaneTables, list[Any], list[Any]]] = {}
         for key, value, timestamp in zip(keys, values, stamps, strict=True):
             if timestamp is None or not pane.low <= timestamp < pane.high:
                 pane = self._pane(timestamp)
-                if slides:  # panes share windows
+                if slides:
+                    # Panes of sliding windows share windows: adding a later pane first would change their order.
                     self._gather_all(parts)
-                _, its_keys, its_values = parts.setdefault(pane.low, (pane, [], []))
+                _, pane_keys, pane_values = parts.setdefault(pane.low, (pane, [], []))
             if pane.tables and not pane.past:
-                its_keys.append(key)
-                its_values.append(value)
+                pane_keys.append(key)
+                pane_values.append(value)
             else:
                 keyed.key, stamp.value = key, timestamp
-                yield from self._rarely(key, value, timestamp, pane)
+                yield from self._add_late(key, value, timestamp, pane)
         self._gather_all(parts)
 
     def _gather_all(self, parts: dict[int, tuple[PaneTables, list[Any], list[Any]]]) -> None:
@@ -224,66 +233,72 @@ class AlignedWindowOperator(WindowTransform):
         parts.clear()
 
     def _gather(self, pane: PaneTables, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Records of one pane, whose windows have not ended."""
+        """Add records of one pane, none of whose windows has ended, to all of its windows."""
         last = pane.tables[-1]
         for table in pane.tables:
-            self._into(table, keys, values if table is last or not self._contents.changes else own_copies(list(values)))
+            # If contents may change a record in place, each window but the last needs copies of its own.
+            shared = table is last or not self._contents.changes
+            self._add_to(table, keys, values if shared else own_copies(list(values)))
 
-    # Three loops that differ in a line: this is where such jobs spend their time.
+    # Three loops that differ in one line. They are not one, because jobs with windows spend most of their time here.
 
     def _reduce(self, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
         keyed, get, reduce = self.keyed, table.get, self._function
         for key, value in zip(keys, values, strict=True):
             keyed.key = key
-            before = get(key, _MISSING)
-            table[key] = value if before is _MISSING else reduce(before, value)
+            former = get(key, _MISSING)
+            table[key] = value if former is _MISSING else reduce(former, value)
 
     def _aggregate(self, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
         keyed, get, add, create = self.keyed, table.get, self._function, self._create
         for key, value in zip(keys, values, strict=True):
             keyed.key = key
-            before = get(key, _MISSING)
-            table[key] = add(value, create() if before is _MISSING else before)
+            former = get(key, _MISSING)
+            table[key] = add(value, create() if former is _MISSING else former)
 
     def _collect(self, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
         keyed, get = self.keyed, table.get
         for key, value in zip(keys, values, strict=True):
             keyed.key = key
-            before = get(key)
-            if before is None:
+            former = get(key)
+            if former is None:
                 table[key] = [value]
             else:
-                before.append(value)
-                table[key] = before
+                former.append(value)
+                table[key] = former
 
     def _pane(self, timestamp: int | None) -> PaneTables:
         if timestamp is None:
             raise no_timestamp(self.windows.assigner)
         return self._aligned.pane(timestamp)
 
-    def _rarely(self, key: Any, value: Any, timestamp: Any, pane: PaneTables) -> Iterator[Any]:
-        """A record that is late, or of which a window has ended."""
+    def _add_late(self, key: Any, value: Any, timestamp: Any, pane: PaneTables) -> Iterator[Any]:
+        """Handle a record some or all of whose windows have ended; rare, so it may be slow.
+
+        Windows that are kept for late records (allowed lateness) are evaluated again with it.
+        """
         if not pane.tables:
             if self._aligned.is_late(timestamp):
                 yield from self.late(value)
             return
         contents, size, stamp = self._contents, self._aligned.size, self.stamp
         for start, table in zip(pane.starts, pane.tables, strict=True):
-            before, mine = table.get(key, _MISSING), own_copy(value) if contents.changes else value
-            table[key] = held = (
-                contents.first(mine, timestamp) if before is _MISSING else contents.add(before, mine, timestamp)
+            former, record = table.get(key, _MISSING), own_copy(value) if contents.changes else value
+            table[key] = content = (
+                contents.first(record, timestamp) if former is _MISSING else contents.add(former, record, timestamp)
             )
             if start in pane.past:
                 stamp.value = start + size - 1
-                yield from self._evaluate(key, TimeWindow(start, start + size), contents.elements(held, goes_on=True))
+                elements = contents.elements(content, goes_on=True)
+                yield from self._evaluate(key, TimeWindow(start, start + size), elements)
 
     def advance_watermark(self, watermark: int) -> Iterator[Any]:
-        """Event time has come so far: results of the windows that end, window by window."""
+        """Take a new watermark (epoch ms); yields results of the windows that it ends, window by window."""
         self.heap_timers.watermark = watermark
         keyed, stamp, clear, size = self.keyed, self.stamp, self._clear, self._aligned.size
         evaluate, elements = self._evaluate, self._contents.elements
         for due in self._aligned.advance(watermark):
-            window, table, kept = TimeWindow(due.start, due.start + size), due.table, due.kept
+            window, table, table_for_late = TimeWindow(due.start, due.start + size), due.table, due.kept
             last, fires, ends = window.max_timestamp(), due.fires, due.ends
             for key in list(table):
                 keyed.key = key
@@ -294,14 +309,14 @@ class AlignedWindowOperator(WindowTransform):
                     if clear is not None:
                         clear(window)
                     del table[key]
-                elif kept is not None:
-                    kept[key] = table.pop(key)
+                elif table_for_late is not None:
+                    table_for_late[key] = table.pop(key)
                 yield TIMER_DONE
 
+    @override
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """There are no timers."""
         raise ProgramError(f"operator {self.name!r} has no timers")
 
+    @override
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """There are no timers."""
         raise ProgramError(f"operator {self.name!r} has no timers")
