@@ -1,8 +1,8 @@
-"""What this task has in earlier checkpoints: later ones may build on it.
+"""Remembers what a task has written to earlier checkpoints, so that later ones can be incremental.
 
-The barrier of a checkpoint names an earlier one that is complete and stays until the new one is. A state backend that
-has written for that one, or was restored from it, may write only what has changed: the new checkpoint names what it
-needs of the earlier one as well.
+The barrier of a checkpoint names its base: an earlier checkpoint that is complete, and that will not be removed before
+the new one is complete. A state backend that wrote state for the base, or was restored from it, may write only the
+changes since; the new checkpoint then also refers to the files of the base that it needs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Place = tuple[str, str]
 
 
 class WrittenPart(NamedTuple):
-    """What a checkpoint has of a part.
+    """The handles of one part of an operator's state in a checkpoint.
 
     Attributes:
         handles: streams of chunks, oldest first.
-        files: by name.
+        files: files by name.
     """
 
     handles: tuple[StateHandle, ...] = ()
@@ -31,23 +31,26 @@ class WrittenPart(NamedTuple):
 
 
 class Bases:
-    """Of one task.
+    """The parts of state that one task has in checkpoints on which later ones may build.
 
     Args:
-        ratio: the changes since a whole snapshot may be so much of its entries.
+        ratio: largest ratio of changes since a full snapshot to the entries of that; beyond it a full one is written.
     """
 
     def __init__(self, ratio: float) -> None:
         self.ratio = ratio
         self._written: dict[Place, dict[int, WrittenPart]] = {}
 
-    def of(self, place: Place, options: Mapping[str, Any]) -> tuple[int | None, WrittenPart]:
-        """The checkpoint that a barrier lets a part build on, and what that one has; None if there is nothing."""
-        number = int(options.get(BASE, 0))
-        known = self._written.get(place, {})
-        self._written[place] = known = {id_: written for id_, written in known.items() if id_ >= number}
-        return (number, known[number]) if number in known else (None, WrittenPart())
+    def base(self, place: Place, options: Mapping[str, Any]) -> tuple[int | None, WrittenPart]:
+        """The checkpoint on which a part may build, by the options of the barrier, and its handles; else None.
 
-    def written(self, place: Place, checkpoint_id: int, written: WrittenPart) -> None:
-        """A part was written for a checkpoint, which may become complete, or was restored from it."""
-        self._written.setdefault(place, {})[checkpoint_id] = written
+        Checkpoints before that one are forgotten: no later barrier names them.
+        """
+        base_id = int(options.get(BASE, 0))
+        written = self._written.get(place, {})
+        self._written[place] = written = {id_: part for id_, part in written.items() if id_ >= base_id}
+        return (base_id, written[base_id]) if base_id in written else (None, WrittenPart())
+
+    def written(self, place: Place, checkpoint_id: int, part: WrittenPart) -> None:
+        """Note that a part was written for a checkpoint, which may become complete, or was restored from it."""
+        self._written.setdefault(place, {})[checkpoint_id] = part

@@ -24,11 +24,11 @@ _KEYED: Final = PartitionerKind.HASH
 
 
 class InFlightSource(NamedTuple):
-    """Where in-flight records of a task come from.
+    """The edge from which in-flight records of a task come.
 
     Attributes:
-        input_index: input of the head operator.
-        partitioner: of the edge.
+        input_index: input of the head operator that the edge feeds.
+        partitioner: partitioner of the edge.
     """
 
     input_index: int
@@ -40,65 +40,66 @@ class Replayed(NamedTuple):
 
     Attributes:
         batch: the records.
-        source: where they come from.
-        route: picks the records of the own subtask, one batch at most; None = all are.
+        source: the edge from which they come.
+        route: selects the records of this subtask, at most one batch; None = all are its own.
     """
 
     batch: Batch
     source: InFlightSource
     route: Callable[[Batch], Iterable[Batch]] | None
 
-    def own(self) -> Batch:
-        """The records of the own subtask; may run the user's key selector."""
+    def own_records(self) -> Batch:
+        """The records of this subtask; may run the user's key selector."""
         return self.batch if self.route is None else next(iter(self.route(self.batch)), self.batch.slice(0, 0))
 
 
 def partitioners(head: OperatorSpec, edges: Iterable[tuple[int, int, PartitionerKind]]) -> dict[int, PartitionerKind]:
-    """How the records in flight of each edge have to be dealt out, should the parallelism change.
+    """Tell for each edge how its records in flight are redistributed if the parallelism changes.
 
     Args:
-        head: operator of the chain that the edges lead to.
-        edges: index, input of the head, partitioner.
+        head: head operator of the chain to which the edges lead.
+        edges: for each edge its index, the input of the head, and the partitioner.
     """
     count = len(head.key_selectors)
-    any_subtask = PartitionerKind.FORWARD  # who has no keys does not mind where records go
+    any_subtask = PartitionerKind.FORWARD  # if the head has no keys, any subtask may get the records
     return {edge: any_subtask if kind is _KEYED and index >= count else kind for edge, index, kind in edges}
 
 
 def must_align(head: OperatorSpec) -> bool:
-    """Whether barriers wait for what is in front of them on the edges to a chain.
+    """Whether barriers on the edges to a chain must not overtake.
 
-    What the writers of a sink with one committer prepare at a barrier travels in front of it, and belongs to its
-    checkpoint: were it overtaken, a later checkpoint would commit it (in Flink these edges are never unaligned).
+    The committables that the writers of a sink with one committer prepare at a barrier travel in front of it, and
+    belong to its checkpoint: if the barrier overtook them, only a later checkpoint would commit them (in Flink these
+    edges are never unaligned).
 
     Args:
-        head: operator of the chain that the edges lead to.
+        head: head operator of the chain to which the edges lead.
     """
     return isinstance(head.function, GlobalCommitSink)
 
 
 class Out(Protocol):
-    """What takes the bytes (``uploads.Upload``)."""
+    """The writer of the log's bytes (``uploads.Upload``)."""
 
     def data(self, part: int, data: bytes) -> None:
-        """Write bytes of a part behind those that it had."""
+        """Append bytes to a part."""
 
 
 class InFlightLog:
-    """Collects what a barrier has overtaken, until it has come over all channels.
+    """Logs the records that a barrier has overtaken, until it has come over all channels.
 
-    Records are serialised at once: user code may change them as soon as they are in the chain.
+    Records are serialised immediately, because user code may change them as soon as they are in the chain.
 
     Args:
-        checkpoint_id: of the checkpoint.
-        out: takes the bytes.
-        on_end: called once, when all is there or something can't be serialised.
+        checkpoint_id: checkpoint of the barrier.
+        out: writes the bytes.
+        on_end: called once, when the log is complete or a record can't be serialised.
 
     Attributes:
-        open: more may come.
-        size: bytes so far.
-        took_ms: from its begin to its end.
-        error: why it is not complete.
+        open: whether further records may come.
+        size: bytes written so far.
+        took_ms: time from the beginning to the end of the log.
+        error: why the log is not complete.
     """
 
     def __init__(self, checkpoint_id: int, out: Out, on_end: Callable[[], None]) -> None:
@@ -110,12 +111,12 @@ class InFlightLog:
         self._sources: list[InFlightSource] = []
 
     def write(self, source: InFlightSource, batch: Batch) -> None:
-        """Add a batch behind those that came from there."""
+        """Append a batch to those from the same edge."""
         if not self.open or not len(batch):
             return
         try:
-            segments, _ = MessageWriter().dumps(batch)  # a writer of its own: each message tells its schema
-        except Exception as error:  # records are the user's
+            segments, _ = MessageWriter().dumps(batch)  # a new writer for each message, so that it contains its schema
+        except Exception as error:  # raised by code of the user's records
             self.error = error
             self.end()
             return
@@ -126,33 +127,33 @@ class InFlightLog:
         self._out.data(_part(self._sources.index(source)), data)
 
     def end(self) -> None:
-        """All is there, or something can't be serialised; idempotent."""
+        """End the log, because it is complete or a record can't be serialised. Idempotent."""
         if self.open:
             self.open = False
             self.took_ms = int((_now() - self._began) * 1000)
             self._on_end()
 
     def give_up(self) -> None:
-        """Nobody wants it any more, or it is whole; idempotent."""
+        """Take no further records, without telling anybody. Idempotent."""
         self.open = False
 
     def state(self, handles: Callable[[int], StateHandle | None]) -> tuple[InFlight, ...]:
-        """What was written.
+        """The log as state of the checkpoint, when it is written.
 
         Args:
-            handles: of the parts that were written.
+            handles: returns the handle of a part of the upload.
         """
-        found = ((source, handles(_part(number))) for number, source in enumerate(self._sources))
-        return tuple(InFlight(s.input_index, s.partitioner.value, handle) for s, handle in found if handle is not None)
+        parts = ((source, handles(_part(number))) for number, source in enumerate(self._sources))
+        return tuple(InFlight(s.input_index, s.partitioner.value, handle) for s, handle in parts if handle is not None)
 
 
 def _part(number: int) -> int:
-    """Parts of operators are numbered upwards from 0."""
+    """Number of a source's part in the upload; negative, as parts of operators are numbered from 0 upwards."""
     return -1 - number
 
 
-class _Own(OutputChannel):
-    """Stands for one subtask, where records are dealt out by key."""
+class _SubtaskChannel(OutputChannel):
+    """Stands for one subtask when records are distributed by key; nothing is ever written to it."""
 
     def write(self, batch: Batch) -> None: ...
 
@@ -166,13 +167,13 @@ class _Own(OutputChannel):
 
 
 class InFlightReader:
-    """Reads what a task has to replay.
+    """Reads the records that a task has to replay.
 
     Args:
-        head: operator of the chain.
-        info: of the task.
-        open_state: reads state.
-        check: called before each batch; what it raises ends the reading.
+        head: head operator of the chain.
+        info: description of the task.
+        open_state: opens state of the checkpoint.
+        check: called before each batch; an exception of it ends the reading.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class InFlightReader:
         self._head, self._info, self._open_state, self._check = head, info, open_state, check
 
     def read(self, written: Sequence[InFlight]) -> Iterator[Replayed]:
-        """The batches of the own subtask, in order.
+        """Yield the batches in flight of this subtask, in order.
 
         Raises:
             CheckpointError: state can't be read.
@@ -202,13 +203,16 @@ class InFlightReader:
                     yield Replayed(batch, source, route)
 
     def _route(self, part: InFlight) -> Callable[[Batch], Iterable[Batch]] | None:
-        """What leaves out the keys of other subtasks; None: all are the own ones."""
+        """A function that selects the records of this subtask by key; None if all are its own.
+
+        With another parallelism all subtasks read the logs of keyed edges, and each keeps the records of its keys.
+        """
         selectors = self._head.key_selectors
         if not part.shared or part.input_index >= len(selectors):
             return None
         info = self._info
-        channels = [_Own(ChannelId(0, 0, subtask)) for subtask in range(info.parallelism)]
+        channels = [_SubtaskChannel(ChannelId(0, 0, subtask)) for subtask in range(info.parallelism)]
         edge = OutputSpec(0, 0, _KEYED, selectors[part.input_index])
         output = create_output(edge, self._head.name, channels, info.max_parallelism, random.Random(0))
-        mine = channels[info.subtask]
-        return lambda batch: [found for channel, found in output.route(batch) if channel is mine]
+        own_channel = channels[info.subtask]
+        return lambda batch: [routed for channel, routed in output.route(batch) if channel is own_channel]

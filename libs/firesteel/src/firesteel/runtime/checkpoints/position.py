@@ -1,4 +1,4 @@
-"""Where a source reader, or an enumerator, is at a barrier."""
+"""The position of a source reader, or of an enumerator, at a barrier."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """Where a source reader, or an enumerator, is.
+    """The position of a source reader, or of an enumerator, as it is written to a checkpoint.
 
     Attributes:
-        operator_id: of the source, or of the enumerator.
-        splits: plain splits that are not finished, with their positions.
-        serial: of the last splits that the reader got; of what the enumerator has said last; 0 = none yet.
+        operator_id: id of the source, or of the enumerator.
+        splits: unfinished splits as plain data, with their positions.
+        serial: number of the last assignment of splits that the reader got, or of the last message of the enumerator;
+            0 = none yet. By it the coordinator knows which splits are in this checkpoint.
     """
 
     operator_id: str

@@ -1,4 +1,4 @@
-"""Gives the operators of a task what they go on from."""
+"""Restores the operators of a task: reads their state from the checkpoint storage and hands it to them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from firesteel.runtime.operator_base.restored import OperatorRestored
 from firesteel.state.operator_state import OperatorSnapshot
 from firesteel.state.snapshots import SEVERAL, StateChunk, StateInfo, WrittenState
 
-_COPIED: Final = 1 << 20
+_COPY_BYTES: Final = 1 << 20
 """Bytes of a file that are read at a time."""
 OpenState = Callable[[StateHandle], BinaryIO]
-"""Opens a piece of state to be read; seekable. Raises ``CheckpointError``."""
+"""Opens a piece of state for reading; the stream is seekable. Raises ``CheckpointError``."""
 
 
 def open_inline(handle: StateHandle) -> BinaryIO:
-    """Reads state that travelled with its handle.
+    """Open state that is contained in its handle.
 
     Raises:
         CheckpointStorageError: it is in a file.
@@ -44,14 +44,14 @@ def restore_operators(
     open_state: OpenState,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Hand each operator its state; before any is opened.
+    """Hand each operator its state; called before any is opened.
 
     Args:
-        restore: of the task.
-        operators: of its chain.
-        info: of the task.
-        open_state: reads state.
-        check: called before each chunk; what it raises ends the restore.
+        restore: state assigned to the task.
+        operators: operators of its chain.
+        info: description of the task.
+        open_state: opens state of the checkpoint.
+        check: called before each chunk; an exception of it ends the restore.
 
     Raises:
         StateRestoreError: state does not fit its operator; the message names the operator.
@@ -97,7 +97,7 @@ def _infos(states: Iterable[Mapping[str, Any]]) -> list[StateInfo]:
 
 
 class _StateInStorage(WrittenState):
-    """What is written in the checkpoint storage."""
+    """A part of an operator's state in the checkpoint storage, as state backends read it."""
 
     def __init__(self, part: KeyedState, groups: range, opened: _Opened) -> None:
         first, last = part.key_groups
@@ -106,23 +106,25 @@ class _StateInStorage(WrittenState):
         self._part, self._groups, self._opened = part, groups, opened
 
     def chunks(self) -> Iterator[StateChunk]:
-        groups, own = self._groups, self.key_groups
+        groups, written_groups = self._groups, self.key_groups
         chunks = _chunks(self._part.handles, groups, self._opened)
-        if own.start < groups.start or own.stop > groups.stop:
+        if written_groups.start < groups.start or written_groups.stop > groups.stop:
             return chunks
+        # All key groups of the part belong to this subtask. Then nobody has to look at the keys in chunks of several
+        # groups, which naming any group of this subtask achieves.
         return (replace(chunk, key_group=groups.start) if chunk.key_group == SEVERAL else chunk for chunk in chunks)
 
     def fetch(self, name: str, path: str) -> None:
         handle = self._part.files[name]
-        found, length = RunningChecksum(), 0
+        running, length = RunningChecksum(), 0
         with self._opened.open_state(handle) as stream, open(path, "xb") as copy:
-            while data := stream.read(_COPIED):
+            while data := stream.read(_COPY_BYTES):
                 self._opened.check()
-                found.update(data)
+                running.update(data)
                 length += len(data)
                 copy.write(data)
-        wanted = checksum(handle.data) if isinstance(handle, InlineState) else handle.checksum
-        if length != handle.size or found.hexdigest() != wanted:
+        expected = checksum(handle.data) if isinstance(handle, InlineState) else handle.checksum
+        if length != handle.size or running.hexdigest() != expected:
             where = handle.path if isinstance(handle, FileState) else "state in the checkpoint's metadata"
             raise CheckpointCorruptedError(where, f"file {name!r} is not what was written: its checksum is wrong")
 

@@ -1,4 +1,4 @@
-"""State is read and decoded by another thread: until it is there, the task's loop serves everybody else."""
+"""Reads and decodes state in another thread, so that the task's loop serves other tasks meanwhile."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
 
 Apart = Callable[[CancelToken, Callable[[], None]], None]
-"""Has something done for a task, whose token is given, by a thread that may wait."""
+"""Runs work for a task, given by its cancel token, in a thread that may wait."""
 
 
 def at_once(token: CancelToken, work: Callable[[], None]) -> None:
-    """Do it here and now."""
+    """Run the work in the calling thread: the ``Apart`` that does not wait."""
     work()
 
 
 class Restoring:
-    """One task's operators take over their state, before any is opened. Nobody else may touch them meanwhile.
+    """Restores the operators of one task before any is opened. Nobody else may touch them meanwhile.
 
     Args:
-        restore: what the task goes on from.
-        operators: of its chain.
-        info: of the task.
-        open_state: reads state from the checkpoint storage.
-        on_done: called on the thread of ``run``, last.
+        restore: state assigned to the task.
+        operators: operators of its chain.
+        info: description of the task.
+        open_state: opens state in the checkpoint storage.
+        on_done: called last, on the thread of ``run``.
 
     Attributes:
-        done: whether ``run`` is over; its error, if it raised, is ``error``.
-        in_flight: what the task is to replay.
-        held: calls that wait until the task is open.
+        done: whether ``run`` is over.
+        error: what ``run`` caught, if it failed.
+        in_flight: batches that the task has to replay.
+        delayed_calls: calls to make when the task is open.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class Restoring:
         self.done = False
         self.in_flight: list[Replayed] = []
         self.error: BaseException | None = None
-        self.held: list[Callable[[], None]] = []
+        self.delayed_calls: list[Callable[[], None]] = []
 
     def run(self) -> None:
-        """Restore; on any thread, once."""
+        """Restore the operators; called once, on any thread."""
         try:
             restore_operators(self._restore, self._operators, self._info, self._open_state, self._check)
             head = self._operators[0].spec
@@ -68,19 +69,19 @@ class Restoring:
                 self.in_flight = list(reader.read(written.in_flight))
         except CheckpointVersionError as error:
             self.error = error
-        except CheckpointStorageError as error:  # of the place where state is kept, never of the job
+        except CheckpointStorageError as error:  # trouble of the storage, which the job waits for; not its own failure
             away = StateAwayError(f"the state of {self._info.full_name} can't be read on {gethostname()}: {error}")
             away.__cause__ = error
             self.error = away
-        except BaseException as error:  # state is the user's, and unpickled by their own code
+        except BaseException as error:  # raised by the user's code, which unpickles the state
             self.error = error
         self.done = True
         self._on_done()
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: it ends at the next chunk; from any thread."""
+        """Let ``run`` end at the next chunk, because the task ends; may be called from any thread."""
         self._given_up = True
-        self.held.clear()
+        self.delayed_calls.clear()
 
     def _check(self) -> None:
         if self._given_up:
@@ -88,45 +89,45 @@ class Restoring:
 
 
 class Migrating:
-    """Restored state becomes of the types that operators have asked for when they were opened; as ``Restoring``.
+    """Migrates restored state to the types that operators declared when they were opened; used as ``Restoring`` is.
 
     Args:
-        work: what backends have left to do.
-        held: calls that wait until the task is open.
-        on_done: called on the thread of ``run``, last.
+        work: migrations that state backends have put off.
+        delayed_calls: calls to make when the task is open.
+        on_done: called last, on the thread of ``run``.
     """
 
     def __init__(
-        self, work: Sequence[Callable[[], None]], held: list[Callable[[], None]], on_done: Callable[[], None]
+        self, work: Sequence[Callable[[], None]], delayed_calls: list[Callable[[], None]], on_done: Callable[[], None]
     ) -> None:
-        self._work, self._on_done, self.held = work, on_done, held
+        self._work, self._on_done, self.delayed_calls = work, on_done, delayed_calls
         self._given_up = False
         self.done = False
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it; on any thread, once."""
+        """Run the migrations; called once, on any thread."""
         try:
             for work in self._work:
                 if self._given_up:
                     raise TaskInterrupt
                 work()
-        except BaseException as error:  # steps of migrations are the user's
+        except BaseException as error:  # raised by the user's code, which migrates values
             self.error = error
         self.done = True
         self._on_done()
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: it ends at the next state; from any thread."""
+        """Let ``run`` end at the next state, because the task ends; may be called from any thread."""
         self._given_up = True
-        self.held.clear()
+        self.delayed_calls.clear()
 
 
 class RestoreThreads:
-    """The threads of a slot that read state, one for each task that does. Tasks do not wait for the end of theirs.
+    """The threads of a slot that read state, one for each task that restores. Tasks do not wait for their end.
 
-    When the last one has ended, the collector of garbage forgets what is there: it would go through all state again
-    and again.
+    When the last thread has ended, the garbage collector is told to ignore all objects (``gc.freeze``): otherwise it
+    would traverse the whole restored state again and again.
     """
 
     def __init__(self) -> None:
@@ -134,7 +135,7 @@ class RestoreThreads:
         self._running: dict[InterruptGuard, threading.Thread] = {}
 
     def run(self, token: CancelToken, work: Callable[[], None]) -> None:
-        """See ``Apart``."""
+        """Run work for a task in a new thread (an ``Apart``)."""
         guard = InterruptGuard()
         guard.active = token
         thread = threading.Thread(
@@ -149,7 +150,7 @@ class RestoreThreads:
         try:
             work()
             guard.active = None
-        except TaskInterrupt:  # it came too late to meet user code
+        except TaskInterrupt:  # the interrupt came when user code had just ended
             guard.active = None
         with self._lock:
             del self._running[guard]
@@ -157,12 +158,12 @@ class RestoreThreads:
                 gc.freeze()
 
     def guards(self) -> list[InterruptGuard]:
-        """Of those that run."""
+        """The interrupt guards of the running threads."""
         with self._lock:
             return list(self._running)
 
     def join(self, seconds: float) -> bool:
-        """Wait for all, so long in all; returns whether they have ended."""
+        """Wait for all threads, for this time in total; returns whether they have ended."""
         deadline = time.monotonic() + seconds
         with self._lock:
             threads = list(self._running.values())

@@ -1,4 +1,8 @@
-"""A snapshot of all operators of a task: begun between two records, written out in slices while records flow."""
+"""A snapshot of all operators of a task: it begins between two records, and is written in slices while records flow.
+
+The beginning is the synchronous part of a checkpoint, in which user code is asked for its state; state backends only
+note the moment, whatever the size of their state. The slices serialise what the state was at that moment.
+"""
 
 from __future__ import annotations
 
@@ -27,41 +31,41 @@ from firesteel.state.snapshots import KeyedSnapshot, Purpose
 
 
 class _PartSnapshot(NamedTuple):
-    """A part of an operator on its way out; its index in the list is its number in the upload."""
+    """The snapshot of a part of an operator; its index in the list is its part number in the upload."""
 
     operator: Operator
     name: str | None
-    """None: operator state."""
+    """Name of the part; None for operator state."""
     snapshot: KeyedSnapshot
     key_groups: tuple[int, int]
     base: WrittenPart = WrittenPart()
-    """What the checkpoint has that this one builds on."""
+    """Handles of the part in the checkpoint on which this one builds."""
 
     @property
     def reused(self) -> tuple[StateHandle, ...]:
-        """Streams of chunks that earlier checkpoints have written."""
+        """Streams of chunks of earlier checkpoints to which this one refers."""
         return self.base.handles if self.snapshot.base is not None else ()
 
 
 class TaskSnapshot:
-    """See the module.
+    """The snapshot of one task for one checkpoint.
 
     Args:
         arrived: the barrier.
-        operators: of the chain, head first.
-        upload: gets the chunks.
-        source: of a source task.
-        finished: the input has ended: no record will come behind the barrier.
-        bases: what earlier checkpoints have; None = this one builds on none, and none will build on it.
+        operators: operators of the chain, head first.
+        upload: writes the chunks.
+        source: position of the reader, in a source task.
+        finished: whether the input has ended, so that no record will come behind the barrier.
+        bases: state in earlier checkpoints; None = this one builds on none, and none will build on it.
 
     Attributes:
-        last: no record comes behind it.
-        half_written: an operator failed in ``begin`` that had begun to write to somewhere else.
+        last: as ``finished``.
+        half_written: whether ``begin`` failed in an operator that may have written a part of its results elsewhere.
+        log: log of the records that the barrier has overtaken.
     """
 
     half_written = False
     log: InFlightLog | None = None
-    """Of what the barrier has overtaken."""
 
     def __init__(
         self,
@@ -83,7 +87,8 @@ class TaskSnapshot:
         self._keys: dict[str, KeyKinds | None] = {}
 
     def begin(self) -> None:
-        """The synchronous part; user code runs in here, and what it raises comes out."""
+        """Begin the snapshot of all operators (the synchronous part); runs user code and raises what that raises."""
+        # All checks come first: an operator that had snapshotted already could not take it back.
         for operator in self._operators:
             operator.check_fit_for_checkpoints()
         context = SnapshotContext(self.checkpoint_id, self.arrived.barrier.timestamp)
@@ -109,8 +114,8 @@ class TaskSnapshot:
             canonical = savepoints.OPTION in options and options.get(savepoints.FORMAT_OPTION) != savepoints.NATIVE
             purpose = Purpose(self.checkpoint_id, canonical=canonical)
             return _PartSnapshot(operator, name, part.snapshot(purpose=purpose), groups)
-        number, base = self._bases.of((operator.spec.id, name), self.arrived.barrier.options)
-        purpose = Purpose(self.checkpoint_id, True, number, self._bases.ratio)
+        base_id, base = self._bases.base((operator.spec.id, name), self.arrived.barrier.options)
+        purpose = Purpose(self.checkpoint_id, True, base_id, self._bases.ratio)
         snapshot = part.snapshot(purpose=purpose)
         if snapshot.shared:
             self.upload.share(len(self._parts))
@@ -118,19 +123,19 @@ class TaskSnapshot:
 
     @property
     def reused(self) -> int:
-        """Bytes that earlier checkpoints have written."""
-        found = {handle for part in self._parts for handle in part.reused}
+        """Bytes of earlier checkpoints to which this one refers, and which it need not write."""
+        reused = {handle for part in self._parts for handle in part.reused}
         for number, part in enumerate(self._parts):
-            found |= {*part.base.files.values()} & {*self.upload.files.get(number, {}).values()}
-        return sum(handle.size for handle in found)
+            reused |= {*part.base.files.values()} & {*self.upload.files.get(number, {}).values()}
+        return sum(handle.size for handle in reused)
 
     @property
     def sliced(self) -> bool:
-        """Whether all chunks were handed over."""
+        """Whether all chunks of operators were handed to the upload."""
         return self._position >= len(self._parts)
 
     def slice(self) -> None:
-        """The next slice.
+        """Serialise the next slice and hand it to the upload.
 
         Raises:
             SerializationError: a value can't be serialised.
@@ -149,11 +154,11 @@ class TaskSnapshot:
 
     @property
     def whole(self) -> bool:
-        """Whether everything was handed over, what the barrier has overtaken too."""
+        """Whether everything was handed to the upload, including the log of overtaken records."""
         return self.sliced and (self.log is None or not self.log.open)
 
     def close(self) -> None:
-        """Give up, or say that it is over."""
+        """Release the snapshots of all parts, because they are written or given up."""
         if self.log is not None:
             self.log.give_up()
         self._position = len(self._parts)
@@ -161,7 +166,7 @@ class TaskSnapshot:
             part.snapshot.close()
 
     def state(self, handles: Mapping[int, StateHandle]) -> TaskState:
-        """What the task acknowledges with, when all is written."""
+        """The state with which the task acknowledges the checkpoint, when everything is written."""
         keyed: dict[str, dict[str, KeyedState]] = {}
         operator: dict[str, OperatorListState] = {}
         for number, part in enumerate(self._parts):
@@ -177,25 +182,25 @@ class TaskSnapshot:
                 if self._bases is not None:
                     place = part.operator.spec.id, part.name
                     self._bases.written(place, self.checkpoint_id, WrittenPart(written, files))
-                made = KeyedState(states, part.key_groups, written, files)
-                keyed.setdefault(part.operator.spec.id, {})[part.name] = made
-        found: dict[str, OperatorSubtaskState] = {}
+                keyed_state = KeyedState(states, part.key_groups, written, files)
+                keyed.setdefault(part.operator.spec.id, {})[part.name] = keyed_state
+        states_of_operators: dict[str, OperatorSubtaskState] = {}
         in_flight = () if self.log is None else self.log.state(handles.get)
-        for one in self._operators:
-            id_, source = one.spec.id, self._source
+        for chained in self._operators:
+            id_, source = chained.spec.id, self._source
             state = OperatorSubtaskState(
                 keyed.get(id_, {}),
                 operator.get(id_),
                 source.splits if source is not None and source.operator_id == id_ else (),
                 tuple(_plain(*prepared) for prepared in self._committables.get(id_, ())),
                 self._keys[id_] if any(part.handles or part.files for part in keyed.get(id_, {}).values()) else None,
-                in_flight if one is self._operators[0] else (),
+                in_flight if chained is self._operators[0] else (),
             )
             if not state.is_empty:
-                found[id_] = state
-        return TaskState(found, self.last, self._source.serial if self._source is not None else 0)
+                states_of_operators[id_] = state
+        return TaskState(states_of_operators, self.last, self._source.serial if self._source is not None else 0)
 
 
 def _plain(checkpoint_id: int, committables: tuple[Committable, ...]) -> Committables:
     version = committables[0].version
-    return Committables(checkpoint_id, version, tuple(InlineState(one.data) for one in committables))
+    return Committables(checkpoint_id, version, tuple(InlineState(committable.data) for committable in committables))

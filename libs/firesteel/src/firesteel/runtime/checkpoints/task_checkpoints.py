@@ -1,6 +1,9 @@
-"""What a task does for checkpoints. All on the task's loop; only the writing of state is done by another thread.
+"""The part of a task that takes checkpoints: from a barrier that has arrived to the acknowledgement.
 
-``restoring`` is about the way back.
+Everything runs on the task's loop, except for writing to the storage, which the writing thread of the slot does
+(``uploads``). A checkpoint passes these steps: ``offer`` or ``trigger`` queues the barrier; ``work`` begins the
+snapshot, once no record is in the chain and no other snapshot is being serialised; ``write_out`` serialises it in
+slices; when the thread has written everything, the task acknowledges.
 """
 
 from __future__ import annotations
@@ -42,12 +45,12 @@ from firesteel.runtime.records.batch import Barrier, CancelBarrier, InBand
 logger = logging.getLogger(__name__)
 _now = time.perf_counter
 _SHARE: Final = 4.0
-"""A snapshot may take so many times as long as the records of a step. It is over soon then, and until then each access
-to state costs more."""
+"""A snapshot may take up to this many times the time that records took in a step. Most of the time goes to the snapshot
+because every access to state costs more until it is over."""
 _LONGEST: Final = 0.008
-"""Seconds for a snapshot in a step; its last slice may take ``state.snapshots.SLICE_SECONDS`` more."""
+"""Most seconds of a step for a snapshot; its last slice may take ``state.snapshots.SLICE_SECONDS`` more."""
 _REMEMBERED: Final = 64
-"""Checkpoints that were given up: a trigger that is late finds out."""
+"""Number of aborted checkpoints that are remembered, so that a trigger that comes late is recognised."""
 
 
 def _at_once(work: Callable[[], None]) -> None:
@@ -56,19 +59,19 @@ def _at_once(work: Callable[[], None]) -> None:
 
 @dataclass
 class CheckpointServices:
-    """What a task's checkpoints get from their slot.
+    """The services of a slot that checkpoints of its tasks use.
 
     Attributes:
-        open_stream: of the checkpoint storage.
-        submit: has something done by the thread that writes state.
-        open_state: reads state from the checkpoint storage.
-        final: a task whose input has ended waits for a checkpoint before it finishes.
-        open_shared: of the checkpoint storage, for what several checkpoints use; None = each one is whole.
-        delta_ratio: with ``open_shared``: the changes since a base may be so much of its entries.
-        apart: has state read by a thread that may wait.
-        unaligned: barriers may overtake records.
-        open_savepoint: of the savepoint in a directory.
-        copies: of the task's state on a local disk; None = there are none.
+        open_stream: opens a stream to the checkpoint storage.
+        submit: runs work on the thread that writes state.
+        open_state: opens state in the checkpoint storage for reading.
+        final: whether a task whose input has ended waits for a last checkpoint before it finishes.
+        open_shared: opens a stream for state that several checkpoints use; None = checkpoints are not incremental.
+        delta_ratio: with ``open_shared``: largest ratio of changes to the entries of the full snapshot before them.
+        apart: runs the restore in a thread that may wait.
+        unaligned: whether barriers may overtake records.
+        open_savepoint: opens a stream to a savepoint in a directory.
+        copies: copies of the task's state on a local disk; None = there are none.
     """
 
     open_stream: OpenStream = field(default=lambda checkpoint_id, hint: InlineStream())
@@ -84,40 +87,40 @@ class CheckpointServices:
 
 
 class CheckpointReporter(Protocol):
-    """Who hears of a task's checkpoints; called on the task's thread."""
+    """Gets the outcome of checkpoints and tells the JobMaster; called on the task's thread."""
 
     def acknowledge_checkpoint(
         self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
     ) -> None:
-        """The task's state is written."""
+        """Report that the task's state is written."""
 
     def decline_checkpoint(
         self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: TaskFailure | None
     ) -> None:
-        """The task does not take part, or could not write its state."""
+        """Report that the task does not take part, or could not write its state."""
 
 
 class TaskCheckpoints:
-    """Barriers in, acknowledgements out.
+    """The checkpoints of one task: it takes barriers and sends acknowledgements.
 
     Args:
-        info: of the task.
-        operators: of its chain, head first.
-        outputs: channels that barriers go to.
-        services: of the slot.
-        reporter: hears of the outcome.
-        loop, guard, token: of the task.
+        info: description of the task.
+        operators: operators of its chain, head first.
+        outputs: channels over which barriers leave.
+        services: services of the slot.
+        reporter: gets the outcome of each checkpoint.
+        loop, guard, token: loop, interrupt guard and cancel token of the task.
         wake: makes the task step.
-        position: of the source, for source tasks.
-        log_in_flight: has what a barrier has overtaken logged, for tasks with inputs.
+        position: returns the position of the reader, for source tasks.
+        log_in_flight: logs the records that a barrier has overtaken, for tasks with inputs.
 
     Attributes:
         last_times: ``CHECKPOINT_TIMES`` of the last checkpoint that was acknowledged.
-        final_complete: a checkpoint is complete that no record comes behind.
-        stopped_at: the savepoint with which the job stops, whose barrier has gone on from here; 0 = none. Until it is
-            complete, or given up, nothing happens behind it.
-        stop_complete: it is complete.
-        call_later: of the task, which fails with what the call raises.
+        final_complete: whether a checkpoint is complete behind which no record comes.
+        stopped_at: id of the savepoint with which the job stops, once its barrier has left here; 0 = none. The task
+            does nothing more until it is complete, or given up.
+        stop_complete: whether that savepoint is complete.
+        call_later: calls after a time, on the task's loop; what the call raises fails the task.
     """
 
     def __init__(
@@ -143,28 +146,28 @@ class TaskCheckpoints:
         self._began = 0.0
         self._sync_ms = 0
         self._writing: dict[int, TaskSnapshot] = {}
-        """Handed over; being written."""
+        """Snapshots that are serialised, and that the thread is writing, by checkpoint."""
         self._aborted: deque[int] = deque(maxlen=_REMEMBERED)
         self._passed = 0
-        """The last checkpoint whose barrier went on from here."""
-        self._later = [operator for operator in operators if isinstance(operator, LaterResults)]
-        self._asked = 0
-        """The last checkpoint in front of whose barrier they gave what they had."""
+        """The last checkpoint whose barrier has left here; barriers of earlier ones come too late."""
+        self._async_operators = [operator for operator in operators if isinstance(operator, LaterResults)]
+        self._prepared_for = 0
+        """The last checkpoint for which these operators were told to emit results in front of its barrier."""
         self._input_ended = False
         self._bases = Bases(services.delta_ratio) if services.open_shared is not None else None
         self._first_final: int | None = None
-        """The first checkpoint that no record comes behind."""
+        """The first checkpoint behind which no record comes."""
         self.last_times = (0, 0)
         self.final_complete = False
         self.stopped_at = 0
         self.stop_complete = False
         self.call_later: Callable[[float, Callable[[], None]], object] = lambda seconds, call: None
 
-    # -- what the task asks
+    # -- questions of the task
 
     @property
     def drains(self) -> int:
-        """The savepoint whose barrier is next, if event time has to end in front of it; 0 = none."""
+        """Id of the savepoint whose barrier is next, if event time has to end in front of it (drain); 0 = none."""
         first = self._waiting[0] if self._waiting else None
         if not isinstance(first, Arrived) or first.barrier.options.get(savepoints.STOP_OPTION) != savepoints.DRAIN:
             return 0
@@ -172,51 +175,55 @@ class TaskCheckpoints:
 
     @property
     def waiting(self) -> bool:
-        """Whether something is to be done when no record is on its way through the chain."""
+        """Whether ``work`` has something to do, as soon as no record is in the chain."""
         return bool(self._waiting)
 
     @property
     def slicing(self) -> bool:
-        """Whether a snapshot is being written out that can go on."""
+        """Whether a snapshot is being serialised and can go on: the writing thread is not too far behind."""
         running = self._running
         return running is not None and running.upload.room and (not running.sliced or running.whole)
 
     @property
     def overtaking(self) -> bool:
-        """Whether a barrier waits that does not wait for room in the outputs."""
-        return any(isinstance(one, Arrived) and self._overtakes(one) for one in self._waiting)
+        """Whether a queued barrier overtakes, so that it must not wait for room in the outputs."""
+        return any(isinstance(item, Arrived) and self._overtakes(item) for item in self._waiting)
 
     @property
     def running(self) -> bool:
-        """Whether a snapshot is being written out; the next one can't begin."""
+        """Whether a snapshot is being serialised, so that the next one can't begin."""
         return self._running is not None
 
-    # -- what comes in
+    # -- events
 
     def restored(self, restore: TaskRestore) -> None:
-        """The operators go on from this: what is the own subtask's as it was may be built on."""
+        """Note the state from which the operators go on, so that later checkpoints can build on it.
+
+        Only a part with exactly the key groups of this subtask can be built on: with another parallelism the parts were
+        put together anew.
+        """
         if self._bases is None:
             return
         for operator in self._operators:
-            written, own = restore.operators.get(operator.spec.id), operator.key_groups
+            written, groups = restore.operators.get(operator.spec.id), operator.key_groups
             for name, parts in () if written is None else written.keyed.items():
-                if len(parts) == 1 and parts[0].key_groups == (own[0], own[-1]):
-                    has = WrittenPart(parts[0].handles, parts[0].files)
-                    self._bases.written((operator.spec.id, name), restore.checkpoint_id, has)
+                if len(parts) == 1 and parts[0].key_groups == (groups[0], groups[-1]):
+                    part = WrittenPart(parts[0].handles, parts[0].files)
+                    self._bases.written((operator.spec.id, name), restore.checkpoint_id, part)
 
     def offer(self, element: InBand) -> bool:
-        """Take a barrier, or the news that one won't come, from the inputs; False if it is neither."""
+        """Queue a barrier, or the news that one will not come, from the inputs; False if the element is neither."""
         if isinstance(element, Arrived | CancelBarrier):
             self._waiting.append(element)
             return True
         return False
 
     def trigger(self, barrier: Barrier) -> None:
-        """The coordinator wants a checkpoint of a task without inputs, or whose inputs have ended."""
+        """Queue a checkpoint that the coordinator triggers at a source, or at a task whose inputs have ended."""
         checkpoint_id = barrier.checkpoint_id
-        known = [waiting.barrier.checkpoint_id for waiting in self._waiting if isinstance(waiting, Arrived)]
-        if checkpoint_id <= self._passed or checkpoint_id in known:
-            return  # said again
+        queued = [waiting.barrier.checkpoint_id for waiting in self._waiting if isinstance(waiting, Arrived)]
+        if checkpoint_id <= self._passed or checkpoint_id in queued:
+            return  # the coordinator has repeated its call
         if checkpoint_id in self._aborted:
             self._waiting.append(CancelBarrier(checkpoint_id))
         else:
@@ -226,7 +233,7 @@ class TaskCheckpoints:
         self._wake()
 
     def complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete, and with it all before it."""
+        """Queue the notification that a checkpoint is complete, and with it all earlier ones."""
         copies = self._services.copies
         if copies is not None:
             self._services.submit(lambda: copies.complete(checkpoint_id))
@@ -234,11 +241,12 @@ class TaskCheckpoints:
         self._wake()
 
     def aborted(self, checkpoint_id: int, *, was_aligning: bool) -> None:
-        """A checkpoint will not complete.
+        """Give up a checkpoint that will not complete, in whatever step it is.
 
         Args:
-            checkpoint_id: which.
-            was_aligning: its barrier had come over some of the task's channels.
+            checkpoint_id: id of the checkpoint.
+            was_aligning: whether its barrier had come over some of the task's channels; then tasks downstream are told,
+                because they may be waiting for it.
         """
         self._aborted.append(checkpoint_id)
         copies = self._services.copies
@@ -262,26 +270,26 @@ class TaskCheckpoints:
         self._waiting.append(lambda: self._tell(lambda operator: operator.checkpoint_aborted(checkpoint_id)))
         self._wake()
 
-    def input_ended(self, left: Sequence[Operator]) -> None:
-        """No record will come any more; the operators have given everything.
+    def input_ended(self, open_operators: Sequence[Operator]) -> None:
+        """Note that no record will come any more and that all operators have emitted their results.
 
         Args:
-            left: those that are not closed: from now on they are all that a checkpoint has of the task.
+            open_operators: operators that are not closed; from now on checkpoints contain only their state.
         """
         self._input_ended = True
-        if len(left) < len(self._operators):
-            self._operators, self._later, self._bases = left, [], None
+        if len(open_operators) < len(self._operators):
+            self._operators, self._async_operators, self._bases = open_operators, [], None
 
     def make_durable(self, work: Callable[[], None], on_error: Callable[[BaseException], None]) -> None:
-        """Have something done by the thread that writes state: in front of whatever is acknowledged after this call.
+        """Run work on the thread that writes state, before any checkpoint that is acknowledged after this call.
 
-        Nobody knows what is durable after an error: a later checkpoint would not make up for it.
+        An error fails the task: nobody knows what is durable after it, and a later checkpoint would not make up for it.
         """
 
         def run() -> None:
             try:
                 work()
-            except BaseException as error:  # the sink is a plug-in, and the thread that of all tasks
+            except BaseException as error:  # a sink is a plug-in, and all tasks of the slot share this thread
                 self._loop.call_soon_threadsafe(partial(on_error, error))
 
         self._services.submit(run)
@@ -289,7 +297,7 @@ class TaskCheckpoints:
     # -- what is done in steps of the task
 
     def work(self) -> bool:
-        """Do the next thing that waits; nothing is on its way through the chain. False: a snapshot has to end first."""
+        """Do the next queued thing; called when no record is in the chain. False if a snapshot has to end first."""
         first = self._waiting[0]
         if isinstance(first, Arrived) and self._running is not None:
             return False
@@ -305,10 +313,10 @@ class TaskCheckpoints:
         return True
 
     def write_out(self, records_took: float) -> None:
-        """A slice of the snapshot that is being written out; some, if the records of the step took long.
+        """Serialise a slice of the running snapshot, or several if the records of the step took long.
 
         Args:
-            records_took: seconds.
+            records_took: seconds that the records of this step have taken.
         """
         deadline = _now() + min(_SHARE * records_took, _LONGEST)
         while True:
@@ -326,7 +334,7 @@ class TaskCheckpoints:
             self._guard.active = None
         except TaskInterrupt:
             raise
-        except BaseException as error:  # values are the user's, and serialised by their own code
+        except BaseException as error:  # raised by code of the user's values: the checkpoint fails, not the task
             self._guard.active = None
             running.upload.discard()
             self._failed(running, DeclineReason.ASYNC_EXCEPTION, error)
@@ -337,7 +345,7 @@ class TaskCheckpoints:
             self._hand_over(running)
 
     def close(self) -> None:
-        """The task ends: what is being written is of no use any more."""
+        """Give up all checkpoints under way, because the task ends."""
         self._waiting.clear()
         if self._running is not None:
             self._running.close()
@@ -350,11 +358,13 @@ class TaskCheckpoints:
     # -- inside
 
     def _begin(self, arrived: Arrived) -> None:
+        """Send the barrier on and begin the snapshot: the synchronous part of a checkpoint."""
         barrier = arrived.barrier
         if barrier.checkpoint_id <= self._passed:
             return
         self._began = _now()
         self._passed = barrier.checkpoint_id
+        # First of all the barrier leaves, so that tasks downstream can align while this one takes its snapshot.
         if not self._input_ended:
             self._broadcast(barrier)
         self._when_it_overtakes(barrier, self._hurry)
@@ -385,8 +395,9 @@ class TaskCheckpoints:
         except BaseException as error:  # user code
             self._guard.active = None
             if snapshot.half_written:
+                # Fail the task: a sink that went on would make visible what it has written only in part.
                 snapshot.close()
-                raise  # and the task fails: a sink that went on would show what is half written
+                raise
             self._failed(snapshot, DeclineReason.TASK_FAILURE, error)
             return
         if self._input_ended and self._first_final is None:
@@ -398,19 +409,19 @@ class TaskCheckpoints:
         return arrived.overtakes or arrived.barrier.overtakes_at <= self._loop.clock.epoch_ms()
 
     def _when_it_overtakes(self, barrier: Barrier, call: Callable[[], None]) -> None:
-        """Do something as soon as a barrier overtakes, if ever."""
-        left = barrier.overtakes_at - self._loop.clock.epoch_ms()
-        if left <= 0:
+        """Call as soon as a barrier may overtake (the alignment timeout), if ever."""
+        remaining_ms = barrier.overtakes_at - self._loop.clock.epoch_ms()
+        if remaining_ms <= 0:
             call()
-        elif left < float("inf"):
-            self.call_later(left / 1000, call)
+        elif remaining_ms < float("inf"):
+            self.call_later(remaining_ms / 1000, call)
 
     def _hurry(self) -> None:
         for channel in self._outputs:
             channel.hurry()
 
     def _logged(self, snapshot: TaskSnapshot) -> None:
-        """What the barrier has overtaken is known, or can't be serialised."""
+        """Go on with a snapshot whose log of overtaken records has ended, or fail it if the log has."""
         assert snapshot.log is not None
         if snapshot.log.error is not None and self._running is snapshot:
             snapshot.upload.discard()
@@ -418,15 +429,15 @@ class TaskCheckpoints:
         self._wake()
 
     def _results_first(self, checkpoint_id: int) -> bool:
-        """Ask the operators, once, for what has to leave in front of the barrier; whether there is something."""
-        if not self._later or checkpoint_id <= max(self._passed, self._asked):
+        """Tell operators, once, to emit what has to leave in front of the barrier; returns whether there is any."""
+        if not self._async_operators or checkpoint_id <= max(self._passed, self._prepared_for):
             return False
-        self._asked = checkpoint_id
+        self._prepared_for = checkpoint_id
         self._guard.active = self._token
-        for operator in self._later:
+        for operator in self._async_operators:
             operator.before_barrier(checkpoint_id)
         self._guard.active = None
-        return any(operator.ready for operator in self._later)
+        return any(operator.ready for operator in self._async_operators)
 
     def _broadcast(self, element: Barrier | CancelBarrier) -> None:
         for channel in self._outputs:
@@ -434,13 +445,13 @@ class TaskCheckpoints:
             channel.flush()
 
     def _give_up(self, cancelled: CancelBarrier) -> None:
-        """A barrier that won't come any more: tell those behind, and the coordinator."""
+        """Tell tasks downstream and the coordinator of a barrier that will not come any more."""
         checkpoint_id = cancelled.checkpoint_id
-        if self._running is not None and self._running.checkpoint_id == checkpoint_id:  # its barrier has overtaken
+        if self._running is not None and self._running.checkpoint_id == checkpoint_id:  # it began by overtaking
             self._running.close()
             self._running.upload.discard()
             self._running = None
-        if checkpoint_id > self._passed and not self._input_ended:  # else a later barrier has told them
+        if checkpoint_id > self._passed and not self._input_ended:  # otherwise a later barrier says it already
             self._broadcast(cancelled)
         if checkpoint_id not in self._aborted:
             self._reporter.decline_checkpoint(self._info.execution_id, checkpoint_id, DeclineReason.SUBSUMED, None)
@@ -457,7 +468,7 @@ class TaskCheckpoints:
         self._reporter.decline_checkpoint(self._info.execution_id, snapshot.checkpoint_id, reason, failure)
 
     def _hand_over(self, snapshot: TaskSnapshot) -> None:
-        """All chunks are with the thread that writes: acknowledge when it is done."""
+        """Acknowledge as soon as the writing thread, which has got all chunks, has written them."""
         self._writing[snapshot.checkpoint_id] = snapshot
         sync_ms, began = self._sync_ms, self._began
 
@@ -475,13 +486,13 @@ class TaskCheckpoints:
         began: float,
     ) -> None:
         if self._writing.pop(snapshot.checkpoint_id, None) is None:
-            return  # given up meanwhile
+            return  # the checkpoint was given up meanwhile
         if error is not None:
             self._failed(snapshot, DeclineReason.ASYNC_EXCEPTION, error)
             return
         try:
             self._acknowledge(snapshot, handles, sync_ms, began)
-        except Exception as unsent:  # nothing else would hear of it: this is a callback of the slot's loop
+        except Exception as unsent:  # this is a callback of the slot's loop, which would tell nobody
             self._failed(snapshot, DeclineReason.ASYNC_EXCEPTION, unsent)
 
     def _acknowledge(

@@ -1,7 +1,6 @@
-"""State on its way out of the slot: chunks come from the task's loop, and are written by another thread.
+"""Writes state to the checkpoint storage: tasks hand over chunks on their loops, and one thread of the slot writes.
 
-What is written goes through streams of the checkpoint storage: small ones end up inside the acknowledgement, larger
-ones in files.
+The storage decides where a stream ends up: a small one travels inside the acknowledgement, a larger one is a file.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.chunks import frame
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.local_copies import link_copy
@@ -19,21 +20,21 @@ from firesteel.core.errors import CheckpointStorageError
 from firesteel.state.snapshots import SnapshotFiles, StateChunk
 
 MOST_BYTES_AHEAD: Final = 16 << 20
-"""A snapshot pauses while so much waits to be written."""
+"""Bytes handed over and not written yet, at which a snapshot pauses."""
 
 _READ_AT_ONCE: Final = 1 << 20
-"""Bytes of a file."""
+"""Bytes of a file that are read at a time."""
 
 Submit = Callable[[Callable[[], None]], None]
-"""Has something done by the thread that writes; in the order of the calls."""
+"""Runs work on the writing thread, in the order of the calls."""
 
 
 OpenStream = Callable[[int, str], StateWriter]
-"""A new stream for a checkpoint, with a hint of what it is (``CheckpointStorage.open_state_stream``)."""
+"""Opens a stream for a checkpoint; the text is a hint for its name (``CheckpointStorage.open_state_stream``)."""
 
 
 class InlineStream(StateWriter):
-    """Keeps everything in memory: all of it travels in the acknowledgement."""
+    """A stream in memory; all of it travels in the acknowledgement."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -41,8 +42,8 @@ class InlineStream(StateWriter):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._parts.append(bytes(data))
 
+    @override
     def close(self) -> StateHandle:
-        """The bytes."""
         return InlineState(b"".join(self._parts))
 
     def abort(self) -> None:
@@ -50,19 +51,19 @@ class InlineStream(StateWriter):
 
 
 class Upload:
-    """All state of one task for one checkpoint.
+    """Writes all state of one task for one checkpoint, part by part; each part has a stream of its own.
 
     Args:
-        checkpoint_id: of the checkpoint.
+        checkpoint_id: id of the checkpoint.
         hint: names the task.
-        open_stream: of the checkpoint storage; called on the writing thread.
-        submit: see ``Submit``.
+        open_stream: opens a stream to the checkpoint storage; called on the writing thread.
+        submit: runs work on the writing thread.
         on_room: called on the writing thread when the task may go on after it had to pause.
-        open_shared: of streams for what later checkpoints may use too.
+        open_shared: opens a stream for state that later checkpoints may use too.
 
     Attributes:
         written: bytes handed over so far.
-        files: by part: what was stored in files, by name; to be read when all is written.
+        files: files stored, by part and name; to be read only when everything is written.
     """
 
     def __init__(
@@ -89,40 +90,42 @@ class Upload:
 
     @property
     def room(self) -> bool:
-        """Whether it takes more now; else ``on_room`` will be called."""
-        self._paused = True  # before the look: whatever is written after that sees it
+        """Whether the upload takes more now; if not, ``on_room`` will be called."""
+        # Set before the comparison: if the writing thread makes room in between, it sees the pause and calls.
+        self._paused = True
         self._paused = self.written - self._done > MOST_BYTES_AHEAD
         return not self._paused
 
     def share(self, part: int) -> None:
-        """Later checkpoints may use this part too."""
+        """Store a part so that later checkpoints may refer to it."""
         self._shared.add(part)
 
     def chunks(self, part: int, chunks: Sequence[StateChunk]) -> None:
-        """Write chunks of a part behind those that it had."""
+        """Append chunks to a part."""
         pieces: list[bytes] = []
         for chunk in chunks:
             pieces += frame(chunk.state, chunk.key_group, chunk.count, chunk.data)
         self.data(part, b"".join(pieces))
 
     def data(self, part: int, data: bytes) -> None:
-        """Write bytes of a part behind those that it had."""
+        """Append bytes to a part."""
         if data:
             self.written += len(data)
             self._submit(lambda: self._guarded(lambda: self._write(part, data), len(data)))
 
     def write_files(self, part: int, write: Callable[[SnapshotFiles], None], known: Mapping[str, StateHandle]) -> None:
-        """Have the files of a part stored, behind its chunks.
+        """Store the files of a part, after its chunks.
 
         Args:
-            part: which.
-            write: is called in any case, since it may tidy up; when nobody wants the files any more it can't store any.
-            known: files of the checkpoint that this one builds on.
+            part: number of the part.
+            write: stores the files. It is called even if the upload was given up, because it may clean up; storing
+                raises an error then.
+            known: files of the checkpoint on which this one builds.
         """
         self._submit(lambda: self._write_files(part, write, known))
 
     def finish(self, done: Callable[[dict[int, StateHandle], BaseException | None], None]) -> None:
-        """All was handed over: ``done`` is called on the writing thread with what is where, or what went wrong."""
+        """End the upload; ``done`` is called on the writing thread with the handles by part, or the first error."""
 
         def last() -> None:
             self._guarded(self._finish, 0)
@@ -133,7 +136,7 @@ class Upload:
         self._submit(last)
 
     def discard(self) -> None:
-        """Nobody wants it any more."""
+        """Give up, and abort the streams on the writing thread. Idempotent."""
         if not self._discarded:
             self._discarded = True
             self._submit(self._drop)
@@ -166,7 +169,7 @@ class Upload:
             self._error = self._error or error
 
     def _put(self, part: int, path: str) -> StateHandle:
-        """A local file, stored."""
+        """Copy a local file to the storage."""
         if self._discarded or self._error is not None:
             raise CheckpointStorageError(f"checkpoint {self._checkpoint_id} was given up: {path} is not stored")
         make = self._open_shared if part in self._shared else self._open_stream
@@ -184,13 +187,13 @@ class Upload:
         for stream in self._streams.values():
             try:
                 stream.abort()
-            except BaseException as error:  # what is left is an orphan, and found by those who look for such
+            except BaseException as error:  # the file stays behind; the coordinator removes such orphans later
                 self._error = self._error or error
         self._streams.clear()
 
 
 class _Files(SnapshotFiles):
-    """Stores the files of a part, on the writing thread."""
+    """Stores the files of one part; used by a state backend, on the writing thread."""
 
     def __init__(
         self, known: Mapping[str, StateHandle], stored: dict[str, StateHandle], put: Callable[[str], StateHandle]
@@ -206,9 +209,9 @@ class _Files(SnapshotFiles):
 
 
 class UploadThread:
-    """The thread of a slot that writes state, one for all tasks: pieces are written in the order in which they come.
+    """The writing thread of a slot, one for all tasks: it runs work in the order in which it was submitted.
 
-    It starts with the first piece, and nobody waits for its end.
+    It starts with the first work, and nobody waits for its end.
     """
 
     def __init__(self) -> None:
@@ -217,17 +220,17 @@ class UploadThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have it done; from any thread."""
+        """Run work on this thread; may be called from any thread."""
         self._queue.put(work)
         if self._thread is None:
-            with self._starting:  # tasks with threads of their own come at the same time
+            with self._starting:  # tasks with threads of their own may call at the same time
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="firesteel-checkpoints", daemon=True)
                     thread.start()
                     self._thread = thread
 
     def stop(self, seconds: float) -> None:
-        """End behind what was submitted; waits so long at most."""
+        """End the thread after the submitted work; waits for at most this time."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(seconds)
@@ -235,4 +238,4 @@ class UploadThread:
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
-            del work  # it refers to a task, which may be over when the next one comes
+            del work  # it refers to a task, which would stay in memory until the next work comes

@@ -1,1 +1,4 @@
-"""One subtask: its loop, its input, its life, and what it reports."""
+"""One subtask: ``task`` is its life, ``channel_inputs`` reads its channels, ``task_time`` looks at the clock for it.
+
+A task whose code may block runs in a thread of its own, behind the channels of ``bridge``.
+"""

@@ -1,7 +1,8 @@
 """Channels of a task that runs in a thread of its own, between its loop and the slot's main loop.
 
-A real channel belongs to the main loop's thread, the bridge to the task's. Each side posts to the other's loop. Outputs
-hand batches over, a bounded number of them; of an input the task reads the inbox itself.
+The real channel belongs to the thread of the main loop, the bridge to that of the task; each side posts calls to the
+loop of the other. An output hands over a bounded number of batches. An input needs no such queue, because the task
+reads the inbox of the channel itself, which is made for two threads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from firesteel.runtime.records.batch import Batch, InBand
 from firesteel.runtime.records.sizes import BatchSizes
 
 LARGEST_QUEUE: Final = 4
-"""Batches."""
+"""Batches that wait for the main loop, at which the task is back-pressured."""
 _FLUSH: Final = "flush"
 _REST: Final = "rest"
 _END: Final = "end"
@@ -26,27 +27,29 @@ _HURRY: Final = "hurry"
 
 
 class BridgedOutput(OutputChannel):
-    """The task's end of an output."""
+    """The output channel that the task writes to; it forwards everything to the real one, in order."""
 
     def __init__(self, channel: OutputChannel, main: TaskLoop, task: TaskLoop) -> None:
         super().__init__(channel.id)
         self._channel, self._main, self._task = channel, main, task
         self._queue: deque[Batch | InBand | str] = deque()
-        self._hurries, self._hurried = 0, 0  # asked for, and done
-        self._owes = False  # nothing more may be written until the channel has room
+        # Numbers of ``hurry`` calls, by the task and on the real channel. Each is written by one thread only.
+        self._hurries, self._hurried = 0, 0
+        self._owes = False  # whether nothing may be written until the real channel has room
         self._batch_sizes = BatchSizes()
-        self._handed_over = self._written = 0  # bytes, running totals of the task and of the main loop
+        # Bytes handed over by the task, and written by the main loop. Each is written by one thread only.
+        self._handed_over = self._written = 0
         channel.on_writable = self._pump
         channel.on_error = self._failed
 
+    @override
     def write(self, batch: Batch) -> None:
-        """Hand over a batch."""
         self.records_out += len(batch)
         self._handed_over += self._batch_sizes.measure(batch)
         self._hand_over(batch)
 
+    @override
     def send(self, element: InBand) -> None:
-        """Hand over an element."""
         self._hand_over(element)
 
     def _hand_over(self, item: Batch | InBand) -> None:
@@ -58,14 +61,14 @@ class BridgedOutput(OutputChannel):
             self._owes, self.writable = True, False
         self._main.call_soon_threadsafe(self._pump)
 
+    @override
     def flush(self) -> None:
-        """Flush when all before has been handed over."""
         if not self._queue or self._queue[-1] is not _FLUSH:
             self._queue.append(_FLUSH)
             self._main.call_soon_threadsafe(self._pump)
 
+    @override
     def rest(self) -> None:
-        """Let the channel rest when all before has been handed over."""
         if not self._queue or (self._queue[-1] is not _FLUSH and self._queue[-1] is not _REST):
             self._queue.append(_REST)
             self._main.call_soon_threadsafe(self._pump)
@@ -76,28 +79,29 @@ class BridgedOutput(OutputChannel):
         return self._channel.limit
 
     @property
+    @override
     def overdrawn(self) -> bool:
-        """Whether twice as much waits as is let in."""
         return len(self._queue) >= 2 * LARGEST_QUEUE
 
+    @override
     def hurry(self) -> None:
-        """All that was handed over goes, whether there is room or not."""
         self._owes, self.writable = True, False
         self._queue.append(_HURRY)
         self._hurries += 1
         self._main.call_soon_threadsafe(self._pump)
 
+    @override
     def end(self) -> None:
-        """End when all before has been handed over."""
         self._queue.append(_END)
         self._main.call_soon_threadsafe(self._pump)
 
+    @override
     def close(self) -> None:
-        """Drop what is queued."""
         self._queue.clear()
         self._main.call_soon_threadsafe(self._channel.close)
 
     def _pump(self) -> None:
+        """Pass on what was handed over, as far as the real channel has room; runs on the main loop."""
         channel = self._channel
         try:
             while self._queue and (
@@ -118,15 +122,15 @@ class BridgedOutput(OutputChannel):
                     channel.hurry()
                 else:
                     channel.end()
-        except IndexError:  # closed in between
+        except IndexError:  # the task has closed this output in between
             return
-        except Exception as error:  # a bug, or a value that can't be pickled: the task fails with it
+        except Exception as error:  # a bug of ours, or a record that can't be pickled: the task fails with it
             self._failed(error)
             return
         self.bytes_out = channel.bytes_out
         self._count()
         if not self.writable and self._has_room:
-            self._task.call_soon_threadsafe(self._room)
+            self._task.call_soon_threadsafe(self._tell_writable)
 
     def _count(self) -> None:
         self.queued_bytes = self._handed_over - self._written + self._channel.queued_bytes
@@ -141,7 +145,7 @@ class BridgedOutput(OutputChannel):
     def _has_room(self) -> bool:
         return len(self._queue) < LARGEST_QUEUE and (self._channel.writable or not self._owes)
 
-    def _room(self) -> None:
+    def _tell_writable(self) -> None:
         if not self.writable and self._has_room:
             self._owes, self.writable = False, True
             if self.on_writable is not None:
@@ -149,9 +153,9 @@ class BridgedOutput(OutputChannel):
 
 
 class BridgedInput(InputChannel):
-    """The task's end of an input: the task reads the channel's own inbox, in its thread.
+    """The input channel that the task polls; it reads the inbox of the real channel, in the task's thread.
 
-    What it takes out is the channel's until the main loop has heard of it, so that the sender gets no room too early.
+    The main loop is told of what the task has taken, and only then grants its room to the sender.
     """
 
     def __init__(self, channel: InputChannel, main: TaskLoop, task: TaskLoop) -> None:
@@ -159,7 +163,7 @@ class BridgedInput(InputChannel):
         self._channel, self._main, self._task = channel, main, task
         channel.on_readable = partial(task.call_soon_threadsafe, self._tell_readable)
         channel.on_barrier = partial(task.call_soon_threadsafe, self._tell_of_barrier)
-        task.call_soon_threadsafe(self._tell_readable)  # of what has come before
+        task.call_soon_threadsafe(self._tell_readable)  # batches may have come before the callbacks were set
 
     @override
     def release(self, size: int) -> None:

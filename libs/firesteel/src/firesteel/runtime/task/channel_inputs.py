@@ -1,4 +1,8 @@
-"""The input of a task that reads channels: all of them in turn, until all have ended."""
+"""The input of a task that reads channels: all of them in turn, until all have ended.
+
+It combines the watermarks of the channels (``channel_watermarks``) and aligns their barriers
+(``checkpoints.aligner``). The second half is about barriers that overtake.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +30,25 @@ from firesteel.runtime.records.batch import (
 from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.task.parts import TaskInput
 
-_STAYING = (PartitionerKind.BROADCAST, PartitionerKind.CUSTOM)
-"""Records in flight on these edges can't be dealt out to another number of subtasks."""
+_NOT_RESCALABLE = (PartitionerKind.BROADCAST, PartitionerKind.CUSTOM)
+"""Records in flight on these edges can't be redistributed to another number of subtasks."""
 
 
 class ChannelInputs(TaskInput):
-    """Round-robin over channels: one batch of each in turn, so that none waits behind another.
+    """Reads channels round-robin: one batch of each in turn, so that none waits behind another.
 
     Args:
-        channels: each with the index of the operator's input that it feeds.
-        on_readable: called on the loop when ``poll`` may give something again.
-        name: of the task, for the log.
-        clock: injected.
-        partitioners: of the edges, by their index; of those that are not named, records in flight stay with their
-            subtask.
-        must_align: barriers wait for what is in front of them, whatever they say.
-        senders: names of the vertices that send over the edges, by their index; for the log.
+        channels: the channels, each with the index of the operator's input that it feeds.
+        on_readable: called on the loop when ``poll`` may return something again.
+        name: name of the task, for the log.
+        clock: measures alignment and idleness.
+        partitioners: partitioners of the edges, by index of the edge; records in flight on edges that are not named
+            stay with their subtask.
+        senders: names of the vertices that send over the edges, by index of the edge; for the log.
+        must_align: whether barriers wait for the records in front of them, even if they might overtake.
 
     Attributes:
-        watermarks: of the channels.
+        watermarks: combines the watermarks of the channels.
     """
 
     def __init__(
@@ -68,15 +72,15 @@ class ChannelInputs(TaskInput):
             InFlightSource(index, kinds.get(channel.id.edge, PartitionerKind.FORWARD)) for channel, index in channels
         ]
         self._must_align = must_align
-        self._rescalable = not any(source.partitioner in _STAYING for source in self._sources)
+        self._rescalable = not any(source.partitioner in _NOT_RESCALABLE for source in self._sources)
         self._replay: deque[Replayed] = deque()
         self._log: InFlightLog | None = None
-        self._last = InFlightSource(0, PartitionerKind.FORWARD)  # of the last batch
+        self._last_source = InFlightSource(0, PartitionerKind.FORWARD)  # where the last batch came from
         self.barriers_came: set[int] = set()
-        self._known = 0  # the last checkpoint whose barrier may overtake
+        self._last_overtaker = 0  # the highest checkpoint whose barrier may overtake
         self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock, senders)
         self._aligner = BarrierAligner(len(self._channels), clock)
-        self._found: deque[InBand] = deque()
+        self._alignment_events: deque[InBand] = deque()  # ``Arrived`` and ``CancelBarrier`` to return from ``poll``
         self._on_readable = on_readable
         for number, (channel, _) in enumerate(self._channels):
             channel.on_readable = on_readable
@@ -85,86 +89,87 @@ class ChannelInputs(TaskInput):
     at_position = True
 
     @property
+    @override
     def bytes_in(self) -> int:
-        """Bytes received, running total."""
         return sum(channel.bytes_in for channel in self.channels)
 
     def open(self) -> None: ...
 
+    @override
     def input_watermarks(self, current: int) -> dict[str, int]:
-        """Also of each input, if there are several."""
-        found = super().input_watermarks(current)
+        gauges = super().input_watermarks(current)
         inputs = sorted({index for _, index in self._channels})
         if len(inputs) > 1:
-            found |= {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
-        return found
+            gauges |= {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
+        return gauges
 
+    @override
     def watermark_origin(self) -> str:
-        """Where the watermark comes from that the slowest channel has brought."""
         return self.watermarks.origin()
 
     def poll(self) -> InputBatch | InBand | None:
-        """The next batch or element; ``END_OF_INPUT`` when all channels have ended; None: nothing now.
+        """Take the next batch or element; ``END_OF_INPUT`` when all channels have ended; None if there is nothing now.
 
-        Of barriers it gives ``Arrived`` when they have come over all channels, and ``CancelBarrier`` when they won't.
+        In place of barriers it returns ``Arrived`` when one has come over all channels, and ``CancelBarrier`` when one
+        will not come.
         """
-        if self._found:
-            return self._found.popleft()
+        if self._alignment_events:
+            return self._alignment_events.popleft()
         while self._replay:
             replayed = self._replay.popleft()
-            self._last = replayed.source
-            if own := replayed.own():
-                return InputBatch(own, self._last.input_index)
+            self._last_source = replayed.source
+            if batch := replayed.own_records():
+                return InputBatch(batch, self._last_source.input_index)
         aligner = self._aligner
-        left = len(self._open)
-        while left > 0:
+        channels_to_try = len(self._open)
+        while channels_to_try > 0:
             if self._next >= len(self._open):
                 self._next = 0
             number, channel, index = self._open[self._next]
             if number in aligner.blocked:
                 self._next += 1
-                left -= 1
+                channels_to_try -= 1
                 continue
-            got = channel.poll()
-            if got is None:
+            item = channel.poll()
+            if item is None:
                 self._next += 1
-                left -= 1
-            elif isinstance(got, Batch):
+                channels_to_try -= 1
+            elif isinstance(item, Batch):
                 self._next += 1
-                self._last = self._sources[number]
+                self._last_source = self._sources[number]
                 if aligner.aligning:
-                    aligner.processed(got.bytes_estimate)
-                    self._log_batches(number, [got])
-                return InputBatch(got, index)
-            elif isinstance(got, EndOfInput):
+                    aligner.processed(item.bytes_estimate)
+                    self._log_batches(number, [item])
+                return InputBatch(item, index)
+            elif isinstance(item, EndOfInput):
                 del self._open[self._next]
-                left -= 1
-                self._found.extend(aligner.ended(number))
-            elif isinstance(got, Watermark):
-                passed_on = self.watermarks.update(number, got)
-                if passed_on is not None:
-                    return passed_on
-            elif isinstance(got, Barrier):
-                self._found.extend(aligner.barrier(number, got))
-                self._expect(got)
-                self.barriers_came.add(number)  # it may have hidden another one
-            elif isinstance(got, CancelBarrier):
-                self._found.extend(aligner.cancelled(number, got.checkpoint_id))
+                channels_to_try -= 1
+                self._alignment_events.extend(aligner.ended(number))
+            elif isinstance(item, Watermark):
+                combined = self.watermarks.update(number, item)
+                if combined is not None:
+                    return combined
+            elif isinstance(item, Barrier):
+                self._alignment_events.extend(aligner.barrier(number, item))
+                self._expect(item)
+                self.barriers_came.add(number)  # a further barrier may have been hidden behind this one
+            elif isinstance(item, CancelBarrier):
+                self._alignment_events.extend(aligner.cancelled(number, item.checkpoint_id))
             else:
-                raise TypeError(f"{channel.id}: in-band element {got!r} is not known here")  # our own bug
+                raise TypeError(f"{channel.id}: in-band element {item!r} is not known here")  # our own bug
             self._end_log()
-            if self._found:
-                return self._found.popleft()
+            if self._alignment_events:
+                return self._alignment_events.popleft()
         return None if self._open else END_OF_INPUT
 
     def abort_checkpoint(self, checkpoint_id: int) -> bool:
-        """The coordinator gave a checkpoint up; returns whether its barrier was waited for."""
-        waited = self._aligner.abort(checkpoint_id)
+        """Give up a checkpoint that the coordinator has aborted; returns whether its barrier had come somewhere."""
+        was_aligning = self._aligner.abort(checkpoint_id)
         if self.overtaking is not None and self.overtaking.checkpoint_id == checkpoint_id:
             self.overtaking = None
         self._end_log()
         self._look_again()
-        return waited
+        return was_aligning
 
     # -- barriers that overtake
 
@@ -177,15 +182,16 @@ class ChannelInputs(TaskInput):
         barrier, self.overtaking = self.overtaking, None
         if barrier is None:
             return None
-        self._found.extend(self._aligner.give_up_below(barrier.checkpoint_id))
+        self._alignment_events.extend(self._aligner.give_up_below(barrier.checkpoint_id))
         return self._aligner.begin(barrier)
 
     @override
     def log_in_flight(self, log: InFlightLog, rest: Iterable[InputBatch]) -> None:
         for batch, _ in rest:
-            log.write(self._last, batch)
+            log.write(self._last_source, batch)
+        # Batches that were in flight at the former checkpoint and were not replayed yet are in flight still.
         for replayed in self._replay:
-            log.write(replayed.source, replayed.own())
+            log.write(replayed.source, replayed.own_records())
         self._log = log
         self._look_again()
         self.look_ahead()
@@ -202,17 +208,25 @@ class ChannelInputs(TaskInput):
         self._replay.extend(batches)
 
     def _barrier_came(self, number: int) -> None:
-        """Into the queue of a channel, or the end has. Who calls is in the middle of something: a step looks at it."""
+        """Note that a barrier, or the end, has come into the queue of a channel.
+
+        The caller is in the middle of carrying the channel, so the queue is looked at in the next step of the task.
+        """
         self.barriers_came.add(number)
         self._on_readable()
 
     def _look_again(self) -> None:
-        """What was waited for is no longer the same: a barrier that was passed over may be the next now."""
+        """Look at all queues in the next step: a checkpoint is over, so a barrier that was passed over may be next."""
         self.barriers_came.update(number for number, _, _ in self._open)
         self._on_readable()
 
     def _look_at(self, number: int) -> None:
-        """Log what is in front of the barrier in the queue of a channel, or expect to overtake with it."""
+        """Look at the first barrier, or the end, in the queue of a channel.
+
+        If a checkpoint is being logged and this channel has not delivered its barrier, everything in front of the
+        element is in flight and is logged. A barrier of a later checkpoint is noted, in order to overtake with it; one
+        of a checkpoint that is over is removed, because it would hide the next one.
+        """
         aligner, channel = self._aligner, self._channels[number][0]
         while (element := channel.barrier_ahead()) is not None:
             log = self._log
@@ -220,41 +234,43 @@ class ChannelInputs(TaskInput):
             if isinstance(element, EndOfInput):
                 if log is not None and logs:
                     self._log_batches(number, channel.overtaken(element))
-                    self._found.extend(aligner.end_ahead(number, log.checkpoint_id))
+                    self._alignment_events.extend(aligner.end_ahead(number, log.checkpoint_id))
                 return
             checkpoint_id = element.checkpoint_id
             if log is not None and logs:
                 if checkpoint_id == log.checkpoint_id:
                     self._log_batches(number, channel.overtaken(element))
-                    self._found.extend(aligner.barrier(number, element))
+                    self._alignment_events.extend(aligner.barrier(number, element))
                     return
                 checkpoint_id = max(checkpoint_id, log.checkpoint_id)
-            # Barriers grow along a channel: those with lower numbers that it has not delivered will not come.
-            self._found.extend(aligner.skipped(number, checkpoint_id))
+            # Numbers of barriers grow along a channel: lower ones that it has not delivered will not come any more.
+            self._alignment_events.extend(aligner.skipped(number, checkpoint_id))
             self._end_log()
             checkpoint_id = element.checkpoint_id
             if aligner.is_over(checkpoint_id) or (self._log is not None and checkpoint_id < self._log.checkpoint_id):
-                channel.discard(element)  # nobody waits for it, and it would hide the next one
+                channel.discard(element)
                 continue
             self._expect(element)
             return
 
     def _expect(self, barrier: Barrier) -> None:
-        """Overtake with a barrier that has come, as soon as it may."""
+        """Let a barrier overtake as soon as it may, unless records in flight must not become part of its checkpoint."""
         if self._must_align:
             return
         if barrier.options.get("rescalable") and not self._rescalable:
-            return  # it waits for what is in front of it: the job must be able to change its parallelism
-        if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._known:
-            self._known = barrier.checkpoint_id
+            # The job wants to restore this checkpoint with another parallelism, so the barrier stays in its place.
+            return
+        if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._last_overtaker:
+            self._last_overtaker = barrier.checkpoint_id
             self._may_overtake(barrier)
 
     def _may_overtake(self, barrier: Barrier) -> None:
-        left = barrier.overtakes_at - self._clock.epoch_ms()
+        """Overtake with a barrier now, or when its time has come (the alignment timeout)."""
+        remaining_ms = barrier.overtakes_at - self._clock.epoch_ms()
         if self._aligner.is_over(barrier.checkpoint_id):
             return
-        if left > 0:
-            self.call_later(left / 1000, partial(self._may_overtake, barrier))
+        if remaining_ms > 0:
+            self.call_later(remaining_ms / 1000, partial(self._may_overtake, barrier))
         else:
             self.overtaking = barrier
             self._on_readable()
@@ -266,7 +282,7 @@ class ChannelInputs(TaskInput):
                 log.write(self._sources[number], batch)
 
     def _end_log(self) -> None:
-        """If the barrier has come over all channels, or won't."""
+        """End the log if its barrier has come over all channels, or will not come."""
         if self._log is not None and not (self._log.open and self._aligner.is_begun(self._log.checkpoint_id)):
             log, self._log = self._log, None
             log.end()

@@ -11,11 +11,12 @@ from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Waterm
 
 
 class _Channel:
-    """What is known of a channel.
+    """The watermark and status of a channel.
 
     Attributes:
-        aligned: false from when it woke up behind the others until it has caught up: it does not hold them back.
-        origin: of its last watermark, see ``Watermark``.
+        aligned: False from when the channel woke up behind the others until it has caught up; meanwhile it does not
+            hold them back.
+        origin: origin of the last watermark (``Watermark.origin``).
     """
 
     __slots__ = ("aligned", "id", "idle", "input_index", "origin", "watermark")
@@ -29,17 +30,17 @@ class _Channel:
 
 
 class ChannelWatermarks:
-    """See the module.
+    """Combines the watermarks of channels, as Flink's ``StatusWatermarkValve`` does.
 
-    As in Flink, a channel that was idle and wakes up behind the input's watermark is left out until it has caught up,
-    and when all channels of an input are idle the input's watermark is the greatest of theirs. A channel that has come
-    to its end counts only when all have (Flink takes ended ones as active, so that idle ones are overtaken).
+    A channel that was idle and wakes up behind the input's watermark is left out until it has caught up. When all
+    channels of an input are idle, the input's watermark is the greatest of theirs. Other than in Flink, a channel that
+    has ended counts only when all have (Flink takes ended channels as active, so that idle ones are overtaken).
 
     Args:
-        channels: each with the index of the input that it feeds.
-        name: of the task, for the log.
-        clock: injected.
-        senders: names of the vertices that send over the edges, by their index; for the log.
+        channels: the channels, each with the index of the input that it feeds.
+        name: name of the task, for the log.
+        clock: measures for how long a channel holds others back.
+        senders: names of the vertices that send over the edges, by index of the edge; for the log.
     """
 
     def __init__(
@@ -51,70 +52,72 @@ class ChannelWatermarks:
     ) -> None:
         self._senders = senders or {}
         self._channels = [_Channel(channel, index) for channel, index in channels]
-        """Few enough for a look at all of them whenever the slowest one goes on."""
+        """A list, not a heap as in Flink: channels are few enough to look at all when the slowest one advances."""
         self._inputs = {index: CombinedWatermark() for _, index in channels}
         self._all = CombinedWatermark()
-        self._held = HeldBack(name, clock)
+        self._held_back_log = HeldBack(name, clock)
 
     def input_watermark(self, input_index: int) -> int:
         """The watermark of one input."""
         return self._inputs[input_index].watermark if input_index in self._inputs else MIN_WATERMARK
 
     def update(self, number: int, watermark: Watermark) -> Watermark | None:
-        """A channel sent this; returns what to pass on if anything changed.
+        """Take a watermark of a channel; returns the watermark to pass on if that has changed.
 
         Args:
-            number: of the channel, as in ``channels``.
-            watermark: what it sent.
+            number: position of the channel in ``channels``.
+            watermark: watermark that it sent.
         """
         channel = self._channels[number]
-        before = channel.watermark
+        former = channel.watermark
         woke_up = channel.idle and not watermark.idle
-        channel.watermark, channel.idle = max(before, watermark.timestamp), watermark.idle
+        channel.watermark, channel.idle = max(former, watermark.timestamp), watermark.idle
         channel.origin = watermark.origin
         combined = self._inputs[channel.input_index]
         if woke_up or not channel.aligned:
             channel.aligned = channel.watermark >= combined.watermark
-        elif before > combined.watermark and not watermark.idle and channel.watermark != MAX_WATERMARK:
-            self._look()
-            return None  # it was ahead of another one, and still is
-        if not self._combine(channel.input_index, combined):
-            self._look()
+        elif former > combined.watermark and not watermark.idle and channel.watermark != MAX_WATERMARK:
+            # The usual case, without a look at all channels: this one was not the slowest, and so changes nothing.
+            self._log_if_held_back()
             return None
-        before_all = self._all.element
-        # as in Flink, the watermark that an input has got counts before the input turns idle
+        if not self._combine(channel.input_index, combined):
+            self._log_if_held_back()
+            return None
+        former_element = self._all.element
+        # In two updates, as in Flink: the watermark that an input has got counts before the input turns idle.
         self._all.update([(part.watermark, part.idle and part is not combined) for part in self._inputs.values()])
         self._all.update([(part.watermark, part.idle) for part in self._inputs.values()])
-        self._look()
-        return None if self._all.element == before_all else self._all.element
+        self._log_if_held_back()
+        return None if self._all.element == former_element else self._all.element
 
     def origin(self) -> str:
-        """Where the watermark comes from that this one follows: that of the slowest channel that is not idle.
+        """Name the origin of the watermark: that of the slowest channel that is not idle, and has not ended.
 
-        It is the source and split, or the operator, that the watermark was made for, however many exchanges lie in
-        between; the subtask in front if that did not say so. Of channels that have ended only when all have.
+        It is the source and split, or the operator, for which the watermark was made, however many exchanges lie in
+        between, or the subtask that sent it if that did not say so.
         """
-        following = [c for c in self._channels if not c.idle and c.aligned and c.watermark != MAX_WATERMARK]
-        followed = min(following or self._channels, key=lambda channel: channel.watermark)
-        if followed.origin:
-            return followed.origin
-        sender = self._senders.get(followed.id.edge)
-        return f"{sender!r}, subtask {followed.id.up}" if sender else str(followed.id)
+        active = [c for c in self._channels if not c.idle and c.aligned and c.watermark != MAX_WATERMARK]
+        slowest = min(active or self._channels, key=lambda channel: channel.watermark)
+        if slowest.origin:
+            return slowest.origin
+        sender = self._senders.get(slowest.id.edge)
+        return f"{sender!r}, subtask {slowest.id.up}" if sender else str(slowest.id)
 
     def _combine(self, index: int, combined: CombinedWatermark) -> bool:
-        mine = [channel for channel in self._channels if channel.input_index == index]
-        # one that woke up behind the others counts as idle, unless nobody else is active
-        before = (combined.watermark, combined.idle)
-        combined.update([(c.watermark, c.idle or not c.aligned) for c in mine])
+        """Compute the watermark of an input from its channels; returns whether it, or its status, has changed."""
+        channels = [channel for channel in self._channels if channel.input_index == index]
+        former = (combined.watermark, combined.idle)
+        # A channel that woke up behind the others counts as idle, unless no other one is active.
+        combined.update([(c.watermark, c.idle or not c.aligned) for c in channels])
         if combined.idle:
-            going_on = [c for c in mine if c.watermark != MAX_WATERMARK]
-            combined.idle = all(c.idle for c in going_on)
+            not_ended = [c for c in channels if c.watermark != MAX_WATERMARK]
+            combined.idle = all(c.idle for c in not_ended)
             if combined.idle:
-                combined.watermark = max(combined.watermark, *(c.watermark for c in going_on))
-        return before != (combined.watermark, combined.idle)
+                combined.watermark = max(combined.watermark, *(c.watermark for c in not_ended))
+        return former != (combined.watermark, combined.idle)
 
-    def _look(self) -> None:
-        self._held.look(
+    def _log_if_held_back(self) -> None:
+        self._held_back_log.look(
             self._all.watermark,
             (
                 (f"{channel.id} (input {channel.input_index + 1})", channel.watermark, channel.idle)

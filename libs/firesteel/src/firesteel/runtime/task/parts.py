@@ -1,4 +1,4 @@
-"""What a task works with: where its batches come from, and who hears of it."""
+"""The contracts between a task and its neighbours: the input that it polls, and the reporter that it tells."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from firesteel.runtime.records.batch import Barrier, InBand, InputBatch
 
 
 class TaskInput(ABC):
-    """Where the batches of a task come from: channels, or a source's reader.
+    """The input of a task: channels, or the reader of a source.
 
     Attributes:
-        begins_barriers: no barriers come to it; they begin here, at a position.
-        bytes_in: bytes received.
-        at_position: whether a barrier may go in here.
-        channels: over which batches come, if they do.
-        overtaking: a barrier that does not wait for the records in front of it: ``overtake`` is to be called when
-            nothing is on its way through the chain.
-        barriers_came: numbers of the channels in whose queues ``look_ahead`` is to look for barriers.
-        call_later: of the task's loop.
+        begins_barriers: whether the input is a source, at whose position barriers begin, and to which none come.
+        bytes_in: running total of bytes received.
+        at_position: whether a checkpoint may begin now, between two records.
+        channels: the channels from which batches come; empty for sources.
+        overtaking: a barrier that overtakes the records in front of it; the task has to call ``overtake`` as soon as
+            no record is in the chain.
+        barriers_came: numbers of the channels in whose queues ``look_ahead`` has to look for barriers.
+        call_later: calls after a time, on the task's loop; set by the task.
     """
 
     overtaking: Barrier | None = None
@@ -50,73 +50,76 @@ class TaskInput(ABC):
 
     @abstractmethod
     def poll(self) -> InputBatch | InBand | None:
-        """The next batch or watermark, the end, or nothing now."""
+        """Take the next batch or element; the last one is ``END_OF_INPUT``. None if there is nothing now."""
 
     def watermark_origin(self) -> str:
-        """Who has brought the watermark so far, for the log; empty if that is not known."""
+        """Text for the log that says where the watermark comes from; empty if that is not known."""
         return ""
 
     def position(self) -> SourcePosition:
-        """Where it is; holds where ``at_position`` is true. Only asked if it ``begins_barriers``."""
+        """The position of a source, for a checkpoint; called where ``at_position`` holds, if it ``begins_barriers``."""
         raise NotImplementedError(f"{type(self).__name__} has no position")  # our own bug
 
     def position_taken(self) -> None:  # noqa: B027 - most inputs have nothing to do
-        """State and position were taken, or nobody wants them any more."""
+        """Continue, because state and position were taken for a checkpoint, or the checkpoint was given up."""
 
     def triggered(self, barrier: Barrier) -> None:  # noqa: B027 - most inputs have nothing to do
-        """The coordinator wants a checkpoint: all tasks before this one have ended, and not all has come from them."""
+        """Expect a checkpoint that the coordinator has triggered here, because all tasks in front have ended.
+
+        Records of these tasks may still be in the channels.
+        """
 
     def look_ahead(self) -> None:  # noqa: B027 - most inputs have no barriers
-        """Look at the barriers that have come; in a step of the task, which fails with what is raised.
+        """Look at the barriers that have come into the queues; called in a step of the task.
 
         Raises:
-            SerializationError, ProtocolError: what is in front of a barrier can't be read.
+            SerializationError, ProtocolError: a batch in front of a barrier can't be read; the task fails with it.
         """
 
     def overtake(self) -> Arrived | None:
-        """Begin the checkpoint of the barrier that is ``overtaking``; None: that is over."""
+        """Begin the checkpoint of the barrier that is ``overtaking``; None if that was given up meanwhile."""
         raise NotImplementedError(f"{type(self).__name__} has no barriers")  # our own bug
 
     def log_in_flight(self, log: InFlightLog, rest: Iterable[InputBatch]) -> None:
-        """Write what was overtaken to the log: now, and as it comes in front of the barrier.
+        """Log the records that the barrier has overtaken: those in the queues, and those that come in front of it.
 
         Args:
-            log: of the checkpoint that ``overtake`` has begun.
-            rest: what was polled and is not in the chain yet.
+            log: log of the checkpoint that ``overtake`` has begun.
+            rest: batches that were polled and have not entered the chain.
         """
         raise NotImplementedError(f"{type(self).__name__} has no barriers")  # our own bug
 
     def replay(self, batches: Iterable[Replayed]) -> None:
-        """Give these before anything else."""
+        """Return these batches, which were in flight at the checkpoint, before anything else."""
         raise NotImplementedError(f"{type(self).__name__} replays nothing")  # our own bug
 
     def input_watermarks(self, current: int) -> dict[str, int]:
-        """Metrics, named as Flink's gauges; from any thread.
+        """Watermarks as metrics, named as Flink's gauges; may be called from any thread.
 
         Args:
-            current: the watermark that went into the chain.
+            current: the watermark that has entered the chain.
         """
         return {"currentInputWatermark": current}
 
     def abort_checkpoint(self, checkpoint_id: int) -> bool:
-        """A checkpoint was given up; returns whether its barrier was waited for."""
+        """Give up a checkpoint; returns whether its barrier had come over some channels."""
         return False
 
     def back_pressured(self, seconds: float) -> None:  # noqa: B027 - as above
-        """For so long nothing was polled although something may have been there."""
+        """Exclude a time from idleness in which the task was back-pressured, and polled nothing."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything; idempotent."""
+        """Release everything. Idempotent."""
 
 
 class TaskReporter(CheckpointReporter, Protocol):
-    """Who hears of a task; called on the task's thread."""
+    """Gets the states of a task and tells the JobMaster; called on the task's thread."""
 
     def state(
         self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
     ) -> None:
-        """The task reached a state."""
+        """Report that the task has reached a state."""
 
     def end_of_data(self, execution_id: str) -> None:
-        """All input is processed and durable: the task waits for the checkpoint whose completion commits it."""
+        """Report that all input is processed, and that the task waits for the checkpoint whose completion commits."""

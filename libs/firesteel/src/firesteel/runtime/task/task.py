@@ -1,6 +1,7 @@
-"""One subtask: takes batches from its input, moves them through its chain, and ends in one of three ways.
+"""One subtask: it takes batches from its input, moves them through its chain, and ends finished, canceled or failed.
 
-Everything here runs on the task's loop: the slot's main loop, or one of its own if its code may block.
+Everything here runs on the task's loop: the slot's main loop, or one of its own if its code may block. The order of
+work is in ``StreamTask._advance``.
 """
 
 from __future__ import annotations
@@ -37,25 +38,30 @@ from firesteel.runtime.task.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.001
-"""A step takes slices until so much time has passed; the last one may take ``stages.TARGET_SECONDS`` more."""
+"""Time after which a step begins no further slice; the last one may take ``stages.TARGET_SECONDS`` more."""
 _now = time.perf_counter
 
 
 class StreamTask:
-    """A ``Steppable``.
+    """The task of one subtask, which the loop steps (``Steppable``).
 
-    Life: ``start``, then steps, then either the end of the input or ``cancel`` or a failure. ``INITIALIZING``,
-    ``RUNNING`` and the last state are reported; at the last one all is released.
+    Life: ``start``, then steps, then the end of the input, ``cancel`` or a failure. The task reports ``INITIALIZING``,
+    ``RUNNING`` and its last state, at which it has released everything.
 
     Args:
-        plan: operators; outputs attached.
-        inputs: where batches come from.
-        outputs: all channels, each with its edge's buffer timeout in ms.
-        context: for the operators; each gets its stage's stamp.
-        needs_commit: after the end of the input sinks wait for the checkpoint whose completion commits.
+        info: names and numbers of the subtask.
+        plan: operators and stages; outputs are attached already.
+        inputs: the channels or the source reader from which batches come.
+        outputs: all output channels, each with its edge's buffer timeout in ms.
+        context: context for the operators; each gets a copy with the stamp of its stage.
+        loop: the loop on which the task runs.
+        guard: interrupt guard of the loop's thread.
+        token: cancel token of the task.
+        reporter: gets states, acknowledgements and the end of data.
+        needs_commit: whether sinks wait, after the end of the input, for the checkpoint whose completion commits.
         watermark_interval: seconds between periodic watermarks; 0 = none.
-        checkpoints: of the slot.
-        restore: what the task goes on from.
+        checkpoints: services of the slot for checkpoints.
+        restore: state of the checkpoint from which the task goes on; None = it begins without state.
     """
 
     def __init__(
@@ -77,15 +83,15 @@ class StreamTask:
     ) -> None:
         self.info, self.plan, self.loop = info, plan, loop
         self.within: Callable[[Callable[[], None]], None] | None = None
-        """Calls what the task does; None = it is called as it is."""
+        """Runs what the task does within its trace; None = the slot writes no traces."""
         self.runnable = False
         self.executor = ChainExecutor(plan, guard, token)
         self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
-        self._later: set[Handle] = set()
-        """What operators have put off; forgotten at the end."""
+        self._delayed_calls: set[Handle] = set()
+        """Timers of operators and checkpoints; cancelled at the end."""
         self._blocked_since: float | None = None
         self._last_watermark = False
-        """The input has ended, and the last watermark is in the chain; results may still be awaited."""
+        """Whether the input has ended and the last watermark is in the chain; results may still be awaited."""
         self._inputs, self._outputs = inputs, outputs
         services = checkpoints or CheckpointServices()
         self._context = replace(
@@ -104,15 +110,15 @@ class StreamTask:
         self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
         self._input_ended = False
         self._triggered: list[Barrier] = []
-        """For when the input has ended."""
+        """Checkpoints that the coordinator has triggered here; they begin if the input ends before barriers come."""
         self._waits_for_commit = needs_commit or services.final
         self._opened: list[Any] = []
-        self._drains = 0
-        """The savepoint in front of whose barrier event time has ended; 0 = none."""
+        self._draining_savepoint = 0
+        """Id of the savepoint (stop with drain) in front of whose barrier event time has ended; 0 = none."""
         self._drained = False
         self._stopping = False
-        """A savepoint is complete with which the job stops: all that is left is to end."""
-        self._flushed = True
+        """Whether the savepoint with which the job stops is complete, so that the task only has to end."""
+        self._flushed = True  # whether nothing was written since the last flush
         self._activity, self._rates = ActivityTimes(loop.clock), Rates(loop.clock)
         self._operator_rates = OperatorRates(loop.clock)
         self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
@@ -151,9 +157,9 @@ class StreamTask:
         return self._machine.is_terminal
 
     def metrics(self) -> dict[str, Any]:
-        """Named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
+        """Metrics of the task, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and of user functions.
 
-        From any thread.
+        May be called from any thread.
         """
         busy, idle, back_pressured = self._activity.totals_ms()
         totals = {
@@ -168,14 +174,14 @@ class StreamTask:
         filled = _filled(self._inputs.channels), _filled([channel for channel, _ in self._outputs])
         return {
             **totals,
-            **self._rates.of(totals),
+            **self._rates.update(totals),
             **{name: round(fullest, 4) for name, (fullest, _) in zip(POOL_USAGES, filled, strict=True)},
             **{name: queued for name, (_, queued) in zip(QUEUE_SIZES, filled, strict=True)},
             **dict(zip(CHECKPOINT_TIMES, self._checkpoints.last_times, strict=True)),
             "isBackPressured": int(self._activity.now is Activity.BACK_PRESSURED),
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
-            OPERATORS: self._operator_rates.of(self.plan.flows()),
+            OPERATORS: self._operator_rates.update(self.plan.flows()),
             USER_METRICS: self._context.metrics.values(),
             USER_COUNTERS: self._context.metrics.counters(),
         }
@@ -183,7 +189,7 @@ class StreamTask:
     # -- life
 
     def start(self) -> None:
-        """Open everything and run."""
+        """Restore and open all operators, then run."""
         self._guarded(self._start)
 
     def _start(self) -> None:
@@ -194,12 +200,12 @@ class StreamTask:
             self._begin()
             return
         self._checkpoints.restored(self._restore)
-        self._apart(
+        self._run_apart(
             Restoring(self._restore, self.plan.operators, self.info, self._services.open_state, self._when_restored)
         )
 
-    def _apart(self, restoring: Restoring | Migrating) -> None:
-        """Have something done while the loop serves everybody else; the task goes on when it is done."""
+    def _run_apart(self, restoring: Restoring | Migrating) -> None:
+        """Restore or migrate state in another thread, while the loop serves other tasks; then go on."""
         self._restoring = restoring
         self._services.apart(self._token, restoring.run)
         self._restored()
@@ -208,11 +214,11 @@ class StreamTask:
         self.loop.call_soon_threadsafe(lambda: self._guarded(self._restored))
 
     def when_open(self, call: Callable[[], None]) -> None:
-        """Do something when the task is open: now, unless its state is being read."""
+        """Call as soon as the task is open: now, or when its state has been restored."""
         if self._restoring is None:
             call()
         else:
-            self._restoring.held.append(call)
+            self._restoring.delayed_calls.append(call)
 
     def _restored(self) -> None:
         restoring = self._restoring
@@ -227,17 +233,18 @@ class StreamTask:
             for operator in self.plan.operators:
                 operator.defer_migrations()
             self._open_operators()
-            left = [work for operator in self.plan.operators for work in operator.take_migrations()]
-            if left:
-                self._apart(Migrating(left, restoring.held, self._when_restored))
+            # Opening operators tells the types of today: state of other types is migrated now, again in a thread.
+            migrations = [work for operator in self.plan.operators for work in operator.take_migrations()]
+            if migrations:
+                self._run_apart(Migrating(migrations, restoring.delayed_calls, self._when_restored))
                 return
         self._restoring = None
         self._begin()
-        for call in restoring.held:
+        for call in restoring.delayed_calls:
             call()
 
     def _open_operators(self) -> None:
-        """All operators have their state."""
+        """Open the operators, which have their state already."""
         for output in self.plan.spec.outputs:
             assigner = self.plan.watermarks_of(output.operator_index, itself=True)
             self.plan.outlet_of(output).watermark_origin = partial(self._sent_watermark_origin, assigner)
@@ -255,10 +262,10 @@ class StreamTask:
         self._guard.active = None
 
     def _watermark_origin(self, assigner: WatermarksOperator | None) -> str:
-        """What a watermark of this task follows, for the log.
+        """Text for the log that says where a watermark of this task comes from: an input, or this chain.
 
         Args:
-            assigner: the operator of this chain that made it; None: it came with the input.
+            assigner: operator of this chain that generates the watermark; None = it comes with the input.
         """
         origin = self._inputs.watermark_origin()
         if assigner is None:
@@ -266,49 +273,53 @@ class StreamTask:
         return f"{assigner.name!r}, which reads {origin}" if self._inputs.begins_barriers else repr(assigner.name)
 
     def _sent_watermark_origin(self, assigner: WatermarksOperator | None) -> str:
-        """The same for a watermark that leaves for other tasks: they have to hear which subtask made it."""
+        """As ``_watermark_origin``, for a watermark that leaves for other tasks: it names the subtask that made it."""
         origin = self._watermark_origin(assigner)
         if assigner is None and not self._inputs.begins_barriers:
-            return origin  # made further in front, where its subtask was added
+            return origin  # a task further upstream has generated it, and added its subtask
         return f"{origin} (subtask {self.info.subtask})"
 
     def _begin(self) -> None:
-        """All operators are open, and have their state as they want it."""
+        """Open the input and run, as all operators are open and their state is migrated."""
         self._guard.active = self._token
         self._inputs.open()
         self._guard.active = None
         self._move(ExecutionState.RUNNING, "all operators are open")
         self.loop.add_task(self)
         self._time.start()
+        # Restored timers of processing time fire, unless the task had reached its end in the checkpoint: the end of the
+        # input drops such timers.
         earliest = self.executor.earliest_timer()
-        had_ended = self._restore is not None and self._restore.finished  # its end has silenced those that waited
-        if earliest is not None and not had_ended:  # restored
+        had_ended = self._restore is not None and self._restore.finished
+        if earliest is not None and not had_ended:
             self._time.on_processing_timer(earliest)
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Have the loop step the task, as there may be something to do."""
         if not self.ended and not self._input_ended:
             self.runnable = True
             self._activity.switch(Activity.BUSY)
 
     def _wake_for_checkpoints(self) -> None:
-        """Also when the input has ended."""
+        """As ``wake``, but also after the end of the input, when checkpoints are all that is left to do."""
         if not self.ended:
             self.runnable = True
 
     def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call after a time, as user code of this task: what it raises fails the task."""
+
         def due() -> None:
-            self._later.discard(handle)
+            self._delayed_calls.discard(handle)
             self._guard.active = self._token
             self._guarded(call)
             self._guard.active = None
 
         handle = self.loop.call_later(seconds, due)
-        self._later.add(handle)
+        self._delayed_calls.add(handle)
 
     def step(self) -> None:
-        """Slices of the chain and batches of the input, then some of a snapshot that is being written out."""
+        """Work on slices of the chain and batches of the input, then write out a part of a snapshot under way."""
         if self.within is None:
             self._step()
         else:
@@ -331,7 +342,11 @@ class StreamTask:
             )
 
     def _advance(self) -> None:
-        """Work for about ``STEP_SECONDS``."""
+        """Work for about ``STEP_SECONDS``.
+
+        The branches are in the order of priority. Each pass does one thing and goes on (``continue``), or leaves the
+        loop: because the time is over, or because there is nothing to do until something wakes the task.
+        """
         executor = self.executor
         deadline = _now() + STEP_SECONDS
         while not self.ended:
@@ -339,6 +354,7 @@ class StreamTask:
                 self._end(ExecutionState.CANCELED, None, "cancelled")
             elif self._checkpoints.stopped_at:
                 self._stand_still()
+            # A barrier that overtakes needs no room in the outputs, so it comes before back pressure.
             elif self._overtaking():
                 if _now() < deadline:
                     continue
@@ -351,6 +367,7 @@ class StreamTask:
                 self._flushed = False
                 if _now() < deadline:
                     continue
+            # From here on no record is in the chain: timers fire, checkpoints begin, the next batch is polled.
             elif self._time.due:
                 self._time.run()
                 continue
@@ -361,24 +378,24 @@ class StreamTask:
                     return
                 if self._work_for_checkpoints():
                     continue
-                self._rest(Activity.BUSY)  # a snapshot has to end first: its slices go on
+                self._rest(Activity.BUSY)  # the snapshot before has to end first: ``_step`` writes its slices
             elif self._last_watermark:
                 self._end_of_input()
             else:
                 self._end_of_blocking()
-                got = self._inputs.poll()
-                if isinstance(got, InputBatch):
+                item = self._inputs.poll()
+                if isinstance(item, InputBatch):
                     if self._by_pieces:
-                        executor.feed_by_pieces(got.batch, got.input_index)
+                        executor.feed_by_pieces(item.batch, item.input_index)
                     else:
-                        executor.feed(got.batch, got.input_index)
+                        executor.feed(item.batch, item.input_index)
                     continue
-                if isinstance(got, Watermark):
-                    executor.advance(got)
+                if isinstance(item, Watermark):
+                    executor.advance(item)
                     continue
-                if got is not None and self._checkpoints.offer(got):
+                if item is not None and self._checkpoints.offer(item):
                     continue
-                if got is not None:  # the end of the input is the end of event time
+                if item is not None:  # the end of the input is the end of event time
                     self._last_watermark = True
                     self._time.stop()
                     executor.advance(Watermark(MAX_WATERMARK))
@@ -388,12 +405,13 @@ class StreamTask:
             return
 
     def _overtaking(self) -> bool:
-        """A barrier overtakes: what is in the chain leaves it, and the checkpoint begins.
+        """Prepare and begin the checkpoint of a barrier that overtakes.
 
-        That need not wait for room in the outputs, within limits (``ChainExecutor.overdrawn``): one record may give
-        any number of results.
+        Records in the chain must leave it first. They need no room in the outputs, within limits
+        (``ChainExecutor.overdrawn``), as one record may make any number of results.
 
-        Returns whether that was so, and something was done.
+        Returns:
+            Whether something was done; if not, the task goes on as without the barrier.
         """
         inputs, checkpoints, executor = self._inputs, self._checkpoints, self.executor
         if inputs.barriers_came:
@@ -413,13 +431,14 @@ class StreamTask:
             checkpoints.offer(arrived)
         if not checkpoints.waiting or not self._work_for_checkpoints():
             return False
-        executor.wait_for(channel for channel, _ in self._outputs)  # they may owe room now
+        # The barrier has made the outputs ship more than they had credit for: wait until receivers have worked it off.
+        executor.wait_for(channel for channel, _ in self._outputs)
         return True
 
     def _drain(self) -> bool:
-        """Event time ends in front of the barrier of a savepoint; False: results are awaited."""
-        if not self._drains:
-            self._drains = self._checkpoints.drains
+        """End event time in front of the barrier of a savepoint (stop with drain); False while results are awaited."""
+        if not self._draining_savepoint:
+            self._draining_savepoint = self._checkpoints.drains
             self._time.stop()
             self.executor.advance(Watermark(MAX_WATERMARK))
             return True
@@ -435,9 +454,10 @@ class StreamTask:
         return True
 
     def _stand_still(self) -> None:
-        """The barrier of a savepoint has passed with which the job stops: nothing is read, and no timer fires.
+        """Read nothing and fire no timers, as the barrier of the savepoint with which the job stops has passed.
 
-        When the savepoint is complete, the task ends as soon as those in front of it have.
+        When the savepoint is complete, the task ends as soon as the tasks in front of it have. If it is given up, the
+        task runs on.
         """
         self._rest(Activity.IDLE)
         if self._checkpoints.waiting:
@@ -448,6 +468,7 @@ class StreamTask:
             self._stop()
 
     def _stop(self) -> None:
+        """End after the savepoint; called again until the tasks in front have ended and sinks have committed."""
         if not self._stopping:
             self._stopping = True
             self._time.stop()
@@ -461,8 +482,8 @@ class StreamTask:
             for channel, _ in self._outputs:
                 channel.end()
         if not self._inputs.begins_barriers:
-            while (got := self._inputs.poll()) is not END_OF_INPUT:
-                if got is None:
+            while (item := self._inputs.poll()) is not END_OF_INPUT:
+                if item is None:
                     return
         if not all(consumer.drained for consumer in self.plan.consumers):
             return
@@ -481,7 +502,7 @@ class StreamTask:
     # -- checkpoints, from the coordinator
 
     def trigger_checkpoint(self, barrier: Barrier) -> None:
-        """Begin a checkpoint here: at a source, or where all inputs have ended. Others wait for their barriers."""
+        """Begin a checkpoint at a source, or where all inputs have ended; other tasks wait for their barriers."""
         if self.ended or self.state is not ExecutionState.RUNNING:
             reason = DeclineReason.TASK_CLOSING if self.ended else DeclineReason.TASK_NOT_READY
             self._reporter.decline_checkpoint(self.info.execution_id, barrier.checkpoint_id, reason, None)
@@ -492,13 +513,13 @@ class StreamTask:
             self._inputs.triggered(barrier)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: what was prepared up to it is committed."""
+        """Commit everything that was prepared up to this checkpoint, which is complete."""
         if not self.ended:
             self._checkpoints.complete(checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint will not complete."""
-        if not self.ended and checkpoint_id == self._drains:
+        """Give up a checkpoint that will not complete. The task fails if it has ended event time for it already."""
+        if not self.ended and checkpoint_id == self._draining_savepoint:
             text = f"savepoint {checkpoint_id}, with which the job was to stop, failed, and event time has ended"
             self.on_error(CheckpointError(text))
         elif not self.ended:
@@ -506,6 +527,7 @@ class StreamTask:
             self._checkpoints.aborted(checkpoint_id, was_aligning=aligning)
 
     def _end_of_blocking(self) -> None:
+        """Tell the clocks for idleness how long the task was back-pressured, when no records could come."""
         if self._blocked_since is not None:
             seconds = self.loop.clock.monotonic() - self._blocked_since
             self._blocked_since = None
@@ -524,12 +546,13 @@ class StreamTask:
                     channel.rest()
 
     def _end_of_input(self) -> None:
-        """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit.
+        """Finish operators, close functions, end the channels, and let sinks commit, in Flink's order.
 
-        In jobs with checkpoints functions are closed only when a last checkpoint is complete: they are part of it. Else
-        the last checkpoint has nothing but what sinks are to commit.
+        In jobs with checkpoints functions stay open until a last checkpoint is complete, because their state is part of
+        it. In other jobs that last checkpoint contains only what sinks have to commit.
         """
         if not self.executor.empty:
+            # Asynchronous results are still awaited.
             self._rest(Activity.BUSY)
             self._flush()
             return
@@ -561,6 +584,7 @@ class StreamTask:
             self._guarded(self._complete)
 
     def _complete(self) -> None:
+        """Commit and finish, once the input has ended and the last checkpoint, if the job needs one, is complete."""
         if self.ended or not self._input_ended:
             return
         if self._waits_for_commit and not self._checkpoints.final_complete:
@@ -579,18 +603,18 @@ class StreamTask:
         self._end(ExecutionState.FINISHED, None, "end of input")
 
     def cancel(self) -> None:
-        """End now; on the task's loop. The token may have been set before."""
+        """End the task immediately; called on the task's loop. The token may have been set before."""
         self._token.cancelled = True
         if not self.ended:
             self._end(ExecutionState.CANCELED, None, "cancelled")
 
     def fail(self, failure: TaskFailure) -> None:
-        """End as failed for a reason from outside."""
+        """End the task as failed for a reason outside of its own code."""
         if not self.ended:
             self._end(ExecutionState.FAILED, failure, failure.message)
 
     def on_error(self, error: BaseException) -> None:
-        """Something raised: the task fails, unless it was cancelled."""
+        """Fail the task with an error of its code; if it was cancelled it ends as such."""
         self._guard.active = None
         if self.ended:
             logger.warning("%s: after its end: %r", self.info.full_name, error)
@@ -611,50 +635,57 @@ class StreamTask:
             self.on_error(error)
 
     def _end(self, state: ExecutionState, failure: TaskFailure | None, cause: str) -> None:
-        """Release everything, then report; what user code raises meanwhile is logged."""
+        """Release everything, then report the last state; what user code raises meanwhile is only logged."""
         self.runnable = False
         self.loop.remove_task(self)
         self._time.stop()
-        for handle in self._later:
+        for handle in self._delayed_calls:
             handle.cancel()
-        self._later.clear()
+        self._delayed_calls.clear()
         self._checkpoints.close()
         if self._restoring is not None:
             self._restoring.give_up()
         if state is not ExecutionState.FINISHED:
-            self._careful("dropping records", self.executor.drop)
+            self._log_errors("dropping records", self.executor.drop)
             for consumer in self.plan.consumers:
-                self._careful(f"abort of {consumer.name!r}", consumer.abort)
+                self._log_errors(f"abort of {consumer.name!r}", consumer.abort)
         self._close_operators(lambda operator: True, careful=True)
-        self._careful("closing the input", self._inputs.close)
+        self._log_errors("closing the input", self._inputs.close)
         if state is not ExecutionState.FINISHED:
             for channel, _ in self._outputs:
                 channel.close()
         self._activity.switch(Activity.IDLE)
         self._move(state, cause, failure)
 
-    def _close_operators(self, which: Callable[[Any], bool], *, careful: bool) -> None:
-        """Tail to head, which is the order in which they were opened."""
-        waiting, self._opened = self._opened, []
-        for position, operator in enumerate(waiting):
-            if not which(operator):
+    def _close_operators(self, selects: Callable[[Any], bool], *, careful: bool) -> None:
+        """Close the selected operators from tail to head, which is the order in which they were opened.
+
+        Args:
+            selects: tells whether to close an operator; the others stay open.
+            careful: whether to log what they raise; if not, it fails the task.
+        """
+        opened, self._opened = self._opened, []
+        for position, operator in enumerate(opened):
+            if not selects(operator):
                 self._opened.append(operator)
             elif careful:
-                self._careful(f"close of {operator.name!r}", operator.close)
+                self._log_errors(f"close of {operator.name!r}", operator.close)
             else:
                 self._guard.active = self._token
                 try:
                     operator.close()
                 except BaseException:
-                    self._opened += waiting[position + 1 :]
+                    # The end of the task closes the others; this one must not be closed twice.
+                    self._opened += opened[position + 1 :]
                     raise
                 self._guard.active = None
 
-    def _careful(self, what: str, action: Callable[[], None]) -> None:
+    def _log_errors(self, what: str, action: Callable[[], None]) -> None:
+        """Clean up; what user code raises is logged, and a cancellation does not interrupt it."""
         self._guard.active = self._cleaning_up
         try:
             action()
-        except BaseException as error:  # user code at its end: the task's fate is settled
+        except BaseException as error:  # user code while the task ends, whose last state is decided
             end_if_child(error)
             logger.warning("%s: %s raised %s: %s", self.info.full_name, what, type(error).__name__, error)
         finally:
@@ -666,9 +697,10 @@ class StreamTask:
 
 
 def _filled(channels: Iterable[InputChannel | OutputChannel]) -> tuple[float, int]:
-    """How much of its room the fullest of them has filled, 0 to 1 or a bit more, and the bytes that are queued in all.
+    """How full the fullest channel is (0 to 1, or a bit more), and the bytes that are queued in all channels.
 
-    The fullest one is it that stops a task, and windows within a slot are much smaller than others.
+    The fullest channel counts, because it is the one that stops a task, and windows within a slot are much smaller than
+    those between slots.
     """
     fullest, queued = 0.0, 0
     for channel in channels:

@@ -1,4 +1,4 @@
-"""When a task has to look at the clock: processing-time timers, and operators that make watermarks."""
+"""Decides when a task has to look at the clock: for processing-time timers, and for operators that make watermarks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from firesteel.runtime.loop.loop import Handle, TaskLoop
 
 
 class TaskTime:
-    """Wakes the task when something is due. All on the task's loop.
+    """Wakes the task when timers or periodic watermarks are due. Everything runs on the task's loop.
 
     Args:
-        executor: of the task.
-        loop: of the task; its clock is the one that timers follow.
-        watermark_interval: seconds; 0 = no periodic watermarks.
+        executor: executor of the task's chain.
+        loop: loop of the task, by whose clock timers fire.
+        watermark_interval: seconds between periodic watermarks; 0 = none.
         wake: makes the task step.
     """
 
@@ -22,7 +22,7 @@ class TaskTime:
         self, executor: ChainExecutor, loop: TaskLoop, watermark_interval: float, wake: Callable[[], None]
     ) -> None:
         self._executor, self._loop, self._interval, self._wake = executor, loop, watermark_interval, wake
-        self._makers = [stage.operator for stage in executor.plan.watermark_stages]
+        self._generators = [stage.operator for stage in executor.plan.watermark_stages]
         self._timer: Handle | None = None
         self._timer_at = 0  # epoch ms
         self._interval_timer: Handle | None = None
@@ -38,7 +38,7 @@ class TaskTime:
         self._arm_interval()
 
     def stop(self) -> None:
-        """The input has ended, or the task: timers of processing time that wait are forgotten, as in Flink."""
+        """Drop timers of processing time that were not due, as in Flink; called at the end of input or task."""
         self._stopped = True
         self._timers_due = self._watermarks_due = self._fired = False
         for handle in (self._timer, self._interval_timer):
@@ -46,7 +46,7 @@ class TaskTime:
                 handle.cancel()
 
     def on_processing_timer(self, timestamp: int) -> None:
-        """A timer was registered for this time (epoch ms)."""
+        """Wake the task at the time (epoch ms) for which a timer was registered, unless it wakes up earlier anyway."""
         if self._stopped or (self._timer is not None and self._timer.pending and self._timer_at <= timestamp):
             return
         if self._timer is not None:
@@ -56,11 +56,12 @@ class TaskTime:
         self._timer = self._loop.call_later(wait, self._timer_passed)
 
     def run(self) -> None:
-        """Put what is due into the chain; only when nothing is pending there."""
+        """Let watermarks be emitted or timers fire in the chain; called only when nothing is pending there."""
         if self._watermarks_due:
             self._watermarks_due = False
             self._executor.emit_watermarks()
-        elif self._fired:  # what was put in has left: wait for the next timer
+        elif self._fired:
+            # All timers that were due have fired, and may have registered others: wait for the earliest.
             self._fired = False
             earliest = self._executor.earliest_timer()
             if earliest is not None:
@@ -70,9 +71,9 @@ class TaskTime:
             self._executor.fire(self._loop.clock.epoch_ms())
 
     def back_pressured(self, seconds: float) -> None:
-        """So long nothing went on: that is no idleness."""
-        for maker in self._makers:
-            maker.clock.exclude(seconds)
+        """Exclude a time of back pressure, in which no records could come, from idleness."""
+        for generator in self._generators:
+            generator.clock.exclude(seconds)
 
     def _timer_passed(self) -> None:
         self._timer = None
@@ -81,7 +82,7 @@ class TaskTime:
             self._wake()
 
     def _arm_interval(self) -> None:
-        if self._makers and self._interval > 0 and not self._stopped:
+        if self._generators and self._interval > 0 and not self._stopped:
             self._interval_timer = self._loop.call_later(self._interval, self._interval_passed)
 
     def _interval_passed(self) -> None:
