@@ -153,7 +153,7 @@ def test_texts_that_do_not_repeat_are_looked_at_less_and_less() -> None:
     different, same = pa.array([f"{number}" for number in range(2000)]), pa.array(["a", "b"] * 1000)
     tried = []
     for number in range(20):
-        left = repeated._left
+        left = repeated._batches_to_skip
         assert repeated.encoded(different) is None
         if not left:
             tried.append(number)

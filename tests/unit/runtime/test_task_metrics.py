@@ -160,15 +160,15 @@ def test_functions_get_the_group_of_their_operator(clock: ManualClock) -> None:
 def test_rates_are_those_of_the_last_minute(clock: ManualClock) -> None:
     rates = Rates(clock)
     totals: dict[str, float] = dict.fromkeys(METRIC_TOTALS, 0)
-    assert set(rates.of(totals)) == set(METRIC_RATES.values())
+    assert set(rates.update(totals)) == set(METRIC_RATES.values())
     for _ in range(200):
         clock.now += 1
         totals = {name: total + 10 for name, total in totals.items()}
-        found = rates.of(totals)
+        found = rates.update(totals)
     assert found == dict.fromkeys(METRIC_RATES.values(), 10.0)
     clock.now += 30
-    assert 4 < rates.of(totals)["numRecordsInPerSecond"] < 7, "half a minute without records"
+    assert 4 < rates.update(totals)["numRecordsInPerSecond"] < 7, "half a minute without records"
     for _ in range(70):
         clock.now += 1
-        found = rates.of(totals)
+        found = rates.update(totals)
     assert found == dict.fromkeys(METRIC_RATES.values(), 0.0)

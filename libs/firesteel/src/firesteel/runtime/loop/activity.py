@@ -1,6 +1,6 @@
-"""What a task spends its time on, and how fast its totals grow.
+"""Measures what a task spends its time on, and how fast its totals grow.
 
-Busy, idle and back-pressured time add up to the time since its start.
+Busy, idle and back-pressured time add up to the time since the start of the task.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from firesteel.core.clock import Clock
 from firesteel.protocol.deployment import METRIC_RATES
 
 SPAN: Final = 60.0
-"""Seconds over which Flink's meters go."""
+"""Seconds over which rates are measured, as in Flink's meters."""
 _STEPS: Final = 12
-"""Points of a time span at which a total is kept."""
+"""Number of points within the span at which a total is remembered."""
 
 
 class Activity(IntEnum):
-    """What a task is doing. A task that could run counts as busy, also while another task of its slot has the loop."""
+    """What a task is doing. A runnable task counts as busy, even while another task of its slot has the loop."""
 
     BUSY = 0
     IDLE = 1
@@ -37,7 +37,7 @@ class ActivityTimes:
         self._since = clock.monotonic()
 
     def switch(self, activity: Activity) -> None:
-        """From now on this."""
+        """Account for the time so far, and begin another activity."""
         if activity is not self._now:
             now = self._clock.monotonic()
             self._totals[self._now] += now - self._since
@@ -45,7 +45,7 @@ class ActivityTimes:
 
     @property
     def now(self) -> Activity:
-        """What it does at this moment."""
+        """The current activity."""
         return self._now
 
     def totals_ms(self) -> tuple[int, int, int]:
@@ -57,21 +57,21 @@ class ActivityTimes:
 
 
 class Rate:
-    """How fast a running total grows, per second of the last ``span`` seconds; since its start where that is later."""
+    """The growth of a running total per second, over the last ``span`` seconds, or since the start if that is later."""
 
     def __init__(self, clock: Clock, span: float = SPAN) -> None:
         self._clock, self._span = clock, span
         self._points: deque[tuple[float, float]] = deque([(clock.monotonic(), 0)])
 
-    def of(self, total: float) -> float:
-        """The rate, now that the total is this."""
+    def update(self, total: float) -> float:
+        """Take the current total; returns the rate."""
         now, points = self._clock.monotonic(), self._points
         while len(points) > 1 and points[1][0] <= now - self._span:
             points.popleft()
-        then, before = points[0]
+        start, start_total = points[0]
         if now - points[-1][0] >= self._span / _STEPS:
             points.append((now, total))
-        return (total - before) / (now - then) if now > then else 0.0
+        return (total - start_total) / (now - start) if now > start else 0.0
 
 
 class Rates:
@@ -80,5 +80,6 @@ class Rates:
     def __init__(self, clock: Clock) -> None:
         self._rates = {total: (name, Rate(clock)) for total, name in METRIC_RATES.items()}
 
-    def of(self, totals: Mapping[str, float]) -> dict[str, float]:
-        return {name: rate.of(totals[total]) for total, (name, rate) in self._rates.items()}
+    def update(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Take the current totals; returns the rates by their names."""
+        return {name: rate.update(totals[total]) for total, (name, rate) in self._rates.items()}

@@ -1,7 +1,7 @@
-"""The garbage collector in processes that work on records.
+"""Settings of the garbage collector for processes that work on records.
 
-Records hardly ever make circles, but there are very many of them: looking through what is alive each time that 700 more
-have come costs a tenth of the time of jobs by functions.
+Records hardly ever form reference cycles, but there are many: with Python's default threshold of 700 new objects the
+collector costs a tenth of the time of jobs with functions.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _THRESHOLDS: Final = (50_000, 20, 50)
 
 
 def collect_seldom() -> None:
-    """From now on; and what is there already is never looked at."""
+    """Collect at higher thresholds from now on, and never look at the objects that exist already."""
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
 
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """For as long as the block runs, in a process that goes on to do other work."""
-    before = gc.get_threshold()
+    """As ``collect_seldom``, for the duration of a block, in a process that does other work afterwards."""
+    former = gc.get_threshold()
     collect_seldom()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*former)
         gc.unfreeze()

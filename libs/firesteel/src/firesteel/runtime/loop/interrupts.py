@@ -1,9 +1,9 @@
-"""Getting a cancelled task out of user code: an exception raised inside it, whatever it is doing.
+"""Interrupts user code of cancelled tasks: raises an exception inside it, whatever it is doing.
 
-On the main thread a signal does it: ``time.sleep`` and a blocked ``recv`` return from the system call, the handler runs
-and raises. It raises only while a guard says that user code runs, so the runtime's own bookkeeping is never torn. In
-other threads the interpreter raises as soon as the thread runs Python code again. Code that never comes back to the
-interpreter (a loop in C) ends with its process, which the TaskManager kills.
+On the main thread a signal does it: ``time.sleep`` and a blocked ``recv`` return from the system call, and the handler
+raises. It raises only while a guard says that user code runs, so the runtime's own bookkeeping is never torn. In other
+threads the interpreter raises (``PyThreadState_SetAsyncExc``) as soon as the thread runs Python code again. Code that
+never comes back to the interpreter (a loop in C) ends with its process, which the TaskManager kills.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ FIRST_INTERRUPT_SECONDS: Final = 0.1
 
 
 class CancelToken:
-    """Whether a task is to end. Set once, from any thread.
+    """Tells a task to end.
 
     Attributes:
-        owner: names the task, for logs.
+        cancelled: set once, from any thread.
+        owner: execution id of the task, for logs.
     """
 
     __slots__ = ("cancelled", "owner")
@@ -43,11 +44,11 @@ class CancelToken:
 
 
 class InterruptGuard:
-    """One thread's note of whose user code it runs.
+    """Notes for one thread whose user code it is running.
 
     Attributes:
-        active: the token of the task whose user code is running; None = none is.
-        thread: identity of the thread; None = not started.
+        active: token of the task whose user code is running; None = no user code is running.
+        thread: identity of the thread; None = it was not started.
     """
 
     __slots__ = ("active", "thread")
@@ -62,21 +63,22 @@ class Interrupter:
 
     def __init__(self) -> None:
         self.main = InterruptGuard()
-        """Of the main thread."""
+        """The guard of the main thread."""
         self._previous: Any = None
         self._installed = False
 
     def install(self) -> None:
-        """Take the signal; on the main thread only."""
+        """Install the signal handler; on the main thread only."""
         self.main.thread = threading.get_ident()
         self._previous = signal.signal(INTERRUPT_SIGNAL, self._on_signal)
         self._installed = True
 
     def uninstall(self) -> None:
-        """Give the signal back. Idempotent."""
+        """Restore the previous signal handler. Idempotent."""
         if self._installed:
             self._installed = False
-            signal.signal(INTERRUPT_SIGNAL, self._previous or signal.SIG_IGN)  # a late one must not kill
+            # Without a previous handler the signal is ignored: by default a late one would kill the process.
+            signal.signal(INTERRUPT_SIGNAL, self._previous or signal.SIG_IGN)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         active = self.main.active

@@ -29,17 +29,17 @@ class Steppable(Protocol):
     """A task: the loop calls ``step`` again and again while ``runnable`` is true."""
 
     runnable: bool
-    """Kept by the task, on the loop's thread; other threads change it through ``TaskLoop.call_soon_threadsafe``."""
+    """Set by the task, on the loop's thread; other threads change it through ``TaskLoop.call_soon_threadsafe``."""
 
     def step(self) -> None:
-        """One bounded slice of work: about one batch, or 2 ms."""
+        """Do a bounded amount of work: about one batch, or 2 ms."""
 
     def on_error(self, error: BaseException) -> None:
-        """``step`` raised. A task that stays runnable is stepped again."""
+        """Take what ``step`` raised. A task that stays runnable is stepped again."""
 
 
 class Handle:
-    """A call that was put off; can be cancelled until it runs."""
+    """A call at a later time; it can be cancelled until it runs."""
 
     __slots__ = ("_callback", "_loop", "order", "when")
 
@@ -49,16 +49,16 @@ class Handle:
 
     @property
     def pending(self) -> bool:
-        """Whether it neither ran nor was cancelled."""
+        """Whether the call neither ran nor was cancelled."""
         return self._callback is not None
 
     def cancel(self) -> None:
-        """Do not run it. Idempotent; on the loop's thread only."""
+        """Cancel the call. Idempotent; on the loop's thread only."""
         if self.take() is not None:
             self._loop.forget_timer()
 
     def take(self) -> Callback | None:
-        """The call, once; for the loop."""
+        """Take the callback out; None if it was taken before. Called by the loop."""
         callback, self._callback = self._callback, None
         return callback
 
@@ -67,7 +67,7 @@ class Handle:
 
 
 class _EndOfChild:
-    """The selector of a loop in a forked child: user code has returned to the loop, which is not the child's."""
+    """The selector of a loop in a forked child; it ends the child as soon as user code returns to the loop."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
         end_if_child()
@@ -84,7 +84,7 @@ class TaskLoop(ForkAware):
 
     Args:
         clock: measures timers; with a clock that is moved by hand use ``run_once(block=False)``.
-        on_error: gets what a callback raised; without it the exception leaves ``run``.
+        on_error: gets an exception raised by a callback; without it the exception leaves ``run``.
 
     Attributes:
         running: the task whose ``step`` is under way, else None. A signal handler on this thread may read it to know
@@ -96,8 +96,10 @@ class TaskLoop(ForkAware):
         self.on_error = on_error
         self.running: Steppable | None = None
         self._selector: Any = selectors.DefaultSelector()
-        fileno = getattr(self._selector, "fileno", int)()  # an epoll or kqueue can itself be waited for
-        self._precise = fileno if 0 < fileno < 1024 else None  # what select() can take
+        # An epoll or kqueue can itself be waited for with select(), which takes descriptors below 1024 and, other than
+        # selectors, has a resolution of microseconds.
+        fileno = getattr(self._selector, "fileno", int)()
+        self._precise = fileno if 0 < fileno < 1024 else None
         self._ready: deque[Callback] = deque()
         self._timers: list[Handle] = []
         self._cancelled_timers = 0
@@ -115,7 +117,7 @@ class TaskLoop(ForkAware):
         self._selector.register(self._wake_in, selectors.EVENT_READ, (self._drain_wake, None))
 
     def after_fork_in_child(self) -> None:
-        """A forked child ends where it comes back to the loop; the sockets and timers are the parent's."""
+        """Drop everything in a forked child: sockets and timers belong to the parent, and the child ends here."""
         self._ready.clear()
         self._timers.clear()
         self._precise, self._selector = None, _EndOfChild()
@@ -144,7 +146,7 @@ class TaskLoop(ForkAware):
     # -- calls and timers
 
     def call_soon(self, callback: Callback) -> None:
-        """Run it in the next pass, before any further step of a task."""
+        """Run a callback in the next pass, before any further step of a task."""
         self._ready.append(callback)
 
     def call_soon_threadsafe(self, callback: Callback) -> None:
@@ -154,18 +156,18 @@ class TaskLoop(ForkAware):
             self._wake_sent = True
             try:
                 self._wake_out.send(b"\0")
-            except OSError:  # full: a wake-up is on its way; closed: nobody is left to wake
+            except OSError:  # the socket is full, so a wake-up is on its way, or closed, so the loop has ended
                 pass
 
     def call_later(self, seconds: float, callback: Callback) -> Handle:
-        """Run it after this many seconds of the clock, not before."""
+        """Run a callback after this many seconds of the clock, not before."""
         self._order += 1
         handle = Handle(self, self.clock.monotonic() + seconds, self._order, callback)
         heapq.heappush(self._timers, handle)
         return handle
 
     def forget_timer(self) -> None:
-        """A timer was cancelled; when most are, they are thrown out. For ``Handle``."""
+        """Count a cancelled timer; once most timers are cancelled, remove them from the heap. Called by ``Handle``."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 64 and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [handle for handle in self._timers if handle.pending]
@@ -179,9 +181,9 @@ class TaskLoop(ForkAware):
         self._tasks.append(task)
 
     def remove_task(self, task: Steppable) -> None:
-        """Never step it again. Unknown tasks are ignored."""
-        for position, known in enumerate(self._tasks):
-            if known is task:
+        """Stop stepping a task. Unknown tasks are ignored."""
+        for position, candidate in enumerate(self._tasks):
+            if candidate is task:
                 del self._tasks[position]
                 if position < self._next:
                     self._next -= 1
@@ -190,7 +192,6 @@ class TaskLoop(ForkAware):
     # -- running
 
     def run(self) -> None:
-        """Run until ``stop``."""
         self._stopped = False
         while not self._stopped:
             self.run_once()
@@ -242,7 +243,7 @@ class TaskLoop(ForkAware):
 
     def _run_timers(self, now: float) -> bool:
         done = False
-        newest = self._order  # a timer that a timer sets waits for the next pass
+        newest = self._order  # timers that are set by these callbacks wait for the next pass
         timers = self._timers
         while timers and timers[0].when <= now and timers[0].order <= newest:
             callback = heapq.heappop(timers).take()
@@ -256,7 +257,8 @@ class TaskLoop(ForkAware):
         return max(0.0, self._timers[0].when - self.clock.monotonic()) if self._timers else None
 
     def _poll(self, timeout: float | None) -> bool:
-        if timeout and self._precise is not None:  # selectors round up to milliseconds: too coarse for paced sources
+        if timeout and self._precise is not None:
+            # ``selectors`` rounds up to milliseconds, which is too coarse for paced sources.
             select.select([self._precise], (), (), timeout)
             timeout = 0.0
         events = self._selector.select(timeout)
@@ -310,7 +312,7 @@ class TaskLoop(ForkAware):
             self.on_error(error)
 
     def _drain_wake(self) -> None:
-        """Empty the socket, and only then have others send again: what they post until then is run in the next pass."""
+        """Empty the socket, and only then let others send again; calls posted until then run in the next pass."""
         try:
             while self._wake_in.recv(4096):
                 pass

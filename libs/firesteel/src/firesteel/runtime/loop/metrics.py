@@ -1,6 +1,6 @@
-"""Metrics of user functions: registered by operators of a task, read for its reports. Bounded in number and size.
+"""Metrics of user functions, bounded in number and size, and rates of operators.
 
-And what is counted of operators themselves.
+Operators of a task register metrics; the task reads them for its reports.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DEFAULT_LIMIT: Final = 200
 _LONGEST_NAME: Final = 255
 _LONGEST_TEXT: Final = 256
 _REMEMBERED: Final = 1000
-"""Values of a distribution that percentiles are made of: the last ones."""
+"""Number of the last values of a distribution from which percentiles are computed."""
 _QUANTILES: Final = {"median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
-"""As Flink does: a dot separates the parts of an id."""
+"""Characters that are replaced in names, as in Flink, because dots separate the parts of a metric's id."""
 
 
 class _Metric(ABC):
@@ -68,47 +68,47 @@ class _Meter(_Metric, Meter):
         return self._count
 
     def values(self) -> dict[str, Value]:
-        """Events per second since the time span began, or since the start if that is later."""
-        return {"": self._rate.of(self._count)}
+        """Events per second over the time span, or since the start if that is later."""
+        return {"": self._rate.update(self._count)}
 
 
 class _Distribution(_Metric, Distribution):
     def __init__(self) -> None:
         self._count, self._sum = 0, 0.0
-        self._least, self._most = math.inf, -math.inf
+        self._min, self._max = math.inf, -math.inf
         self._last: deque[float] = deque(maxlen=_REMEMBERED)
 
     def update(self, value: float) -> None:
         self._count += 1
         self._sum += value
-        self._least, self._most = min(self._least, value), max(self._most, value)
+        self._min, self._max = min(self._min, value), max(self._max, value)
         self._last.append(value)
 
     def values(self) -> dict[str, Value]:
-        """Of all values count, sum, min, max, mean; of the last ones deviation and percentiles."""
+        """Count, sum, min, max and mean of all values; deviation and percentiles of the last ones."""
         if not self._count:
             return {"_count": 0, "_sum": 0.0}
-        found: dict[str, Value] = {
+        statistics: dict[str, Value] = {
             "_count": self._count,
             "_sum": self._sum,
-            "_min": self._least,
-            "_max": self._most,
+            "_min": self._min,
+            "_max": self._max,
             "_mean": self._sum / self._count,
         }
         last = sorted(self._last.copy())
         mean = sum(last) / len(last)
-        found["_stddev"] = math.sqrt(sum((value - mean) ** 2 for value in last) / len(last))
+        statistics["_stddev"] = math.sqrt(sum((value - mean) ** 2 for value in last) / len(last))
         for name, share in _QUANTILES.items():
-            found[f"_{name}"] = last[min(len(last) - 1, int(share * len(last)))]
-        return found
+            statistics[f"_{name}"] = last[min(len(last) - 1, int(share * len(last)))]
+        return statistics
 
 
 class _Gauge(_Metric):
     def __init__(self, name: str, read: Callable[[], Any]) -> None:
-        self._name, self._read, self._said = name, read, False
+        self._name, self._read, self._warned = name, read, False
 
     def values(self) -> dict[str, Value]:
-        """What the function says; nothing if it raises or says what can't be shown."""
+        """What the user's function returns; nothing if it raises."""
         try:
             value = self._read()
             if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -116,8 +116,8 @@ class _Gauge(_Metric):
         except TaskInterrupt:
             raise
         except BaseException as error:  # user code
-            if not self._said:
-                self._said = True
+            if not self._warned:
+                self._warned = True
                 logger.warning("gauge %s raised %s: %s; it is not shown", self._name, type(error).__name__, error)
             return {}
         return {"": value[:_LONGEST_TEXT] if isinstance(value, str) else value}
@@ -130,8 +130,8 @@ class MetricRegistry:
     reports.
 
     Args:
-        clock: for meters.
-        limit: metrics of the task; those beyond it work, but are not shown.
+        clock: clock of meters.
+        limit: most metrics of the task that are shown; further ones work, but are not shown.
     """
 
     def __init__(self, clock: Clock, limit: int = DEFAULT_LIMIT) -> None:
@@ -140,39 +140,39 @@ class MetricRegistry:
         self._full = False
 
     def group(self, operator: str) -> MetricGroup:
-        """The group of an operator."""
+        """The group of metrics of an operator."""
         return _Group(self, (operator,))
 
     def values(self) -> dict[str, Value]:
-        """Id -> value of all metrics; ids as in Flink: ``<operator>.<group>.<name>``."""
-        found: dict[str, Value] = {}
+        """Values of all metrics by id; ids are as in Flink: ``<operator>.<group>.<name>``."""
+        values: dict[str, Value] = {}
         for name, metric in list(self._metrics.items()):
             for suffix, value in metric.values().items():
                 finite = not isinstance(value, float) or math.isfinite(value)
-                found[name + suffix] = value if finite else str(value)  # JSON has no numbers for them
-        return found
+                values[name + suffix] = value if finite else str(value)  # JSON has no NaN and no infinity
+        return values
 
     def counters(self) -> list[str]:
-        """Ids of those that are counters."""
+        """Ids of the metrics that are counters."""
         return [name for name, metric in list(self._metrics.items()) if isinstance(metric, _Counter)]
 
     def register(self, path: tuple[str, ...], make: Callable[[], M], kind: type[M], *, again: bool = False) -> M:
-        """The metric of a path: the one that is there if it is of this kind.
+        """Return the metric of a path; creates it unless there is one of this kind.
 
         Args:
-            path: of the groups, and the name.
-            make: makes one.
-            kind: its class.
-            again: a new one takes the place of the old one.
+            path: names of the groups, and the name of the metric.
+            make: creates the metric.
+            kind: class of the metric.
+            again: whether a new metric replaces the former one.
         """
         name = ".".join(part.translate(UNFIT) for part in path)[:_LONGEST_NAME]
-        known = self._metrics.get(name)
-        if isinstance(known, kind) and not again:
-            return known
-        made = make()
-        if known is not None and not isinstance(known, kind):
+        registered = self._metrics.get(name)
+        if isinstance(registered, kind) and not again:
+            return registered
+        metric = make()
+        if registered is not None and not isinstance(registered, kind):
             logger.warning("metric %s: the name is taken by one of another kind; this one is not shown", name)
-        elif known is None and len(self._metrics) >= self._limit:
+        elif registered is None and len(self._metrics) >= self._limit:
             if not self._full:
                 self._full = True
                 logger.warning(
@@ -181,8 +181,8 @@ class MetricRegistry:
                     self._limit,
                 )
         else:
-            self._metrics[name] = made
-        return made
+            self._metrics[name] = metric
+        return metric
 
     @property
     def clock(self) -> Clock:
@@ -201,7 +201,7 @@ class _Group(MetricGroup):
         return self._registry.register((*self._path, _name(name)), _Counter, _Counter)
 
     def gauge(self, name: str, obj: Callable[[], float]) -> None:
-        """A gauge; one of the same name gives way."""
+        """Register a gauge; it replaces one of the same name."""
         if not callable(obj):
             raise TypeError(f"gauge({name!r}) takes a function without arguments, not {type(obj).__name__}")
         self._registry.register((*self._path, _name(name)), lambda: _Gauge(name, obj), _Gauge, again=True)
@@ -224,21 +224,26 @@ def _name(name: str) -> str:
 
 
 class OperatorRates:
-    """What the operators of a chain report: ``OPERATOR_METRICS``. Of several with one name the first is shown."""
+    """Computes ``OPERATOR_METRICS`` of the operators of a chain. Of several with one name only the first is shown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rates: dict[str, tuple[Rate, Rate]] = {}
 
-    def of(self, flows: Iterable[tuple[str, int, int]]) -> dict[str, list[float]]:
-        """By name, as in ids: totals and rates of what went in and came out, now that the totals are these."""
-        found: dict[str, list[float]] = {}
-        for operator, taken, given in flows:
+    def update(self, flows: Iterable[tuple[str, int, int]]) -> dict[str, list[float]]:
+        """Take the current totals of each operator; returns, by name, records in and out, and the rates of both.
+
+        Args:
+            flows: name, records taken and results made of each operator.
+        """
+        metrics: dict[str, list[float]] = {}
+        for operator, records_in, records_out in flows:
             name = operator.translate(UNFIT)
-            if name in found:
+            if name in metrics:
                 continue
             if name not in self._rates:
                 self._rates[name] = (Rate(self._clock), Rate(self._clock))
-            read, written = self._rates[name]
-            found[name] = [taken, given, round(read.of(taken), 3), round(written.of(given), 3)]
-        return found
+            rate_in, rate_out = self._rates[name]
+            rates = round(rate_in.update(records_in), 3), round(rate_out.update(records_out), 3)
+            metrics[name] = [records_in, records_out, *rates]
+        return metrics

@@ -1,4 +1,4 @@
-"""A task whose code may block runs on a loop and a thread of its own."""
+"""The thread, with a loop of its own, of a task whose code may block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class TaskThread:
     """A thread that runs a loop until ``stop``.
 
     Attributes:
-        loop: of the thread.
-        guard: notes what the thread runs.
+        loop: loop of the thread.
+        guard: notes whose user code the thread is running.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -28,16 +28,16 @@ class TaskThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, first: Callable[[], None]) -> None:
-        """Run the loop; ``first`` is called on it before anything else."""
+        """Start the thread; ``first`` is called on its loop before anything else."""
         self.loop.call_soon(first)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after what it is doing; from any thread."""
+        """End the thread after its current pass; may be called from any thread."""
         self.loop.stop()
 
     def join(self, seconds: float) -> bool:
-        """Wait for its end; returns whether it has ended."""
+        """Wait for the end of the thread; returns whether it has ended."""
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
@@ -48,7 +48,7 @@ class TaskThread:
             try:
                 self.loop.run()
                 break
-            except TaskInterrupt:  # it came too late to meet user code
+            except TaskInterrupt:  # the interrupt came when user code had just ended
                 continue
         self.loop.close()
 

@@ -1,1 +1,1 @@
-"""Records on their way: batches of rows or of columns, conversions between the two, copies and estimated sizes."""
+"""Batches of rows or of columns, conversions between the two, and estimates of their sizes."""

@@ -1,4 +1,4 @@
-"""The unit that moves: a batch of records, never a single one."""
+"""What moves through tasks and channels: batches of records, never single ones, and in-band elements between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Batch:
         values: a list of Python objects, or a ``pyarrow.RecordBatch`` where the type is known.
         timestamps: epoch milliseconds, one for each value, or None; a list beside a list, an array beside columns.
         kinds: row kinds, one for each value, or None; a list beside a list, an array beside columns.
-        bytes_estimate: about how many bytes the batch takes when serialised; 0 = not known yet.
+        bytes_estimate: estimated size of the batch when serialised, in bytes; 0 = not known yet.
     """
 
     __slots__ = ("bytes_estimate", "kinds", "timestamps", "values")
@@ -46,11 +46,11 @@ class Batch:
         return f"Batch({len(self)} {'rows' if isinstance(self.values, pa.RecordBatch) else 'objects'})"
 
     def with_values(self, values: Values) -> Batch:
-        """Other values of the same form, one for each of these, with these timestamps and kinds."""
+        """A batch of other values, one for each of these, with the same timestamps and kinds."""
         return Batch(values, self.timestamps, self.kinds)
 
     def slice(self, start: int, stop: int) -> Batch:
-        """The values from one position up to another: columns and arrays are views of these."""
+        """The part of the batch from one position up to another; columns and arrays are views, lists are copies."""
         values = self.values
         return Batch(
             values.slice(start, stop - start) if isinstance(values, pa.RecordBatch) else values[start:stop],
@@ -59,7 +59,7 @@ class Batch:
         )
 
     def cut(self, size: int) -> Iterator[Batch]:
-        """Batches of so many values, in order; itself if it has no more."""
+        """Yield pieces of at most ``size`` values, in order; the batch itself if it is no larger."""
         count = len(self)
         if count <= size:
             yield self
@@ -68,20 +68,20 @@ class Batch:
                 yield self.slice(start, min(start + size, count))
 
 
-def alike(one: Batch, other: Batch) -> bool:
-    """Whether the batches can be merged to one."""
-    if (one.timestamps is None) != (other.timestamps is None) or (one.kinds is None) != (other.kinds is None):
+def alike(first: Batch, second: Batch) -> bool:
+    """Whether two batches can be merged: both are rows or have one schema, and agree in having timestamps and kinds."""
+    if (first.timestamps is None) != (second.timestamps is None) or (first.kinds is None) != (second.kinds is None):
         return False
-    if isinstance(one.values, pa.RecordBatch):
-        return isinstance(other.values, pa.RecordBatch) and bool(one.values.schema.equals(other.values.schema))
-    return not isinstance(other.values, pa.RecordBatch)
+    if isinstance(first.values, pa.RecordBatch):
+        return isinstance(second.values, pa.RecordBatch) and bool(first.values.schema.equals(second.values.schema))
+    return not isinstance(second.values, pa.RecordBatch)
 
 
 def merge(parts: Sequence[Batch]) -> Batch:
-    """One batch of the rows of several, in their order; all are ``alike``.
+    """Merge batches in their order.
 
     Args:
-        parts: at least one.
+        parts: at least one batch; all are ``alike``.
     """
     values: Any
     if isinstance(parts[0].values, pa.RecordBatch):
@@ -101,11 +101,11 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 class InputBatch(NamedTuple):
-    """A batch for the chain.
+    """A batch that enters a chain.
 
     Attributes:
         batch: the records.
-        input_index: the input of its first operator that it is for.
+        input_index: index of the input of the chain's first operator.
     """
 
     batch: Batch
@@ -113,7 +113,7 @@ class InputBatch(NamedTuple):
 
 
 class InBand:
-    """What travels on a channel beside batches, in order with them: the end, watermarks, barriers."""
+    """An element that travels on a channel between batches, in order with them: watermark, barrier, or the end."""
 
     __slots__ = ()
 
@@ -134,16 +134,16 @@ MAX_WATERMARK: Final = 2**63 - 1
 
 
 class Watermark(InBand):
-    """In-band: event time of what follows. Records behind it with a timestamp up to ``timestamp`` are late.
+    """In-band: progress of event time. Records behind it with a timestamp up to ``timestamp`` are late.
 
-    The watermark and its status travel together, so that of several that follow each other without records between
-    them only the last one matters.
+    The watermark and the status (Flink's ``WatermarkStatus``) travel together, so that of several without records
+    between them only the last one matters.
 
     Attributes:
         timestamp: epoch milliseconds; ``MIN_WATERMARK`` = none yet.
-        idle: who sent it gives no records for now and holds back no watermark.
-        origin: source and split, or operator, that the watermark follows, for the log. Set where the watermark leaves
-            its first task; it travels on with the watermarks that are made of this one, and does not count in ``==``.
+        idle: whether the sender emits no records for now, and so must hold back no watermark downstream.
+        origin: source and split, or operator, that the watermark follows, for the log. It is set where the watermark
+            leaves its first task, and copied to watermarks that follow from this one; ``==`` ignores it.
     """
 
     __slots__ = ("idle", "origin", "timestamp")
@@ -166,14 +166,14 @@ class Watermark(InBand):
 
 
 class Barrier(InBand):
-    """In-band: what came before it belongs to the checkpoint, what comes behind it does not.
+    """In-band: records in front of it belong to the checkpoint, records behind it do not.
 
     Attributes:
-        checkpoint_id: which checkpoint; they grow along each channel.
+        checkpoint_id: id of the checkpoint; ids grow along each channel.
         timestamp: when it was triggered, epoch milliseconds.
         options: plain data from the coordinator; ``mode`` is ``EXACTLY_ONCE`` (the default) or ``AT_LEAST_ONCE``. With
             ``unaligned`` the barrier overtakes records ``aligned_ms`` after it was triggered; with ``rescalable`` not
-            at tasks whose records in flight can't be dealt out to another number of subtasks.
+            at tasks whose records in flight can't be redistributed to another number of subtasks.
     """
 
     __slots__ = ("checkpoint_id", "options", "timestamp")
@@ -183,7 +183,7 @@ class Barrier(InBand):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether a channel that has delivered the barrier waits for the others."""
+        """Whether a channel that has delivered the barrier is blocked until the others have."""
         return bool(self.options.get("mode", "EXACTLY_ONCE") != "AT_LEAST_ONCE")
 
     @property
@@ -205,10 +205,10 @@ class Barrier(InBand):
 
 
 class CancelBarrier(InBand):
-    """In-band: the barrier of this checkpoint will not come; nobody needs to wait for it.
+    """In-band: the barrier of this checkpoint will not come, so nobody must wait for it.
 
     Attributes:
-        checkpoint_id: which checkpoint.
+        checkpoint_id: id of the checkpoint.
     """
 
     __slots__ = ("checkpoint_id",)

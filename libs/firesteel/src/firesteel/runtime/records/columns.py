@@ -1,4 +1,4 @@
-"""Rows as columns and back. A ``pyarrow.RecordBatch`` says in its metadata what its rows are to Python functions."""
+"""Conversion of rows to columns. The metadata of a ``pyarrow.RecordBatch`` say what its rows are: rows or tuples."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Stamps = npt.NDArray[np.int64] | None
 
 
 class StreamColumns:
-    """The columns of a stream whose type has fields, all of which can stand in columns.
+    """The columns of a stream whose declared type has fields that can all be Arrow columns.
 
     Attributes:
-        names: of the columns.
+        names: names of the columns.
         types: declared types of the fields.
-        schema: of its batches.
+        schema: schema of the stream's batches.
     """
 
     def __init__(self, type_info: TypeInformation) -> None:
@@ -38,7 +38,7 @@ class StreamColumns:
         self.schema = arrow_schema(type_info, {RECORDS: ROW if isinstance(type_info, RowTypeInfo) else TUPLE})
 
     def from_records(self, records: Sequence[Any]) -> pa.RecordBatch:
-        """A batch of rows or tuples.
+        """Convert rows or tuples to a batch of columns.
 
         Raises:
             TypeMismatchError: a value does not fit; names the field.
@@ -49,11 +49,11 @@ class StreamColumns:
             if record.__class__ is Row and record.get_row_kind() is not RowKind.INSERT:
                 raise TypeMismatchError("", "+I", short_repr(record), "columns hold rows of the kind +I only")
         values = zip(*records, strict=True)
-        arrays = [column_of(*given) for given in zip(values, self.names, self.types, strict=True)]
+        arrays = [column_of(*column) for column in zip(values, self.names, self.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def from_rows(self, batch: Batch) -> Batch:
-        """A batch of columns; itself if it is one already.
+        """Convert a batch to columns; returns the batch itself if it has columns already.
 
         Raises:
             TypeMismatchError: a value does not fit; names the field.
@@ -64,12 +64,12 @@ class StreamColumns:
         return Batch(self.from_records(batch.values), as_array(batch.timestamps), kinds)
 
     def fitted(self, batch: pa.RecordBatch, what: str) -> pa.RecordBatch:
-        """A batch of somebody else's; columns of other types are brought to the declared ones.
+        """Fit a batch that user code or a connector has made: select its columns, and cast them to the declared types.
 
         Args:
-            batch: columns are found by name, and there may be more of them; if none has its name and their number is
-                right, by position.
-            what: where it is from, for errors.
+            batch: the batch. Columns are found by name, and there may be others; if no name matches and the number of
+                columns is right, they are found by position.
+            what: text for errors that says where the batch comes from.
 
         Raises:
             TypeMismatchError: a column is missing or does not fit; names field, type and a value.
@@ -86,19 +86,19 @@ class StreamColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def matches(self, batch: pa.RecordBatch) -> bool:
-        """Whether a batch has these columns as they are."""
+        """Whether a batch has exactly these columns."""
         return bool(batch.schema.equals(self.schema, check_metadata=True))
 
 
-def _fitted(column: pa.Array, name: str, type_info: TypeInformation, wanted: pa.DataType, what: str) -> pa.Array:
-    if column.type == wanted:
+def _fitted(column: pa.Array, name: str, type_info: TypeInformation, declared: pa.DataType, what: str) -> pa.Array:
+    if column.type == declared:
         return column
     try:
-        return fitted(column, wanted)
+        return fitted(column, declared)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         for index in range(len(column)):
             try:
-                fitted(column.slice(index, 1), wanted)
+                fitted(column.slice(index, 1), declared)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
                 shown = f"{short_repr(column[index].as_py())} ({column.type})"
                 raise TypeMismatchError(name, str(type_info), shown, f"in {what}: {reason}") from None
@@ -106,23 +106,23 @@ def _fitted(column: pa.Array, name: str, type_info: TypeInformation, wanted: pa.
 
 
 def take(batch: Batch, chosen: npt.NDArray[np.intp]) -> Batch:
-    """Some rows of a batch of columns, in the order of their positions."""
-    taken = columns_of(batch).take(pa.array(chosen))
-    COPIES.bytes += taken.nbytes
+    """Copy the rows at these positions of a batch of columns, in this order."""
+    rows = columns_of(batch).take(pa.array(chosen))
+    COPIES.bytes += rows.nbytes
     stamps, kinds = as_array(batch.timestamps), batch.kinds
     if stamps is not None:
         COPIES.bytes += 8 * len(chosen)
         stamps = stamps[chosen]
-    return Batch(taken, stamps, None if kinds is None else np.asarray(kinds, np.int8)[chosen])
+    return Batch(rows, stamps, None if kinds is None else np.asarray(kinds, np.int8)[chosen])
 
 
 def columns_of(batch: Batch) -> pa.RecordBatch:
-    """The values of a batch of columns."""
+    """The values of a batch that is known to have columns."""
     values = batch.values
     assert isinstance(values, pa.RecordBatch)
     return values
 
 
 def as_array(stamps: Timestamps) -> Stamps:
-    """Timestamps as they stand beside columns."""
+    """Timestamps in the form that goes with columns: a contiguous array."""
     return None if stamps is None else np.ascontiguousarray(stamps, np.int64)

@@ -1,6 +1,6 @@
-"""Counts the bytes of columns that the framework copies; slices, projections and what is received make views instead.
+"""Counts the bytes of columns that the framework copies; slices, projections and received batches should be views.
 
-One counter for each process: tests hold what moves against it.
+There is one counter for each process; tests compare it with the bytes that were moved.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Final
 
 
 class Copies:
-    """See the module.
+    """The counter.
 
     Attributes:
-        bytes: running total.
+        bytes: running total of bytes copied.
     """
 
     __slots__ = ("bytes",)

@@ -1,4 +1,4 @@
-"""Columns become rows at the door of a chain whose functions take one record at a time."""
+"""Conversion of columns to rows, for functions that take one record at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to_records(values: Values, declared: TypeInformation | None = None) -> list[
 
     Args:
         values: a list is returned as it is.
-        declared: what columns mean; see ``records_of``.
+        declared: type of the records; None = as the metadata of the columns say (``records_of``).
     """
     if not isinstance(values, pa.RecordBatch):
         return values
@@ -25,7 +25,7 @@ def to_records(values: Values, declared: TypeInformation | None = None) -> list[
 
 
 def to_rows(batch: Batch) -> Batch:
-    """A batch whose values are records; itself if they are already."""
+    """Convert a batch to rows; returns the batch itself if it has rows already."""
     values = batch.values
     if not isinstance(values, pa.RecordBatch):
         return batch
@@ -33,8 +33,8 @@ def to_rows(batch: Batch) -> Batch:
 
 
 def to_list(numbers: Timestamps | Kinds) -> list[int] | None:
-    """Timestamps, or row kinds, as they stand beside rows."""
+    """Timestamps, or row kinds, in the form that goes with rows: a list."""
     if isinstance(numbers, np.ndarray):
-        made: list[int] = numbers.tolist()
-        return made
+        listed: list[int] = numbers.tolist()
+        return listed
     return numbers

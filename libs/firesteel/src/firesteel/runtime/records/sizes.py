@@ -1,11 +1,11 @@
-"""How many bytes records take.
+"""Estimates how many bytes records take when serialised.
 
-Two estimates, both right within a factor of two for common records. A *quick* one takes three records of a batch, the
-other looks at *all* of them: a single large one among many small ones must not be overlooked for long, or gigabytes
-wait in a window of a mebibyte. ``marshal`` walks through plain values in C, at 10 to 110 ns for a record, and calls no
-code of the user's; objects that it does not know are looked at kind by kind. That is a tenth of what moving a record to
-another task costs, so a channel looks at all records of every batch only while the quick estimate turns out wrong, else
-at those of one batch in eight (``BatchSizes``).
+There are two estimates, both right within a factor of two for common records. The *quick* one looks at three records of
+a batch, the full one at *all*: a single large record among many small ones must not be overlooked for long, or
+gigabytes would wait in a window of a mebibyte. For the full one ``marshal`` walks through plain values in C, at 10 to
+110 ns for a record, without calling user code; objects that it does not know are looked at class by class. That is a
+tenth of the cost of moving a record to another task. So a channel looks at all records of every batch only while the
+quick estimate turns out wrong, and otherwise at those of one batch in eight (``BatchSizes``).
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from firesteel.core.errors import TaskInterrupt
 from firesteel.runtime.records.batch import Batch, Values
 
 _SAMPLE: Final = 16
+"""Elements of a container at which the quick estimate looks."""
 _DEPTH: Final = 3
+"""Levels of nested containers into which the quick estimate looks."""
 _DEEPEST: Final = 12
-"""Containers in containers that are looked into when all records are."""
+"""Levels of nested containers into which the full estimate looks."""
 _FIXED: Final = {type(None): 1, bool: 1, int: 5, float: 9}
 _MARSHAL: Final = 4
-"""Version of its format; what records share is counted once."""
+"""Version of the format of ``marshal``; in this one an object that occurs several times is counted once."""
 _COPIED: Final = 16 << 20
-"""Bytes; of more, by the quick estimate, ``marshal`` makes no copy."""
+"""Quick estimate in bytes beyond which ``marshal`` is not used, because it copies the batch."""
 _ROW_VALUES: Final = attrgetter("_values")
 _EXCEPTION_ARGUMENTS: Final = attrgetter("args")
 _BESIDE: Final = 9
@@ -45,18 +47,20 @@ _REFERENCE: Final = 40
 _UNKNOWN: Final = 64
 """Bytes of a record that raises when it is looked at."""
 FEW: Final = 64
-"""Records; in smaller batches they are all looked at: handling the batch costs more."""
+"""Batches with fewer records are always measured in full, because handling the batch costs more than that."""
 TRUSTED: Final = 7
-"""Batches in a row, at most, for which a channel takes the quick estimate."""
+"""Most batches in a row for which a channel uses the quick estimate."""
 _MOST_CLASSES: Final = 10_000
+"""Number of classes at which the cache of their forms is emptied."""
 
 
-# How the values of a class are measured. Plain numbers: to look up a member of an enum takes as long as all the rest.
+# How the values of a class are measured. Plain numbers, because looking up an enum member would take as long as the
+# rest of the estimate.
 _TEXT, _TUPLE, _LIST, _DICT, _OTHER_CONTAINER, _BUFFER, _ARRAY, _BY_NAME, _OBJECT = range(9)
 
 
 class _Forms(dict[type, int]):
-    """The form of each class that was met. Classes may be made at run time, so it starts afresh when it is full."""
+    """Caches the form of each class. Programs may create classes at run time, so the cache is emptied when full."""
 
     def __missing__(self, kind: type) -> int:
         if len(self) >= _MOST_CLASSES:
@@ -66,7 +70,7 @@ class _Forms(dict[type, int]):
 
 
 def _form_of(kind: type) -> int:
-    # Their own members lead to all of a module or of the interpreter.
+    # Their attributes lead to the whole module or interpreter, so they count like their names.
     if issubclass(kind, type | Enum | FunctionType | BuiltinFunctionType | ModuleType):
         return _BY_NAME
     if issubclass(kind, array):
@@ -87,7 +91,7 @@ def _form_of(kind: type) -> int:
 
 _FORMS: Final = _Forms()
 _PLAIN_CONTAINERS: Final = frozenset({tuple, list, dict, set, frozenset, deque})
-"""Their values have no attributes."""
+"""Containers whose instances have no attributes."""
 
 
 def record_bytes(value: Any) -> int:
@@ -96,7 +100,7 @@ def record_bytes(value: Any) -> int:
         return _quick_bytes(value, _DEPTH)
     except TaskInterrupt:
         raise
-    except BaseException:  # a record may refuse to be looked at, be changed meanwhile by another thread, or be too deep
+    except BaseException:  # a record's own code may raise, another thread may change it, or it may be nested too deep
         return _UNKNOWN
 
 
@@ -135,12 +139,12 @@ def _quick_bytes(value: Any, depth: int) -> int:
 
 
 def _elements(sample: Any, count: int, depth: int) -> int:
-    seen = len(sample)
-    return sum(_quick_bytes(item, depth) for item in sample) * count // seen if seen else 0
+    sampled = len(sample)
+    return sum(_quick_bytes(item, depth) for item in sample) * count // sampled if sampled else 0
 
 
 def _length_of(kind: type) -> Callable[[Any], int]:
-    """What gives the length of texts of a class, without a method of the user's."""
+    """The function that returns the length of texts of a class, even if a user's subclass overrides ``__len__``."""
     length: Callable[[Any], int] = next(base.__len__ for base in (str, bytes, bytearray) if issubclass(kind, base))
     return length
 
@@ -159,7 +163,7 @@ def _array_bytes(value: array[Any]) -> int:
 
 
 def values_bytes(values: Values) -> int:
-    """Quick estimate for a list (from its first, middle and last record), or the exact size of a ``RecordBatch``."""
+    """The quick estimate for a list, from its first, middle and last record, or the exact size of a ``RecordBatch``."""
     if isinstance(values, pa.RecordBatch):
         return int(values.nbytes) + 64
     count = len(values)
@@ -169,7 +173,7 @@ def values_bytes(values: Values) -> int:
 
 
 def batch_bytes(batch: Batch, *, quick: bool = False) -> int:
-    """The batch's estimate of bytes, made now from all of its records, or quickly, if it has none."""
+    """The estimate that a batch carries; if it has none, make it from all records, or quickly, and store it there."""
     size = batch.bytes_estimate
     if size <= 0:
         size = values_bytes(batch.values) if quick else _all_bytes(batch.values)
@@ -182,27 +186,27 @@ def batch_bytes(batch: Batch, *, quick: bool = False) -> int:
 
 
 class BatchSizes:
-    """Estimates the bytes of the batches of one channel, which are much like each other.
+    """Estimates the bytes of the batches of one channel, which are mostly alike.
 
-    All records of a batch are looked at where they are few, and in the first batch. After each batch for which the
-    quick estimate would have done, it counts for some of those that follow, up to ``TRUSTED``. So what waits is
-    underestimated by that factor at most, however seldom large records are.
+    The first batch, and all with few records, are measured in full. After each full measurement that agrees with the
+    quick estimate, the quick one is used for a growing number of batches, up to ``TRUSTED``. So queued bytes are
+    underestimated by that factor at most, however rare large records are.
     """
 
     def __init__(self) -> None:
         self._trust = 0
-        self._left = 0  # batches that the quick estimate counts for
+        self._quick_batches = 0  # batches for which the quick estimate is still used
 
     def measure(self, batch: Batch) -> int:
-        """The batch's estimate of bytes, which it keeps; made now if it has none."""
+        """The estimate that a batch carries; if it has none, make it and store it there."""
         if batch.bytes_estimate > 0 or len(batch) < FEW or isinstance(batch.values, pa.RecordBatch):
             return batch_bytes(batch)
-        if self._left:
-            self._left -= 1
+        if self._quick_batches:
+            self._quick_batches -= 1
             return batch_bytes(batch, quick=True)
         size = batch_bytes(batch)
         right = size <= 2 * values_bytes(batch.values) + _BESIDE * len(batch)
-        self._left = self._trust = min(TRUSTED, 2 * self._trust + 1) if right else 0
+        self._quick_batches = self._trust = min(TRUSTED, 2 * self._trust + 1) if right else 0
         return size
 
 
@@ -213,7 +217,8 @@ def _all_bytes(values: Values) -> int:
     try:
         if quick > _COPIED:
             return _each(values, _DEEPEST, copy=False)
-        return max(quick, _each(values, _DEEPEST, copy=True))  # what small records share still counts for each of them
+        # ``marshal`` counts an object that records share once. Where records are small, it counts for each of them.
+        return max(quick, _each(values, _DEEPEST, copy=True))
     except TaskInterrupt:
         raise
     except BaseException:  # an estimate fails no record; see ``record_bytes``
@@ -221,15 +226,17 @@ def _all_bytes(values: Values) -> int:
 
 
 def _each(values: list[Any], depth: int, *, copy: bool) -> int:
-    """The sum over all elements; what is done for each is done in C.
+    """Sum the sizes of all values; everything that is done for each value is done in C.
 
     Args:
-        copy: the values are few enough bytes to be copied.
+        values: records, or elements of their containers.
+        depth: levels of nested containers into which to look.
+        copy: whether the values may be copied, by ``marshal``.
     """
     if copy:
         try:
             return len(marshal.dumps(values, _MARSHAL))
-        except ValueError:  # objects that it does not know, or too deep
+        except ValueError:  # ``marshal`` does not know an object, or values are nested too deep
             pass
     kinds = set(map(type, values))
     if len(kinds) == 1:
@@ -243,7 +250,7 @@ def _each(values: list[Any], depth: int, *, copy: bool) -> int:
 def _of_kind(kind: type, values: list[Any], depth: int, *, copy: bool) -> int:
     fixed = _FIXED.get(kind)
     if fixed is not None:
-        if kind is int:  # they may have any number of digits
+        if kind is int:  # integers may have any number of digits
             return sum(map(int.bit_length, values)) // 8 + fixed * len(values)
         return fixed * len(values)
     form = _FORMS[kind]
@@ -264,7 +271,7 @@ def _of_kind(kind: type, values: list[Any], depth: int, *, copy: bool) -> int:
 
 
 def _parts(kind: type, form: int, values: list[Any]) -> list[Any] | None:
-    """What containers or objects of one kind hold; None if that can't be seen."""
+    """The elements, attributes and slots of containers or objects of one class; None if they can't be seen."""
     parts = list[Any]()
     if form in (_TUPLE, _LIST, _OTHER_CONTAINER):
         iterate = next(base.__iter__ for base in (tuple, list, set, frozenset, deque) if issubclass(kind, base))
@@ -285,26 +292,26 @@ def _parts(kind: type, form: int, values: list[Any]) -> list[Any] | None:
         fields = [object.__getattribute__(value, "__dict__") for value in values]
     except AttributeError:
         return parts if members or form != _OBJECT else None
-    if set(map(type, fields)) != {dict}:  # a class may give anything out as its ``__dict__``
-        fields = [own for own in fields if isinstance(own, dict)]
+    if set(map(type, fields)) != {dict}:  # a class may return anything as its ``__dict__``
+        fields = [attributes for attributes in fields if isinstance(attributes, dict)]
     parts += chain.from_iterable(map(dict.values, fields))
     return parts
 
 
 def _once(values: list[Any]) -> list[Any]:
-    """Each object once, however often it occurs."""
+    """The distinct objects among these, by identity."""
     return list(dict(zip(map(id, values), values, strict=True)).values())
 
 
 def _members(kind: type) -> tuple[MemberDescriptorType, ...]:
-    """What ``__slots__`` has made."""
+    """The descriptors of all slots of a class, which ``__slots__`` creates."""
     return tuple(
         member for base in kind.__mro__ for member in vars(base).values() if isinstance(member, MemberDescriptorType)
     )
 
 
 def _in_slots(member: MemberDescriptorType, values: list[Any]) -> list[Any]:
-    """What is in one slot of these objects; it may be empty in some."""
+    """The values of one slot of these objects; the slot may be unset in some."""
     try:
         return list(map(member.__get__, values))
     except AttributeError:

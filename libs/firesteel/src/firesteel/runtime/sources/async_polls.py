@@ -1,4 +1,4 @@
-"""Polls a reader that is written for asyncio, in a thread of its own."""
+"""Polls a reader that is written for asyncio, on a loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from firesteel.core.errors import ProgramError
 from firesteel.functions.source import END, AsyncSourceReader, NeedSplits, Split, Wait
 
 HAND_OVER: Final = 2
-"""Batches that a reader on asyncio may be ahead, as in Flink."""
+"""Batches by which a reader may be ahead of its task, as in Flink (``source.reader.element.queue.capacity``)."""
 
 
 def asks_in_vain(reader: object) -> ProgramError:
-    """The error for a reader that wants splits although it was told that there are none."""
+    """The error for a reader that requests splits after it was told that no more come."""
     return ProgramError(
         f"{type(reader).__name__} asks for splits after it was told that no more come; poll() has to return END then"
     )
@@ -39,7 +39,14 @@ async def _awaited(method: Callable[[], object]) -> None:
 
 
 class AsyncPolls:
-    """Polls a reader on an asyncio loop in a thread of its own, at most ``HAND_OVER`` batches ahead."""
+    """Polls a reader in a thread, at most ``HAND_OVER`` batches ahead; the task's thread takes the answers.
+
+    Args:
+        reader: the reader.
+        max_records: most records of a poll.
+        notify: called, on the reader's thread, when there is an answer.
+        name: name of the source.
+    """
 
     def __init__(self, reader: AsyncSourceReader[Any], max_records: int, notify: Callable[[], None], name: str) -> None:
         self._reader, self._max, self._notify = reader, max_records, notify
@@ -53,11 +60,14 @@ class AsyncPolls:
         self._thread = threading.Thread(target=self._main, name=f"firesteel-reader {name}", daemon=True)
 
     def start(self) -> None:
-        """Open the reader and begin."""
         self._thread.start()
 
     def take(self, most: int) -> Any:
-        """The next answer, or None; raises what the reader raised. From now on it is asked for ``most`` at once."""
+        """Take the next answer of the reader, or None; raises what the reader raised.
+
+        Args:
+            most: most records of the following polls.
+        """
         self._most = min(self._max, most)
         if not self._answers:
             return None
@@ -68,11 +78,11 @@ class AsyncPolls:
         return answer
 
     def wake(self) -> None:
-        """Poll again, if the reader waits."""
+        """Poll again now, if the reader has returned ``Wait`` or requested splits."""
         self.call(self._again.set)
 
     def add_splits(self, splits: Sequence[Split], no_more: bool) -> None:
-        """Hand them to the reader on its loop."""
+        """Hand splits to the reader, on its loop."""
         self.call(lambda: self._add(splits, no_more))
 
     def _add(self, splits: Sequence[Split], no_more: bool) -> None:
@@ -87,7 +97,7 @@ class AsyncPolls:
         self._again.set()
 
     def close(self) -> None:
-        """Cancel the poll, close the reader, end the thread."""
+        """Cancel the poll, close the reader, and join the thread."""
         self._stopping = True
         if self._thread.ident is None:
             try:
@@ -99,7 +109,7 @@ class AsyncPolls:
         self._thread.join()
 
     def _cancel(self) -> None:
-        if not self._over:  # the reader's close is let through
+        if not self._over:  # not the ``close`` of the reader, which must run to its end
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
 
@@ -107,7 +117,7 @@ class AsyncPolls:
         """Call something on the reader's loop."""
         try:
             self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # its loop is closed: the thread has ended
+        except RuntimeError:  # the loop is closed, because the thread has ended
             pass
 
     def _give(self, answer: Any) -> None:
@@ -122,22 +132,21 @@ class AsyncPolls:
         finally:
             self._loop.close()
 
-    def _run(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it to its end; what it raises is an answer."""
-        task = self._loop.create_task(self._answering(what))
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine to its end; what it raises becomes an answer."""
+        task = self._loop.create_task(self._answering(work))
         while not task.done():
             try:
                 self._loop.run_until_complete(task)
             except asyncio.CancelledError:
-                break  # before it began
-            except (
-                BaseException
-            ) as error:  # of another task, which the reader made: SystemExit and the like end the loop
+                break  # the task was cancelled before it began
+            # Raised by another task, which the reader has created: SystemExit and the like end the loop.
+            except BaseException as error:
                 self._give(error)
 
-    async def _answering(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _answering(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await what()
+            await work()
         except asyncio.CancelledError as error:
             if not self._stopping:
                 self._give(_cancelled(self._reader, error))
@@ -150,7 +159,7 @@ class AsyncPolls:
             while len(self._answers) >= HAND_OVER:
                 self._room.clear()
                 await self._room.wait()
-            self._again.clear()  # before the poll: what happens during it must not be missed
+            self._again.clear()  # before the poll, so that a wake-up during the poll is not missed
             answer = await self._reader.poll(self._most)
             if isinstance(answer, Wait):
                 await self._pause(answer.seconds)

@@ -1,6 +1,7 @@
-"""The input of a task that runs a user's enumerator: what the JobMaster tells it, and what it has done elsewhere.
+"""The input of a task that runs a user's enumerator: it takes events from the JobMaster and sends decisions back.
 
-Everything but ``run_in_coordinator_thread`` and the thread for asynchronous calls runs on the task's own thread.
+User code runs only in slots, so an enumerator that a user wrote is a task beside its source, and the JobMaster forwards
+events between the two. Everything runs on the task's own thread, except for the work of ``call_async``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeVar
+
+from typing_extensions import override
 
 from firesteel.config import Settings
 from firesteel.core.errors import ProgramError, ProtocolError
@@ -29,23 +32,24 @@ from firesteel.runtime.task.parts import TaskInput
 T = TypeVar("T")
 _now = time.perf_counter
 STEP_SECONDS: Final = 0.01
-"""The enumerator is called for about so long, then barriers have their turn."""
+"""Time for which calls of the enumerator run before barriers have their turn."""
 Say = Callable[[int, Sequence[events.Event]], None]
-"""Tells the JobMaster something, with its number."""
+"""Sends events to the JobMaster, with the number of the message."""
 _Call = Callable[[SplitEnumerator], None]
 
 
 class EnumeratorInput(TaskInput):
-    """See the module. Gives no records; ends when the readers of the source have.
+    """The input of an enumerator's task. It has no records, and ends when the readers of the source have ended.
 
     Args:
-        operator: runs the enumerator.
+        operator: owns the enumerator.
         readers: parallelism of the source.
-        token: of the task.
-        say: tells the JobMaster what the enumerator has decided.
-        on_readable: called on the task's loop when ``poll`` may do something.
-        runtime_context: for the user's code.
-        finished: the source had come to its end in the checkpoint that the job goes on from.
+        token: cancel token of the task.
+        say: sends decisions of the enumerator to the JobMaster.
+        on_readable: called on the task's loop when ``poll`` has something to do.
+        runtime_context: context for the user's code.
+        finished: whether the source had ended in the checkpoint from which the job goes on.
+        settings: configuration of the job.
     """
 
     begins_barriers = True
@@ -68,17 +72,17 @@ class EnumeratorInput(TaskInput):
         self._guard = InterruptGuard()
         self._context = _Context(self, readers, SplitCodec(operator.name, operator.source), runtime_context, settings)
         self._calls: deque[_Call] = deque()
-        self._added = self._handled = 0
+        self._added = self._handled = 0  # running totals of calls queued and made
         self._barrier_behind: int | None = None
-        """A barrier waits until so many calls have been handled."""
-        self._received = self._sent = 0
+        """Number of calls that must be handled before the waiting barrier; None = no barrier waits."""
+        self._received = self._sent = 0  # numbers of the last messages from and to the JobMaster
         self._out: list[events.Event] = []
-        self._elsewhere = _Elsewhere()
+        self._async_calls = _CallThread()
         self._ended, self._closed = finished, False
         self._finished = finished
 
     def run_on(self, loop: TaskLoop, guard: InterruptGuard) -> None:
-        """The loop and thread that all other calls come from; before ``open``."""
+        """Set the loop, and the guard of its thread, on which all other methods are called; before ``open``."""
         self._loop, self._guard = loop, guard
 
     def open(self) -> None:
@@ -90,22 +94,22 @@ class EnumeratorInput(TaskInput):
 
     @property
     def at_position(self) -> bool:
-        """Whether all has been handled that came before the barrier did."""
+        """Whether all calls that were queued before the barrier came have been handled."""
         if self._barrier_behind is None:
             self._barrier_behind = self._added
         return self._handled >= self._barrier_behind
 
     def position(self) -> SourcePosition:
-        """How much the JobMaster was told: what is assigned from here on, the state of now still has."""
+        """The number of the last message to the JobMaster: splits assigned after it are still in the state."""
         self._flush()
         return SourcePosition(self._operator.spec.id, (), self._sent)
 
+    @override
     def position_taken(self) -> None:
-        """The barrier has passed."""
         self._barrier_behind = None
 
     def poll(self) -> InBand | None:
-        """Have the enumerator do what waits."""
+        """Make queued calls of the enumerator for about ``STEP_SECONDS``; returns the end of the input at last."""
         assert self._loop is not None
         deadline = _now() + STEP_SECONDS
         while self._calls and not self._ended and _now() < deadline:
@@ -120,18 +124,18 @@ class EnumeratorInput(TaskInput):
         return END_OF_INPUT if self._ended else None
 
     def close(self) -> None:
-        """Hear and say nothing any more."""
+        """Drop queued calls; later events are ignored, and decisions are not sent."""
         self._closed = True
         self._calls.clear()
-        self._elsewhere.close()
+        self._async_calls.close()
 
     # -- from the JobMaster
 
-    def take(self, number: int, told: Sequence[events.Event]) -> None:
-        """Events; those that came before change nothing.
+    def take(self, number: int, received: Sequence[events.Event]) -> None:
+        """Queue events of the JobMaster; a message that came before is ignored.
 
         Raises:
-            ProtocolError: some were lost, or they can't be understood.
+            ProtocolError: a message was lost, or an event is of unknown form.
         """
         if number <= self._received or self._closed:
             return
@@ -139,10 +143,11 @@ class EnumeratorInput(TaskInput):
             where = f"events for {self._operator.name}"
             raise ProtocolError(where, f"number {number} came behind {self._received}: what is between is lost")
         self._received = number
-        for event in told:
+        for event in received:
             self.add(self._reaction(event))
 
     def _reaction(self, event: events.Event) -> _Call:
+        """The call of the enumerator to which an event leads."""
         context = self._context
         match event:
             case {"type": events.ADD_READER, "subtask": int(subtask), "host": str(host)}:
@@ -171,22 +176,22 @@ class EnumeratorInput(TaskInput):
     # -- from the enumerator
 
     def add(self, call: _Call) -> None:
-        """The enumerator's thread is to do this."""
+        """Queue a call of the enumerator."""
         if not self._closed:
             self._calls.append(call)
             self._added += 1
             self._on_readable()
 
     def add_from_anywhere(self, call: _Call) -> None:
-        """The same, from any thread."""
+        """Queue a call of the enumerator; may be called from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(lambda: self.add(call))
 
     def decided(self, event: events.Event) -> None:
-        """The JobMaster is to hear of this.
+        """Send a decision of the enumerator to the JobMaster, with others of the same turn of the loop.
 
         Raises:
-            ProgramError: the enumerator's state is being taken: nobody could say whether it has this.
+            ProgramError: it was made in ``snapshot_state``: nobody could tell whether the state already contains it.
         """
         if self._operator.gives_state:
             raise ProgramError(f"operator {self._operator.name!r}: snapshot_state() must not assign splits")
@@ -204,7 +209,7 @@ class EnumeratorInput(TaskInput):
         self, work: Callable[[], T], handler: Callable[[T | None, BaseException | None], None], delay: float,
         period: float | None,
     ) -> None:  # fmt: skip
-        """Have something done by the other thread; delays in seconds."""
+        """Run work in the thread for asynchronous calls, and its handler in the task's; delays are in seconds."""
         assert self._loop is not None
 
         def handle(result: T | None, error: BaseException | None) -> None:
@@ -214,7 +219,7 @@ class EnumeratorInput(TaskInput):
 
         def begin() -> None:
             if not self._closed:
-                self._elsewhere.do(work, lambda *ended: self.add_from_anywhere(lambda _: handle(*ended)))
+                self._async_calls.do(work, lambda *ended: self.add_from_anywhere(lambda _: handle(*ended)))
 
         if delay > 0:
             self._loop.call_later(delay, begin)
@@ -222,20 +227,20 @@ class EnumeratorInput(TaskInput):
             begin()
 
 
-class _Elsewhere:
-    """A thread that does one thing after the other; it is there from the first one on, and nobody waits for it."""
+class _CallThread:
+    """The thread for asynchronous calls, one after the other. It starts with the first; nobody waits for its end."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def do(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Call ``done``, in that thread, with the result or with what was raised."""
+        """Run work, then call ``done`` in the same thread, with the result or the exception."""
 
         def run() -> None:
             try:
                 result = work()
-            except BaseException as error:  # the user's code; the enumerator hears of it
+            except BaseException as error:  # raised by the user's code; its handler gets it
                 done(None, error)
             else:
                 done(result, None)
@@ -256,7 +261,7 @@ class _Elsewhere:
 
 
 class _Context(SplitEnumeratorContext):
-    """What the enumerator may do."""
+    """The context of the enumerator, by which it assigns splits."""
 
     def __init__(
         self,

@@ -1,4 +1,9 @@
-"""The input of a source task: drives a reader. Runs on the task's loop; a reader on asyncio has a thread of its own."""
+"""The input of a source task: it polls a reader, requests splits, and makes batches with timestamps and watermarks.
+
+Everything runs on the task's loop; only a reader written for asyncio has a thread of its own. The number of records of
+a poll adapts to three measurements: the time of the poll and the bytes that it returned (``_Limits``), and the time
+that the chain took for the last batch (``_Pace``).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
@@ -49,22 +55,26 @@ from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.parts import TaskInput
 
 TARGET_SECONDS: Final = 0.002
+"""Time that a poll for records should take."""
 SMALLEST_POLL: Final = 64
+"""Records of the first poll, before any was measured."""
 BATCH_BYTES: Final = 1024 * 1024
-"""About so many bytes are read at once; one record that is larger passes alone."""
+"""Bytes that a poll should return at most; a single record that is larger passes alone."""
 COLUMN_SECONDS: Final = 0.005
+"""Time that a poll for columns should take; longer, because columns cost less the more rows they have."""
 COLUMN_BYTES: Final = 8 * 1024 * 1024
-"""The same of columns, which cost less the more rows they have."""
+"""Bytes of columns that a poll should return at most."""
 CHAIN_SECONDS: Final = 0.1
-"""For about so long the chain behind a source works on one batch: a barrier waits behind it."""
+"""Time that the chain behind a source should take for one batch, because a barrier waits behind it."""
 _SAMPLED: Final = 16
+"""Polls with fewer records are not measured in bytes."""
 SHOWN_SPLITS: Final = 20
-"""So many splits have a watermark among the metrics."""
+"""Number of splits whose watermarks are shown as metrics."""
 ASK_AGAIN_SECONDS: Final = 0.5
-"""After an answer without splits that promised more."""
+"""Pause before splits are requested again, after an answer without splits that did not say that no more come."""
 SHORTEST_WAIT: Final = 0.00025
-"""Seconds of a wait of a reader, at least: a source that is paced gives several records at once rather than wake up for
-each of ten thousand in a second."""
+"""Shortest wait of a reader, in seconds: a paced source emits several records at a time rather than wake up for each of
+ten thousand in a second."""
 _now = time.perf_counter
 
 
@@ -76,7 +86,7 @@ class _Limits(NamedTuple):
     bytes: int
 
     def next_count(self, count: int, values: Values, took: float) -> int:
-        """How many records to ask for, after ``count`` were asked for and these came in so many seconds."""
+        """How many records to poll for next, after a poll for ``count`` returned these in ``took`` seconds."""
         read = len(values)
         if took > 2 * self.seconds:
             count = int(count * self.seconds / took)
@@ -88,25 +98,25 @@ class _Limits(NamedTuple):
 
 
 class _Pace:
-    """How many records the chain takes in ``CHAIN_SECONDS``, as the last batches tell: one at first.
+    """How many records the chain works off in ``CHAIN_SECONDS``, measured with the last batches; one at first.
 
     Args:
-        limit: records in one batch, at most.
+        limit: most records of a batch.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit, self.most = limit, 1
-        self._given: tuple[int, float] | None = None
+        self._batch: tuple[int, float] | None = None  # records of the batch in the chain, and when it got there
 
-    def gave(self, records: int, now: float) -> None:
-        """The chain has so many to work on."""
-        self._given = (records, now) if records else None
+    def batch_given(self, records: int, now: float) -> None:
+        """Note that the chain begins to work on this many records."""
+        self._batch = (records, now) if records else None
 
-    def asked(self, now: float) -> None:
-        """The chain is done with them, and wants more."""
-        if self._given is None:
+    def batch_done(self, now: float) -> None:
+        """Adapt to the time that the chain took for the last batch, as it wants the next one."""
+        if self._batch is None:
             return
-        (records, at), self._given = self._given, None
+        (records, at), self._batch = self._batch, None
         if now - at > CHAIN_SECONDS:
             self.most = max(1, min(self.most, int(records * CHAIN_SECONDS / (now - at))))
         elif now - at < CHAIN_SECONDS / 2:
@@ -114,7 +124,7 @@ class _Pace:
 
 
 class TaskReaderContext(ReaderContext):
-    """What a reader may ask."""
+    """The context of a reader."""
 
     def __init__(
         self,
@@ -128,76 +138,81 @@ class TaskReaderContext(ReaderContext):
         self._settings = Settings() if settings is None else settings
 
     @property
+    @override
     def settings(self) -> Settings:
         return self._settings
 
     @property
+    @override
     def subtask_index(self) -> int:
-        """From 0."""
         return self._info.subtask
 
     @property
+    @override
     def parallelism(self) -> int:
-        """Number of subtasks of the source."""
         return self._info.parallelism
 
+    @override
     def monotonic(self) -> float:
-        """Seconds of the clock."""
         return self._clock.monotonic()
 
+    @override
     def wake_up(self) -> None:
-        """Poll again soon; from any thread."""
         self._wake_up()
 
+    @override
     def runtime_context(self) -> RuntimeContext | None:
-        """What functions are opened with."""
         return self._runtime_context
 
 
 class _ReaderCheckpoints(CheckpointedFunction, CheckpointListener):
-    """Tells a reader of checkpoints."""
+    """Tells a reader which positions are in a checkpoint, and when that is complete."""
 
     def __init__(self, source_input: SourceInput) -> None:
         self._input = source_input
 
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """It has none."""
+    @override
+    def initialize_state(self, context: FunctionInitializationContext) -> None: ...
 
+    @override
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """The barrier is here: positions hold."""
         number, positions = context.get_checkpoint_id(), dict(self._input.positions)
         reader = self._input.reader
         self._input.tell_reader(lambda: reader.positions_in_checkpoint(number, positions))
 
+    @override
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         reader = self._input.reader
         self._input.tell_reader(lambda: reader.notify_checkpoint_complete(checkpoint_id))
 
 
 class SourceInput(UserCode, TaskInput):
-    """Polls a reader and asks for splits.
+    """The input of a source task.
 
-    The reader is made at once; ``run_on`` must be called before ``open``.
+    The constructor creates the reader; ``run_on`` must be called before ``open``.
 
     Args:
-        name: of the source operator.
-        source: makes the reader.
-        info: of the subtask.
-        clock: for the reader.
-        request_splits: asks the JobMaster, through the control channel.
-        on_readable: called on the loop when ``poll`` may give something again.
-        max_records: most records in a batch.
-        time: timestamps and watermarks; None = none are made.
+        name: name of the source operator.
+        source: creates the reader.
+        info: description of the subtask.
+        clock: clock of the reader.
+        token: cancel token of the task.
+        request_splits: requests splits from the JobMaster, through the control channel.
+        on_readable: called on the loop when ``poll`` may return something again.
+        max_records: most records of a batch.
+        time: assigns timestamps and watermarks; None = the source has none.
         watermark_interval: seconds between periodic watermarks; 0 = never.
-        report_watermark: tells the JobMaster how far the source has come: alignment group, watermark.
-        runtime_context: for the reader's user code and metrics.
-        operator: of the source; what was restored of it has the splits to begin with.
-        finished: the source had come to its end in the checkpoint that the job goes on from.
-        max_columnar_records: most records in a batch of columns; None = as many as of others.
+        report_watermark: tells the JobMaster, for watermark alignment, the group and the watermark of the source.
+        runtime_context: context for the reader's user code and metrics.
+        operator: operator of the source, whose restored state has the splits to begin with.
+        finished: whether the source had ended in the checkpoint from which the job goes on.
+        max_columnar_records: most rows of a batch of columns; None = ``max_records``.
+        settings: configuration of the job.
 
     Attributes:
-        positions: split id -> position behind the last record of a batch that the reader gave; unfinished splits only.
-            A batch may be handed to the chain in several pieces: positions hold where ``at_position`` is true.
+        positions: split id -> position behind the last record that the reader has returned; unfinished splits only.
+            A batch may enter the chain in several pieces, so positions are valid only where ``at_position`` holds.
+        reader: the reader.
     """
 
     begins_barriers = True
@@ -228,7 +243,7 @@ class SourceInput(UserCode, TaskInput):
         self._asks_again = type(source).create_enumerator is Source.create_enumerator
         self._splits: dict[str, Split] = {}
         self._serial = 0
-        self._asked_for_position = False
+        self._checkpoint_requested = False  # whether the reader was asked if a checkpoint may be taken
         self.time = time
         self._interval = watermark_interval
         self._interval_timer: Handle | None = None
@@ -252,25 +267,25 @@ class SourceInput(UserCode, TaskInput):
         self._type = source.produced_type()
         self._columns = None if self._type is None or uncolumnar(self._type) else StreamColumns(self._type)
         self._ready = True
-        self._asked = False
+        self._request_pending = False
         self._no_more = False
         self._ended = False
         self._closed = False
         self._timer: Handle | None = None
         context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context, settings)
-        self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
+        self.reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
         refuse_coroutines(
-            f"source {name!r}", self._reader, AWAITED if isinstance(self._reader, AsyncSourceReader) else ()
+            f"source {name!r}", self.reader, AWAITED if isinstance(self.reader, AsyncSourceReader) else ()
         )
         self._async: AsyncPolls | None = None
 
     @property
     def blocking(self) -> bool:
-        """The reader may wait for long in ``poll``."""
-        return bool(getattr(self._reader, "blocking", False))
+        """Whether the reader may wait for long in ``poll``."""
+        return bool(getattr(self.reader, "blocking", False))
 
     def run_on(self, loop: TaskLoop, guard: InterruptGuard) -> None:
-        """The loop and thread that all other calls come from; before ``open``."""
+        """Set the loop, and the guard of its thread, on which all other methods are called; before ``open``."""
         self._loop, self._guard = loop, guard
 
     def _post(self, callback: Callable[[], None]) -> None:
@@ -278,18 +293,18 @@ class SourceInput(UserCode, TaskInput):
             self._loop.call_soon_threadsafe(callback)
 
     def open(self) -> None:
-        """Open the reader; hand it the splits that were restored."""
-        function = self._reader.checkpointed_function() if isinstance(self._reader, SourceReader) else None
+        """Open the reader, and hand it the restored splits."""
+        function = self.reader.checkpointed_function() if isinstance(self.reader, SourceReader) else None
         if function is not None and self._operator is not None:
             self._operator.add_function(function)
-        hears = type(self._reader).notify_checkpoint_complete is not ReaderBase.notify_checkpoint_complete
-        if hears and self._operator is not None:
+        overrides_notify = type(self.reader).notify_checkpoint_complete is not ReaderBase.notify_checkpoint_complete
+        if overrides_notify and self._operator is not None:
             self._operator.add_function(_ReaderCheckpoints(self))
-        if isinstance(self._reader, AsyncSourceReader):
-            self._async = self._polls(self._reader)
+        if isinstance(self.reader, AsyncSourceReader):
+            self._async = self._polls(self.reader)
             self._async.start()
         else:
-            self._reader.open()
+            self.reader.open()
         restored = None if self._operator is None else self._operator.restored
         if restored is not None and restored.splits:
             self._take_splits([Split.from_plain(split) for split in restored.splits], no_more=False)
@@ -301,7 +316,7 @@ class SourceInput(UserCode, TaskInput):
         return AsyncPolls(reader, most, lambda: self._post(self._available), self.name)
 
     def tell_reader(self, call: Callable[[], None]) -> None:
-        """Call one of the reader's methods where all of them are called."""
+        """Call a method of the reader in the thread that belongs to it."""
         if self._closed or self._ended:
             return
         if self._async is not None:
@@ -310,40 +325,35 @@ class SourceInput(UserCode, TaskInput):
             call()
 
     @property
-    def reader(self) -> SourceReader[Any] | AsyncSourceReader[Any]:
-        """The reader that is driven."""
-        return self._reader
-
-    @property
     def at_position(self) -> bool:
-        """Whether all records of the reader's last batch have been handed over, and its state stands for them."""
+        """Whether all records of the reader's last batch have entered the chain, and the reader allows a checkpoint."""
         if self._pieces:
             return False
-        if not isinstance(self._reader, SourceReader) or self._ended or self._closed:
+        if not isinstance(self.reader, SourceReader) or self._ended or self._closed:
             return True
-        self._asked_for_position = True
-        return self._reader.ready_for_checkpoint()
+        self._checkpoint_requested = True
+        return self.reader.ready_for_checkpoint()
 
     def position(self) -> SourcePosition:
-        """Where the reader is; holds where ``at_position`` is true.
+        """The unfinished splits with their positions; valid where ``at_position`` holds.
 
         Raises:
-            ProgramError: the position of a split is no plain data.
+            ProgramError: the position of a split is not plain data.
         """
         for split_id in self._splits:
             self._codec.check_position(split_id, self.positions[split_id])
         splits = (split.at(self.positions[split.id]).to_plain() for split in self._splits.values())
         return SourcePosition("" if self._operator is None else self._operator.spec.id, tuple(splits), self._serial)
 
+    @override
     def position_taken(self) -> None:
-        """State and position were taken, or nobody wants them any more."""
-        if self._asked_for_position:
-            self._asked_for_position = False
-            if isinstance(self._reader, SourceReader):
-                self._reader.checkpoint_taken()
+        if self._checkpoint_requested:
+            self._checkpoint_requested = False
+            if isinstance(self.reader, SourceReader):
+                self.reader.checkpoint_taken()
 
+    @override
     def poll(self) -> InputBatch | InBand | None:
-        """The next batch, watermark, the end, or None: nothing now."""
         if self._pieces:
             return self._pieces.popleft()
         if self._finished and not self._ended:
@@ -355,7 +365,7 @@ class SourceInput(UserCode, TaskInput):
             if watermark is not None:
                 return watermark
         while self._ready and not self._ended:
-            answer = self._ask()
+            answer = self._poll_reader()
             if isinstance(answer, SourceBatch):
                 if answer.split_finished:
                     self.positions.pop(answer.split_id, None)
@@ -372,7 +382,7 @@ class SourceInput(UserCode, TaskInput):
                 self._ended = True
                 return END_OF_INPUT
             elif isinstance(answer, NeedSplits):
-                self._ready = self._async is not None  # further answers may be there already
+                self._ready = self._async is not None  # a reader on asyncio may have given further answers already
                 self._need_splits()
             elif isinstance(answer, Wait):
                 self._ready = False
@@ -382,45 +392,46 @@ class SourceInput(UserCode, TaskInput):
                 self._ready = False
             else:
                 raise ProgramError(
-                    f"poll() of {type(self._reader).__name__} returned {type(answer).__name__}; it has to return a "
+                    f"poll() of {type(self.reader).__name__} returned {type(answer).__name__}; it has to return a "
                     "SourceBatch, Wait, NEED_SPLITS or END"
                 )
         return None
 
     def _values(self, values: Values) -> Values:
-        """Columns stay columns where the declared type can have some."""
+        """Keep columns, fitted to the declared type, if that has columns; convert them to records otherwise."""
         if isinstance(values, pa.RecordBatch) and self._columns is not None:
             return self._columns.fitted(values, f"a batch that source {self.name!r} read")
         return to_records(values, self._type)
 
     @staticmethod
     def _batch(values: Values, timestamps: Timestamps) -> Batch:
-        """With timestamps in the form that goes with the values, in which readers need not give them."""
+        """Make a batch with timestamps in the form that goes with the values; readers may give any form."""
         if isinstance(values, list):
             return Batch(values, to_list(timestamps))
         return Batch(values, as_array(timestamps))
 
     def _take(self, time: SourceTime, answer: SourceBatch[Any], records: Values) -> None:
-        """Assign timestamps; the batch is cut where watermarks stand."""
+        """Assign timestamps, and queue the records in pieces, cut where watermarks were emitted."""
         self._guard.active = self._token
         if len(records):
-            given, split = answer.timestamps, answer.split_id
+            timestamps, split = answer.timestamps, answer.split_id
             if isinstance(records, list):
-                pieces = time.take(split, records, to_list(given))
+                pieces = time.take(split, records, to_list(timestamps))
             else:
-                pieces = time.take_columns(split, records, as_array(given))
+                pieces = time.take_columns(split, records, as_array(timestamps))
             for values, stamps, watermark in pieces:
                 self._pieces.append(InputBatch(Batch(values, stamps)))
                 if watermark is not None:
                     self._pieces.append(watermark)
         if answer.watermark is not None or answer.idle:
-            own = time.emit(answer.split_id, answer.watermark, answer.idle)
-            if own is not None:
-                self._pieces.append(own)
+            source_watermark = time.emit(answer.split_id, answer.watermark, answer.idle)
+            if source_watermark is not None:
+                self._pieces.append(source_watermark)
         if answer.split_finished:
-            others = time.finished(answer.split_id)
-            if others is not None:
-                self._pieces.append(others)
+            # The finished split holds the watermark of the others back no longer.
+            watermark_of_others = time.finished(answer.split_id)
+            if watermark_of_others is not None:
+                self._pieces.append(watermark_of_others)
         self._guard.active = None
         self._arm_interval()
 
@@ -434,7 +445,7 @@ class SourceInput(UserCode, TaskInput):
         return watermark
 
     def _arm_interval(self) -> None:
-        """Wake up at the end of the interval, if something may change by then: an idle source sleeps."""
+        """Wake up at the end of the interval, if something may change by then; an idle source sleeps on."""
         if self._interval_timer is not None or self._interval <= 0 or self._ended or self._closed:
             return
         if self.time is not None and self.time.needs_interval and self._loop is not None:
@@ -446,21 +457,21 @@ class SourceInput(UserCode, TaskInput):
             self._interval_over = True
             self._on_readable()
 
+    @override
     def input_watermarks(self, current: int) -> dict[str, int]:
-        """Of the splits that hold the source's watermark back most: a source has splits in place of an input."""
         behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
         return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
 
     def watermark_origin(self) -> str:
-        """The source and, where that is known, the split that its watermark follows: the slowest that is not idle."""
+        """Name the source and, if known, the split that determines its watermark: the slowest that is not idle."""
         if self.time is not None:
-            followed = next(iter(self.time.furthest_behind(1)), None)
+            slowest = next(iter(self.time.furthest_behind(1)), None)
         else:
-            followed = next(iter(self._splits)) if len(self._splits) == 1 else None
-        return f"source {self.name!r}" if followed is None else f"source {self.name!r}, split {followed!r}"
+            slowest = next(iter(self._splits)) if len(self._splits) == 1 else None
+        return f"source {self.name!r}" if slowest is None else f"source {self.name!r}, split {slowest!r}"
 
+    @override
     def back_pressured(self, seconds: float) -> None:
-        """So long nothing could be read: that is no idleness."""
         if self.time is not None:
             self.time.clock.exclude(seconds)
 
@@ -472,35 +483,37 @@ class SourceInput(UserCode, TaskInput):
     def _report(self) -> None:
         group = None if self.time is None else self.time.strategy.alignment_group
         if self.time is not None and group is not None:
-            # the task may live on behind the end of its input, until a last checkpoint is complete
+            # The task may live longer than its input, until a last checkpoint is complete.
             over = self._ended or self._closed
             self._report_watermark(group, MAX_WATERMARK if over else self.time.watermark)
             self._arm_alignment()
 
     def align(self, group_watermark: int) -> None:
-        """Pause the splits that are ahead of what their group allows; resume the others."""
+        """Pause splits that are further ahead than their alignment group allows, and resume the others."""
         if self.time is not None and not self._closed and not self._ended:
             self._guard.active = self._token
             self.time.align(group_watermark, self.pause_splits, self.resume_splits)
             self._guard.active = None
 
-    def _ask(self) -> Any:
+    def _poll_reader(self) -> Any:
+        """Poll the reader for as many records as reader and chain work off in their times."""
         if self._async is not None:
-            self._pace.asked(_now())
+            self._pace.batch_done(_now())
             answer = self._async.take(self._pace.most)
-            self._pace.gave(len(answer.values) if isinstance(answer, SourceBatch) else 0, _now())
+            self._pace.batch_given(len(answer.values) if isinstance(answer, SourceBatch) else 0, _now())
             return answer
-        reader = self._reader
+        reader = self.reader
         assert isinstance(reader, SourceReader)
         began = _now()
-        self._pace.asked(began)
+        self._pace.batch_done(began)
         count = min(self._count, self._pace.most)
         self._guard.active = self._token
         answer = reader.poll(count)
         self._guard.active = None
         if isinstance(answer, SourceBatch):
             now = _now()
-            self._pace.gave(len(answer.values), now)
+            self._pace.batch_given(len(answer.values), now)
+            # A blocking reader waits for records, so the time of its poll says nothing about its speed.
             if not (reader.blocking and isinstance(answer.values, list)):
                 limits = self._limits if isinstance(answer.values, list) else self._columnar_limits
                 self._count = limits.next_count(count, answer.values, now - began)
@@ -508,23 +521,24 @@ class SourceInput(UserCode, TaskInput):
 
     def _need_splits(self) -> None:
         if self._no_more and self._async is None:
-            raise asks_in_vain(self._reader)
-        if not self._asked and not self._no_more:
-            self._asked = True
+            raise asks_in_vain(self.reader)
+        if not self._request_pending and not self._no_more:
+            self._request_pending = True
             self._request_splits()
 
     def add_splits(self, splits: Sequence[Split], no_more: bool, serial: int = 0) -> None:
-        """The JobMaster's answer; on the task's loop.
+        """Take splits from the JobMaster; called on the task's loop.
 
         Args:
-            splits: to be read.
-            no_more: none will come after these.
-            serial: of the answer; they grow.
+            splits: splits to read.
+            no_more: whether no splits will come after these.
+            serial: number of the assignment, which grows; 0 for an answer without an assignment.
         """
         if self._closed or self._ended or self._finished:
             return
-        if serial or self._asks_again:  # else: a user's enumerator has heard of the request, and will come back to it
-            self._asked = False
+        if serial or self._asks_again:
+            # Otherwise the request still stands: a user's enumerator knows of it, and will answer it.
+            self._request_pending = False
         self._serial = max(self._serial, serial)
         self._take_splits(splits, no_more)
         if splits or no_more:
@@ -534,35 +548,35 @@ class SourceInput(UserCode, TaskInput):
 
     def _take_splits(self, splits: Sequence[Split], no_more: bool) -> None:
         self._guard.active = self._token
-        known = [self._codec.from_plain(split) for split in splits]
+        decoded = [self._codec.from_plain(split) for split in splits]
         if self._async is not None:
-            self._async.add_splits(known, no_more)
+            self._async.add_splits(decoded, no_more)
         else:
-            if known:
-                self._reader.add_splits(known)
+            if decoded:
+                self.reader.add_splits(decoded)
             if no_more and not self._no_more:
-                self._reader.no_more_splits()
+                self.reader.no_more_splits()
         self._guard.active = None
         self._no_more = self._no_more or no_more
         for split in splits:
             self._splits[split.id] = split
             self.positions.setdefault(split.id, split.position)
-            if self.time is not None and not self._reader.is_silent(split.id):
+            if self.time is not None and not self.reader.is_silent(split.id):
                 self.time.add(split.id)
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:
-        """Pass it to the reader."""
+        """Let the reader stop reading these splits, as they are ahead of their alignment group."""
         if self._async is not None:
-            self._async.call(lambda: self._reader.pause_splits(split_ids))
+            self._async.call(lambda: self.reader.pause_splits(split_ids))
         else:
-            self._reader.pause_splits(split_ids)
+            self.reader.pause_splits(split_ids)
 
     def resume_splits(self, split_ids: Sequence[str]) -> None:
-        """Pass it to the reader, and poll."""
+        """Let the reader go on with these splits, and poll it."""
         if self._async is not None:
-            self._async.call(lambda: self._reader.resume_splits(split_ids))
+            self._async.call(lambda: self.reader.resume_splits(split_ids))
         else:
-            self._reader.resume_splits(split_ids)
+            self.reader.resume_splits(split_ids)
         self._wake()
 
     def _call_after(self, seconds: float) -> None:
@@ -585,7 +599,7 @@ class SourceInput(UserCode, TaskInput):
             self._on_readable()
 
     def close(self) -> None:
-        """Close the reader; exactly once."""
+        """Close the reader. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -595,7 +609,7 @@ class SourceInput(UserCode, TaskInput):
             if handle is not None:
                 handle.cancel()
         self._report()
-        if isinstance(self._reader, AsyncSourceReader):
-            (self._async or self._polls(self._reader)).close()
+        if isinstance(self.reader, AsyncSourceReader):
+            (self._async or self._polls(self.reader)).close()
         else:
-            self._reader.close()
+            self.reader.close()

@@ -1,4 +1,4 @@
-"""Event time inside a source: one watermark for each split, the minimum over splits, idleness, alignment."""
+"""Event time inside a source: one watermark for each split, their minimum, idleness, and watermark alignment."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Piece = tuple[Values, Timestamps, Watermark | None]
 
 
 class SourceTime(UserCode):
-    """See the module.
+    """Assigns timestamps to the records of each split, and combines the watermarks of all splits.
 
     Args:
-        name: of the source, for errors.
-        task_name: for the log.
-        strategy: of the program.
-        clock: injected.
+        name: name of the source, for errors.
+        task_name: name of the task, for the log.
+        strategy: watermark strategy of the program.
+        clock: clock for idleness.
         coerce: fits records to their declared type, before the timestamp assigner sees them.
-        type_info: of the records.
+        type_info: type of the records.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SourceTime(UserCode):
         self.splits: dict[str, EventTime] = {}
         self._coerce, self._type = coerce, type_info
         self._combined = CombinedWatermark()
-        self._held = HeldBack(task_name, clock)
+        self._held_back_log = HeldBack(task_name, clock)
         self._empty_since = self.clock.now()
         self._new_records = False
         timeout = strategy.idle_timeout
@@ -58,14 +58,14 @@ class SourceTime(UserCode):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether Python code looks at each record."""
+        """Whether Python code has to look at each record: a timestamp assigner or a custom generator."""
         assigner = self.strategy.timestamp_assigner
         calls = assigner is not None and not isinstance(assigner, ColumnTimestamps)
         return calls or self.strategy.kind is WatermarkGeneratorKind.GENERATOR
 
     @property
     def needs_interval(self) -> bool:
-        """Whether something may change at the end of the interval although no record comes."""
+        """Whether the watermark or the status may change at the end of the interval even if no record comes."""
         if self._new_records or self.strategy.kind is WatermarkGeneratorKind.GENERATOR:
             return True
         return self._timeout is not None and not self._combined.idle
@@ -73,12 +73,12 @@ class SourceTime(UserCode):
     # -- splits
 
     def add(self, split_id: str) -> None:
-        """The split is read from now on."""
+        """Let the watermark of a split count from now on."""
         if split_id not in self.splits:
             self.splits[split_id] = EventTime(self.name, self.strategy, self.clock, self._type)
 
     def finished(self, split_id: str) -> Watermark | None:
-        """The split holds nothing more: it holds back nothing any more. Returns a watermark to send."""
+        """Forget a finished split, which holds the others back no longer; returns a watermark to emit."""
         if self.splits.pop(split_id, None) is None:
             return None
         if not self.splits:
@@ -88,37 +88,36 @@ class SourceTime(UserCode):
     # -- records
 
     def take(self, split_id: str, values: list[Any], stamps: list[int] | None) -> list[Piece]:
-        """A batch of a split, cut behind the records at which a generator emitted a watermark."""
+        """Assign timestamps to a batch of a split, and cut it behind records at which a watermark was emitted."""
         self.add(split_id)
         split = self.splits[split_id]
         self._new_records = True
         if self._coerce is not None:
             values = self._coerced(values)
-        count, found = split.take(values, stamps)
-        if count == len(values):  # most often
-            return [(values, found, self._changed())]
+        count, new_stamps = split.take(values, stamps)
+        if count == len(values):  # the usual case: only custom generators emit at a record
+            return [(values, new_stamps, self._changed())]
         pieces: list[Piece] = []
         while True:
-            pieces.append((values[:count], found, self._changed()))
+            pieces.append((values[:count], new_stamps, self._changed()))
             values, stamps = values[count:], None if stamps is None else stamps[count:]
             if not values:
                 return pieces
-            count, found = split.take(values, stamps)
+            count, new_stamps = split.take(values, stamps)
 
     def take_columns(self, split_id: str, batch: pa.RecordBatch, stamps: Stamps) -> list[Piece]:
-        """The same for columns of the declared type. The pieces are views of the batch."""
+        """As ``take``, for columns of the declared type; the pieces are views of the batch."""
         self.add(split_id)
         split = self.splits[split_id]
         self._new_records = True
         if self.strategy.kind is not WatermarkGeneratorKind.GENERATOR:
-            found = split.take_columns(batch, stamps)
-            return [(batch, found, self._changed())]
-        records, listed = to_records(batch), to_list(stamps)
+            return [(batch, split.take_columns(batch, stamps), self._changed())]
+        records, stamp_list = to_records(batch), to_list(stamps)
         pieces: list[Piece] = []
         start = 0
         while start < len(records):
-            count, taken = split.take(records[start:], None if listed is None else listed[start:])
-            pieces.append((batch.slice(start, count), as_array(taken), self._changed()))
+            count, new_stamps = split.take(records[start:], None if stamp_list is None else stamp_list[start:])
+            pieces.append((batch.slice(start, count), as_array(new_stamps), self._changed()))
             start += count
         return pieces
 
@@ -130,7 +129,7 @@ class SourceTime(UserCode):
         return fitted
 
     def emit(self, split_id: str, watermark: int | None, idle: bool) -> Watermark | None:
-        """What the source itself says of a split; counts if no strategy makes watermarks."""
+        """Take the watermark or idleness that the source itself emits; ignored if the strategy makes watermarks."""
         if self.strategy.kind is not WatermarkGeneratorKind.OF_SOURCE:
             return None
         self.add(split_id)
@@ -144,12 +143,12 @@ class SourceTime(UserCode):
     # -- the clock
 
     def periodic(self) -> Watermark | None:
-        """The interval has passed: the watermark if it changed."""
+        """Look at the clock, as the watermark interval has passed; returns the watermark if it has changed."""
         self._new_records = False
         for split in self.splits.values():
             split.periodic()
         changed = self._changed()
-        self._held.look(
+        self._held_back_log.look(
             self._combined.watermark,
             ((f"split {name!r}", split.watermark, split.idle) for name, split in self.splits.items()),
         )
@@ -158,12 +157,13 @@ class SourceTime(UserCode):
     def _changed(self) -> Watermark | None:
         parts = [(split.watermark, split.idle) for split in self.splits.values()]
         if not parts:
-            nothing_for = self.clock.now() - self._empty_since
-            parts = [(self._combined.watermark, self._timeout is not None and nothing_for >= self._timeout)]
+            # A source without splits keeps its watermark, and turns idle like a split without records.
+            seconds_without = self.clock.now() - self._empty_since
+            parts = [(self._combined.watermark, self._timeout is not None and seconds_without >= self._timeout)]
         return self._combined.element if self._combined.update(parts) else None
 
     def furthest_behind(self, count: int) -> dict[str, int]:
-        """Watermarks of so many splits, the lowest ones; idle splits hold nothing back, and are left out."""
+        """The lowest watermarks, of at most ``count`` splits; idle splits are left out, as they hold nothing back."""
         active = ((split.watermark, name) for name, split in list(self.splits.items()) if not split.idle)
         return {name: watermark for watermark, name in heapq.nsmallest(count, active)}
 
@@ -171,10 +171,10 @@ class SourceTime(UserCode):
 
     @property
     def watermark(self) -> int:
-        """How far the source holds its alignment group back.
+        """The watermark with which the source holds its alignment group back.
 
-        ``MAX_WATERMARK``, so that it does not, while it is idle, has no split, or has read no record: it may be given
-        none, as there are fewer splits than subtasks, or its split may be empty for ever. So does Flink.
+        It is ``MAX_WATERMARK``, which holds nobody back, while the source is idle, has no split, or has read no record:
+        it may never get any, because there are fewer splits than subtasks or its split is empty. As in Flink.
         """
         if not self.splits or self._combined.idle or self._combined.watermark == MIN_WATERMARK:
             return MAX_WATERMARK
@@ -183,7 +183,7 @@ class SourceTime(UserCode):
     def align(
         self, group_watermark: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]
     ) -> None:
-        """Pause the splits that are further ahead of the group than the strategy allows, and resume the others."""
+        """Pause splits that are further ahead of the group than the strategy allows, and resume the others."""
         drift = self.strategy.alignment_max_drift
         allowed = MAX_WATERMARK if drift is None else min(MAX_WATERMARK, group_watermark + drift.to_millis())
         ahead = [name for name, split in self.splits.items() if split.watermark > allowed and not split.paused]
