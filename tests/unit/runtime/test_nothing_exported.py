@@ -82,7 +82,7 @@ def test_a_slot_whose_tasks_are_not_traced_calls_nothing_of_it() -> None:
     slot = object.__new__(Slot)
     slot._telemetry, slot._channel, slot._guards = None, None, []
     slot._restores = Guards()  # type: ignore[assignment]
-    slot._job, slot._about = {}, {}
+    slot._job_fields, slot._task_fields = {}, {}
 
     class State:
         def to_bytes(self) -> bytes:

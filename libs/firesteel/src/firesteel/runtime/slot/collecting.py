@@ -1,4 +1,4 @@
-"""Answers ``collect`` requests: results of ``execute_and_collect`` on their way to the client; long polls wait here."""
+"""Answers ``collect`` requests, by which clients fetch results of ``execute_and_collect``; long polls wait here."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class _Waiting:
 
 
 class CollectServer:
-    """On the slot's main loop; the operators may live on other threads.
+    """Serves the results of all collect operators of a slot, on the main loop; operators may run on other threads.
 
     Args:
         loop: the main loop.
-        send: sends a message of the control channel with a payload.
+        send: sends a message with a payload over the control channel.
     """
 
     def __init__(self, loop: TaskLoop, send: Callable[[dict[str, Any], bytes], None]) -> None:
@@ -37,20 +37,20 @@ class CollectServer:
     def serve(
         self, execution_id: str, consumers: Sequence[Consumer], on_error: Callable[[BaseException], None]
     ) -> None:
-        """One of a task's consumers may collect results; ``on_error`` fails the task."""
+        """Serve the results of a task, if one of its consumers collects any; ``on_error`` fails the task."""
         for consumer in consumers:
             if isinstance(consumer, CollectOperator):
                 self._operators[execution_id], self._on_error[execution_id] = consumer, on_error
                 consumer.on_results = lambda: self._loop.call_soon_threadsafe(lambda: self._results(execution_id))
 
     def forget(self, execution_id: str) -> None:
-        """Another attempt takes the place of one that has ended."""
+        """Forget an attempt that has ended, because another one takes its place."""
         self._operators.pop(execution_id, None)
         self._on_error.pop(execution_id, None)
         self._ended.pop(execution_id, None)
 
     def request(self, request_id: int, execution_id: str, offset: int, max_bytes: int, wait: float) -> None:
-        """Answer now, or when results or the end come, or after ``wait`` seconds with none."""
+        """Answer a request now, or when results or the end come, or after ``wait`` seconds without results."""
         operator = self._operators.get(execution_id)
         ended = self._ended.get(execution_id)
         if ended is not None:
@@ -60,6 +60,7 @@ class CollectServer:
         elif wait <= 0 or operator.ready(offset):
             self._answer(request_id, execution_id, offset, max_bytes)
         else:
+            # The client waits for new results, and so has all before: free their room while it waits.
             try:
                 if operator.opened:
                     operator.acknowledge(offset)
@@ -88,7 +89,7 @@ class CollectServer:
             self._answer(entry.request_id, execution_id, entry.offset, entry.max_bytes)
 
     def ended(self, execution_id: str, state: ExecutionState) -> None:
-        """The task has ended: nobody waits any longer."""
+        """Answer all waiting requests of a task that has ended."""
         if execution_id in self._operators:
             self._ended[execution_id] = state
             del self._operators[execution_id], self._on_error[execution_id]
@@ -108,14 +109,14 @@ class CollectServer:
             self._reply(request_id, offset, 0, False, b"", None)
             return
         try:
-            got = operator.fetch(offset, max_bytes)
-        except ValueError as error:  # the JobMaster asks again: the job may come that far
+            results = operator.fetch(offset, max_bytes)
+        except ValueError as error:  # the JobMaster asks again, as the job may still get to that offset
             self._error(request_id, offset, str(error))
-        except BaseException as error:  # a result can't be pickled, and never will: the client hears of it from the job
+        except BaseException as error:  # a result that can't be pickled fails the task, and so the client learns of it
             self._error(request_id, offset, f"{type(error).__name__}: {error}")
             self._on_error[execution_id](error)
         else:
-            self._reply(request_id, got.offset, got.count, got.end, got.data, None)
+            self._reply(request_id, results.offset, results.count, results.end, results.data, None)
 
     def _error(self, request_id: int, offset: int, text: str) -> None:
         self._reply(request_id, offset, 0, False, b"", text)

@@ -1,7 +1,7 @@
-"""The slot's end of the control channel: a small thread that answers the TaskManager whatever the tasks are doing.
+"""The slot's end of the control channel: a thread that answers the TaskManager whatever the tasks are doing.
 
-All messages leave in the order in which they were sent, so what a task printed arrives before the news of its end.
-Output of the program is bounded: who prints too fast waits (or, for ``print()`` sinks, is back-pressured).
+All messages leave in the order in which they were sent, so output of a task arrives before the news of its end. Output
+that waits is bounded: a program that prints too fast has to wait, and ``print()`` sinks are back-pressured.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ logger = logging.getLogger(__name__)
 OUTPUT_LIMIT: Final = 1 << 20
 """Characters of program output that may wait to be sent."""
 _FRAME: Final = 64 * 1024
+"""Characters of program output up to which pieces are joined into one message."""
 _RECEIVE: Final = 256 * 1024
+"""Bytes that are read from the socket at a time."""
 Message = dict[str, Any]
 
 
 class _Text:
-    """Output of the program that has not been framed yet."""
+    """Output of the program that waits to be sent; further output to the same stream is appended."""
 
     __slots__ = ("parts", "size", "stream")
 
@@ -38,18 +40,18 @@ class _Text:
 
 
 class ControlChannel(ForkAware):
-    """Sends from any thread; receives on its own.
+    """The control channel: any thread may send; a thread of its own receives.
 
     Args:
-        path: the TaskManager's Unix socket.
-        clock: for ``tick`` and time limits.
+        path: path of the TaskManager's Unix socket.
+        clock: clock by which ``tick`` is called.
         on_message: called on the control thread with every message but pings.
-        on_closed: called once on the control thread when the connection is gone; with the reason.
+        on_closed: called once, on the control thread, with the reason, when the connection is gone.
         tick: called on the control thread after each message and when due; returns when it wants to be called next
             (seconds of the clock), or None.
 
     Attributes:
-        on_output_room: called on the control thread when program output may be sent again after it might not.
+        on_output_room: called on the control thread when program output may be sent again without waiting.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class ControlChannel(ForkAware):
         tell_of_forks(self)
 
     def after_fork_in_child(self) -> None:
-        """Nothing that a forked child says goes to the TaskManager; another thread may hold the parent's lock."""
+        """Close the channel in a forked child. The lock is new, because a thread of the parent may hold the old one."""
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._closed = True
@@ -140,7 +142,7 @@ class ControlChannel(ForkAware):
         self._wake()
 
     def send_output(self, stream: str, text: str) -> None:
-        """Queue what the program wrote; waits while more than ``OUTPUT_LIMIT`` waits already."""
+        """Queue output of the program; waits while more than ``OUTPUT_LIMIT`` characters are queued."""
         with self._room:
             while self._output >= OUTPUT_LIMIT and not self._closed:
                 self._full = True
@@ -165,7 +167,7 @@ class ControlChannel(ForkAware):
             return not self._full
 
     def wake(self) -> None:
-        """Have ``tick`` called soon."""
+        """Let ``tick`` be called soon."""
         self._awake = False
         self._wake()
 
@@ -174,11 +176,11 @@ class ControlChannel(ForkAware):
             self._awake = True
             try:
                 self._wake_out.send(b"\0")
-            except OSError:  # full: it wakes anyway; closed: nobody is there
+            except OSError:  # the socket is full, so the thread wakes up anyway, or closed, so it has ended
                 pass
 
     def close(self, timeout: float) -> None:
-        """Send what is queued, at most for so many seconds, then close. Idempotent."""
+        """Send what is queued, for at most this many seconds, then close. Idempotent."""
         self._closing = True
         thread = self._thread
         if thread is not None:
@@ -237,7 +239,7 @@ class ControlChannel(ForkAware):
                 pass
         except BlockingIOError:
             pass
-        self._awake = False  # after the bytes are taken: else the byte of a later wake-up might be taken with them
+        self._awake = False  # only now: the byte of a wake-up in between would have been read with the others
 
     def _receive(self, sock: socket.socket) -> bool:
         try:
@@ -272,6 +274,7 @@ class ControlChannel(ForkAware):
             self._sending = self._sending[sent:]
 
     def _next(self) -> bytes:
+        """Take the next message off the queue, encoded; empty if there is none."""
         made_room = False
         with self._lock:
             if not self._queue:
@@ -289,6 +292,7 @@ class ControlChannel(ForkAware):
         return encode({"type": "stdout", "stream": item.stream}, "".join(item.parts).encode("utf-8", ESCAPED))
 
     def _shut(self, reason: str) -> None:
+        """Close the socket and tell the slot, once; threads that wait to send output go on."""
         with self._lock:
             if self._closed:
                 return

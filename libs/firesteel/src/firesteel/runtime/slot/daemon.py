@@ -1,8 +1,8 @@
 """The process from which Spark forks its Python workers (``spark.python.daemon.module``).
 
-It is Spark's own daemon, with everything that a slot needs imported before the first fork: a slot starts in the time
-of a fork, and slots share the memory of what was imported. ``gc.freeze`` keeps the collector from touching, and so
-copying, those pages in the children.
+It is Spark's own daemon, with everything that a slot needs imported before the first fork. So a slot starts in the time
+of a fork, and slots share the memory of imported modules. ``gc.freeze`` keeps the collector from touching those pages
+in the children, which would copy them.
 
 Run by Spark as ``python -m firesteel.runtime.slot.daemon pyspark.worker``, and by the fleet, beforehand, as
 ``python -m firesteel.runtime.slot.daemon --prepare <socket>`` (see `firesteel.runtime.slot.prepared_daemon`).
@@ -46,7 +46,7 @@ _PRELOADED = (
 
 
 def preload(own_modules: list[str]) -> None:
-    """Import what slots need. Nothing here may start a thread that a fork would lose."""
+    """Import the modules that slots need. None of them may start a thread, which a fork would lose."""
     import importlib
     import traceback
 
@@ -55,12 +55,12 @@ def preload(own_modules: list[str]) -> None:
     for name in own_modules:
         try:
             importlib.import_module(name)
-        except Exception:  # a slot that needs it fails with a message of its own; the daemon has to live
+        except Exception:  # a slot that needs it fails with its own message; the daemon must live on
             traceback.print_exc()
 
 
 def take_settings() -> list[str]:
-    """Take over the client's search path and what else was meant for this process alone, before user code sees it.
+    """Apply settings in environment variables that are meant for this process only, and remove these variables.
 
     Returns:
         The fleet's own modules to import.
@@ -70,16 +70,16 @@ def take_settings() -> list[str]:
     path = os.environ.pop(PATH_VARIABLE, None)
     if path is not None:
         sys.path[:] = json.loads(path)
-    # Spark puts its jars on the path: nothing is imported from them, and each import would look into them.
+    # Spark puts its jars on the path. Nothing is imported from them, but each import would search them.
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
     if "PYTHONPATH" in os.environ:
-        kept = [entry for entry in os.environ["PYTHONPATH"].split(os.pathsep) if not entry.endswith(".jar")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+        paths = [entry for entry in os.environ["PYTHONPATH"].split(os.pathsep) if not entry.endswith(".jar")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     return [name for name in os.environ.pop(PRELOAD_VARIABLE, "").split(",") if name]
 
 
 def serve() -> None:
-    """Fork workers for Spark until it closes our standard input. Everything is loaded by now."""
+    """Fork workers for Spark until it closes our standard input; called when everything is loaded."""
     import gc
     import random
 
@@ -104,12 +104,13 @@ def serve() -> None:
     try:
         manager()
     finally:
-        if os.getpid() == me:  # slots die with this process by a signal, and could not end what they have started
+        # Slots are killed when this process ends, and could not end the processes that they have started.
+        if os.getpid() == me:
             end_family()
 
 
 def main() -> None:
-    """Prepare for a hand-over, hand over to one that is prepared, or do all the work here."""
+    """Run as the prepared daemon, hand over to a prepared one, or load everything here and serve."""
     if sys.argv[1:2] == ["--prepare"]:
         path = sys.argv[2]
         door = prepared_daemon.listen(path)

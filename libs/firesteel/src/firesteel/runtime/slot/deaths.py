@@ -1,11 +1,10 @@
-"""Tells TaskManagers how processes of slots have died: Spark's daemon, which forks them, is the one to whom the system
-tells it.
+"""Tells TaskManagers how processes of slots have died.
 
-By itself the daemon ignores the ends of its children. Each slot says over a pipe where its exit status is to be
-written.
+Spark's daemon forks the slots, so the system reports their exit status to it, which it would ignore. Instead it writes
+the status to a file; each slot tells the daemon over a pipe where.
 
-A slot that dies ends nothing that it has started. Its TaskManager does, if there is still one; so the daemon does as
-well, for what is in the slot's process group.
+A slot that dies does not end the processes that it has started. Its TaskManager does, if it still lives; so the daemon
+also ends those in the slot's process group.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from firesteel.protocol.slot_ends import status_path
 
 _pipe: tuple[int, int] | None = None
 _control_sockets: dict[int, str] = {}
-"""Of slots that have said where their status is to be written, by pid."""
+"""Control sockets, beside which the status files lie, by pid of the slot."""
 
 
 def watch_children() -> None:
-    """From now on write down how children die; in the daemon, before it forks any."""
+    """Write down how children die from now on; called in the daemon before it forks any."""
     global _pipe
     _pipe = os.pipe()
     os.set_blocking(_pipe[0], False)
@@ -33,7 +32,8 @@ def watch_children() -> None:
     daemon = os.getpid()
 
     def before_fork() -> None:
-        # Spark's daemon has SIGCHLD ignored before its first fork, so this comes right then; not in slots that fork.
+        # Spark's daemon ignores SIGCHLD before its first fork, so the handler is installed here, at the last moment.
+        # Slots that fork must not do it.
         if os.getpid() == daemon:
             signal.signal(signal.SIGCHLD, _child_ended)
 
@@ -41,14 +41,14 @@ def watch_children() -> None:
 
 
 def announce_death_to(control_socket: str) -> None:
-    """Have the status of this process written for the TaskManager, if a daemon has forked it that does so."""
+    """Ask the daemon that has forked this process, if it watches its children, to write its status there."""
     if _pipe is not None:
-        with suppress(OSError):  # the daemon is gone, and this process soon
+        with suppress(OSError):  # the daemon is gone, and this process will be soon
             os.write(_pipe[1], json.dumps([os.getpid(), control_socket]).encode() + b"\n")
 
 
 def write_status(control_socket: str, pid: int, status: int) -> None:
-    """Write how a slot's process has ended, unless it was in order."""
+    """Write how a slot's process has ended, unless its status is 0."""
     if status == 0:
         return
     path = status_path(control_socket, pid)
@@ -71,5 +71,5 @@ def _child_ended(number: int, frame: FrameType | None) -> None:
 
 
 def _end_group(pid: int) -> None:
-    if pid in _control_sockets:  # a slot: it leads its group
+    if pid in _control_sockets:  # only slots lead a process group of their own
         kill_group_behind(pid)

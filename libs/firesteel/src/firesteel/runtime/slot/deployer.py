@@ -1,4 +1,4 @@
-"""Builds the tasks of a deployment: loads their chains, connects their channels, decides where they run."""
+"""Builds the tasks of a deployment: loads their chains, connects their channels, and decides on which loop they run."""
 
 from __future__ import annotations
 
@@ -72,16 +72,22 @@ from firesteel.state.backend import load_state_backend
 
 @dataclass
 class SlotServices:
-    """What tasks get from their slot.
+    """The services of a slot that its tasks use.
 
     Attributes:
-        temporary_files: called with (path, add).
-        kept_files: called with (path, checkpoint id).
-        request_splits: called with the execution id.
-        report_watermark: called with the execution id, alignment group and watermark.
-        submit_upload: has something done by the thread that writes state.
-        apart: has state read by a thread that may wait.
-        operator_events: called with the execution id, a number, and what a user's enumerator has decided.
+        exchange: hands out channels to other slots.
+        loop: main loop of the slot.
+        guard: interrupt guard of the main thread.
+        reporter: gets states and acknowledgements of tasks.
+        temporary_files: notes that a sink has created or removed a temporary file; called with (path, add).
+        kept_files: notes that a temporary file belongs to a checkpoint; called with (path, checkpoint id).
+        write_stdout: writes to the standard output of the program.
+        stdout_writable: tells whether that takes more without waiting.
+        request_splits: requests splits for a source; called with the execution id.
+        report_watermark: reports for watermark alignment; called with the execution id, group and watermark.
+        submit_upload: runs work on the thread that writes state.
+        apart: runs the restore of a task in a thread that may wait.
+        operator_events: sends decisions of a user's enumerator; called with the execution id, a number, and events.
     """
 
     exchange: Exchange
@@ -101,9 +107,16 @@ class SlotServices:
 
 @dataclass
 class RunningTask:
-    """A task and the thread it has for itself, if it does; ``peers`` are the slots that it exchanges records with.
+    """A task, and the parts of it that the slot reaches.
 
-    ``source`` is its input if it reads a source, ``enumerator`` if it runs a user's enumerator.
+    Attributes:
+        task: the task.
+        token: its cancel token.
+        guard: interrupt guard of the thread on which it runs.
+        thread: its own thread; None = it runs on the main loop.
+        peers: allocation ids of the slots with which it exchanges records.
+        source: its input, if it reads a source.
+        enumerator: its input, if it runs a user's enumerator.
     """
 
     task: StreamTask
@@ -115,18 +128,18 @@ class RunningTask:
     enumerator: EnumeratorInput | None = None
 
     def start(self) -> None:
-        """Open and run it."""
+        """Start the task, on its own thread if it has one."""
         if self.thread is None:
             self.task.start()
         else:
             self.thread.start(self.task.start)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Call something on the task's loop, from any thread."""
+        """Run a callback on the task's loop; may be called from any thread."""
         self.task.loop.call_soon_threadsafe(call)
 
     def on_error(self, error: BaseException) -> None:
-        """Something raised that was done for the task, in any thread: it fails."""
+        """Fail the task with an error of work that was done for it; may be called from any thread."""
         self.post(lambda: self.task.on_error(error))
 
 
@@ -142,7 +155,7 @@ class Deployer:
         self._in_files = False
 
     def info(self, descriptor: TaskDescriptor) -> TaskInfo:
-        """Who a task is."""
+        """The description of a task: names, numbers and parameters of its job and subtask."""
         parameters = self._settings.get(PIPELINE_GLOBAL_JOB_PARAMETERS)
         return TaskInfo(
             job_id=self._deployment.job_id,
@@ -157,10 +170,10 @@ class Deployer:
         )
 
     def build(self, descriptor: TaskDescriptor, token: CancelToken) -> RunningTask:
-        """Load a task's chain and connect it; user code runs in here.
+        """Load a task's chain and connect it; runs user code.
 
         Raises:
-            Exception: whatever is wrong with the user's code, or the blob.
+            Exception: whatever the user's code raises, or reading the blob.
         """
         services = self._services
         self._peers.clear()
@@ -177,7 +190,7 @@ class Deployer:
         checkpointing = bool(self._settings.get(CHECKPOINTING_INTERVAL))
         last = checkpointing and self._settings.get(CHECKPOINTING_AFTER_TASKS_FINISH)
         if checkpointing or (restore is not None and not restore.finished):
-            self._checkpoint_storage()  # what is wrong with its settings is found out now
+            self._checkpoint_storage()  # so that wrong settings fail the task now, not its first checkpoint
         copies = self._local_copies(descriptor, restore)
         context = OperatorContext(
             info,
@@ -192,10 +205,12 @@ class Deployer:
         )
         for index, operator in enumerate(plan.operators):
             operator.create(replace(context, stamp=plan.stage_of[index].stamp))
+        # Inputs wake the task, which is created after them: by the time they do, it is in this list.
         task: list[StreamTask] = []
         finished = restore is not None and restore.finished
         source = self._source(plan, context, token, lambda: task[0].wake(), finished=finished)
         enumerator = self._enumerator(plan, context, token, descriptor.readers, lambda: task[0].wake(), finished)
+        # A task whose code may wait for long gets a thread of its own, so that it holds up no other task of the slot.
         blocking = any(operator.blocking for operator in plan.operators) or (source is not None and source.blocking)
         thread = TaskThread(f"firesteel-task {info.full_name}", services.loop.clock) if blocking else None
         loop = thread.loop if thread else services.loop
@@ -239,7 +254,7 @@ class Deployer:
                     self._beside(copies, self._open_stream),
                     services.submit_upload,
                     partial(self._open_state, copies),
-                    final=last and enumerator is None,  # that one ends when it is told to
+                    final=last and enumerator is None,  # an enumerator's task ends when the JobMaster says so
                     open_shared=self._beside(copies, self._open_shared) if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
                     apart=services.apart,
@@ -276,9 +291,9 @@ class Deployer:
         )
 
     def _state_directory(self, descriptor: TaskDescriptor) -> str:
-        """For the files of state backends: it goes with the job's blobs, if nobody else removes it before.
+        """The working directory for files of state backends; removes those of slots that were killed.
 
-        Those of slots that were killed are removed.
+        It lies beside the job's blobs, with which it is removed at the latest.
         """
         parent = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "state")
         remove_abandoned(parent)
@@ -298,27 +313,28 @@ class Deployer:
         return self._storage
 
     def _open_state(self, copies: LocalCopies | None, handle: StateHandle) -> BinaryIO:
-        """What a sink is to commit travels with its handle: a job without checkpoints may have no fit storage."""
+        """Open state from its handle, a local copy, or the checkpoint storage."""
+        # Committables of sinks are inline, and a job that only commits them may have no storage configured.
         if isinstance(handle, InlineState):
             return open_inline(handle)
         copy = None if copies is None else copies.open(handle)
         return self._checkpoint_storage().open_state(handle) if copy is None else copy
 
     def _local_copies(self, descriptor: TaskDescriptor, restore: TaskRestore | None) -> LocalCopies | None:
-        """They go with the job's blobs, or where the cluster wants them."""
+        """The local copies of the task's state, in the cluster's directories or beside the job's blobs."""
         writes = self._settings.get(CHECKPOINTING_LOCAL_BACKUP) and bool(self._settings.get(CHECKPOINTING_INTERVAL))
         reads = self._settings.get(STATE_RECOVERY_FROM_LOCAL)
         if not writes and not reads:
             return None
-        beside = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "local-state")
-        before = () if restore is None else restore.handles()
+        beside_blobs = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "local-state")
+        restored_handles = () if restore is None else restore.handles()
         task = f"{descriptor.vertex_id}-{descriptor.subtask}"
-        directories = self._deployment.local_directories or (beside,)
-        return LocalCopies(directories, task, before, reads=reads, writes=writes)
+        directories = self._deployment.local_directories or (beside_blobs,)
+        return LocalCopies(directories, task, restored_handles, reads=reads, writes=writes)
 
     @staticmethod
     def _beside(copies: LocalCopies | None, open_stream: OpenStream) -> OpenStream:
-        """Streams that make local copies as well."""
+        """Wrap the opening of streams so that they also write local copies."""
         if copies is None:
             return open_stream
         return lambda checkpoint_id, hint: copies.beside(open_stream(checkpoint_id, hint))
@@ -384,12 +400,12 @@ class Deployer:
 
     @property
     def _watermark_interval(self) -> float:
-        """Seconds; 0 = no periodic watermarks."""
+        """Seconds between periodic watermarks; 0 = none."""
         return self._settings.get(PIPELINE_AUTO_WATERMARK_INTERVAL).total_seconds()
 
     def _inputs(self, descriptor: TaskDescriptor, thread: TaskThread | None) -> list[tuple[InputChannel, int]]:
-        """Channels of the edges that lead to the task, each with the input it feeds."""
-        found: list[tuple[InputChannel, int]] = []
+        """Open the channels of the edges that lead to the task; returns each with the input that it feeds."""
+        inputs: list[tuple[InputChannel, int]] = []
         for edge in self._deployment.edges:
             if edge.target != descriptor.vertex_id:
                 continue
@@ -402,15 +418,19 @@ class Deployer:
                 channel = self._services.exchange.input(edge.index, up, descriptor.subtask, peer, descriptor.attempt)
                 if thread is not None:
                     channel = BridgedInput(channel, self._services.loop, thread.loop)
-                found.append((channel, edge.input_index))
-        return found
+                inputs.append((channel, edge.input_index))
+        return inputs
 
     def _outputs(
         self, descriptor: TaskDescriptor, plan: ChainPlan, thread: TaskThread | None
     ) -> list[tuple[OutputChannel, int]]:
-        """Channels of the edges that leave the task; the partitioners are attached to the plan's stages."""
+        """Open the channels of the edges that leave the task, and attach partitioners to the plan's stages.
+
+        Returns:
+            The channels, each with its buffer timeout in ms.
+        """
         edges: Mapping[int, EdgeDescriptor] = {edge.index: edge for edge in self._deployment.edges}
-        found: list[tuple[OutputChannel, int]] = []
+        outputs: list[tuple[OutputChannel, int]] = []
         for spec in plan.spec.outputs:
             edge = edges[spec.edge]
             channels: list[OutputChannel] = []
@@ -426,7 +446,7 @@ class Deployer:
                 if thread is not None:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)
                 channels.append(channel)
-                found.append((channel, edge.buffer_timeout_ms))
+                outputs.append((channel, edge.buffer_timeout_ms))
             plan.outlet_of(spec).outputs.append(
                 create_output(
                     spec,
@@ -437,4 +457,4 @@ class Deployer:
                     dictionaries=True,
                 )
             )
-        return found
+        return outputs

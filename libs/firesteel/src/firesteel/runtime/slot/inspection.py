@@ -1,4 +1,4 @@
-"""Tells what the threads of a slot do, whatever its tasks are doing: user code does not notice."""
+"""Shows what the threads of a slot are doing (thread dumps, flame graphs), without disturbing the tasks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from firesteel.runtime.slot.deployer import RunningTask
 
 logger = logging.getLogger(__name__)
 MOST_AT_ONCE: Final = 4
-"""Samplings that may go on at the same time."""
+"""Most samplings at the same time."""
 ELSEWHERE: Final = "(another task of the slot has the thread)"
 _LONGEST: Final = 120.0
 Message = Mapping[str, Any]
 
 
 class Inspector:
-    """Answers ``inspect``, on the control thread; samples on threads that end with it.
+    """Answers ``inspect`` messages on the control thread; samplings run on threads of their own.
 
     Args:
-        send: a message with its payload, from any thread.
-        tasks: those of the slot, by execution.
+        send: sends a message with its payload; may be called from any thread.
+        tasks: returns the tasks of the slot, by execution.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Inspector:
         self._threads: list[threading.Thread] = []
 
     def answer(self, message: Message) -> None:
-        """A dump of all threads at once; samples when they have been taken."""
+        """Answer with a dump of all threads immediately, or with samples of some tasks when these have been taken."""
         request = int(message["request_id"])
         if not message["executions"]:
             self._reply(request, dump_threads())
@@ -55,34 +55,35 @@ class Inspector:
 
     def _sample(self, request: int, message: Message) -> None:
         try:
-            wanted = {str(one) for one in message["executions"]}
+            executions = set(map(str, message["executions"]))
             interval = max(0.001, float(message["interval_ms"]) / 1000)
             count = max(1, min(int(message["samples"]), int(_LONGEST / interval)))
-            found = sample(
-                lambda: self._look(wanted),
+            samples_by_execution = sample(
+                lambda: self._look(executions),
                 count,
                 interval,
                 depth=int(message.get("depth", DEPTH)),
                 wanted=lambda: not self._closing.is_set(),
                 sleep=self._pause,
             )
-            self._reply(request, {key: samples.to_plain() for key, samples in found.items()})
-        except Exception as error:  # it must not hurt the slot
+            self._reply(request, {key: samples.to_plain() for key, samples in samples_by_execution.items()})
+        except Exception as error:  # trouble of sampling must not hurt the slot
             logger.exception("sampling of a slot")
             self._send({"type": "inspected", "request_id": request, "error": f"{type(error).__name__}: {error}"}, b"")
 
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)
 
-    def _look(self, wanted: set[str]) -> dict[int, list[ThreadSample]]:
-        found: dict[int, list[ThreadSample]] = {}
-        for execution_id, one in self._tasks().items():
-            if execution_id not in wanted or one.guard.thread is None:
+    def _look(self, executions: set[str]) -> dict[int, list[ThreadSample]]:
+        """The tasks to sample, by thread; tasks that share a thread are told apart by the one that runs now."""
+        by_thread: dict[int, list[ThreadSample]] = {}
+        for execution_id, task in self._tasks().items():
+            if execution_id not in executions or task.guard.thread is None:
                 continue
-            running = one.task.loop.running
-            seen = ThreadSample(execution_id, "" if running is None or running is one.task else ELSEWHERE)
-            found.setdefault(one.guard.thread, []).append(seen)
-        return found
+            running = task.task.loop.running
+            thread_sample = ThreadSample(execution_id, "" if running is None or running is task.task else ELSEWHERE)
+            by_thread.setdefault(task.guard.thread, []).append(thread_sample)
+        return by_thread
 
     def _reply(self, request: int, answer: Any) -> None:
         self._send({"type": "inspected", "request_id": request}, json.dumps(answer).encode())

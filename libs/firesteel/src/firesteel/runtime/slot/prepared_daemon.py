@@ -1,10 +1,10 @@
-"""A worker daemon that is made ready while Spark's JVM still starts, and is handed over when Spark asks for one.
+"""A worker daemon that is prepared while Spark's JVM still starts, and takes the place of the one that Spark starts.
 
-Spark starts its Python daemon at the first slot, when nothing else is left to wait for; loading what slots need takes a
-second. So the fleet starts one beforehand. The process that Spark starts then passes its standard streams, arguments
-and environment on to the prepared one (`hand_over`) and merely stays for as long as that lives.
+Spark starts its Python daemon with the first slot, and loading what slots need takes a second, for which the job would
+have to wait. So the fleet starts a daemon beforehand. The process that Spark starts later passes its standard streams,
+arguments and environment on to the prepared one (`hand_over`), and stays only for as long as that lives.
 
-Once only: when a daemon has died, the next one that Spark starts finds nobody here, and does the work itself.
+This works once: when a daemon has died, the next one that Spark starts finds no prepared one, and loads everything.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LENGTH = struct.Struct(">I")
 _TAKEN = b"t"
 _LONGEST = 4 << 20
 _PATIENCE_SECONDS = 5.0
-"""A stranger that says nothing holds up Spark for so long."""
+"""Time after which a connection that says nothing is dropped; meanwhile Spark's own has to wait."""
 
 
 def listen(path: str) -> socket.socket:
-    """Open the door before the long loading, so that the other side waits rather than starts anew."""
+    """Open the socket before the long loading, so that Spark's process waits instead of loading everything itself."""
     door = socket.socket(socket.AF_UNIX)
     door.bind(path)
     door.listen(1)
@@ -34,11 +34,11 @@ def listen(path: str) -> socket.socket:
 
 
 def take_over(door: socket.socket, path: str) -> socket.socket | None:
-    """Wait for the process that Spark starts, and step into its place.
+    """Wait for the process that Spark starts, and take its place.
 
     Returns:
-        The connection to it, to be kept open for as long as this process lives; None if our own standard input ended
-        before (the client is gone).
+        The connection to it, to be kept open for as long as this process lives; None if our own standard input has
+        ended before, because the client is gone.
     """
     poller = select.poll()
     poller.register(0, select.POLLIN)
@@ -51,13 +51,13 @@ def take_over(door: socket.socket, path: str) -> socket.socket | None:
                 door.close()
                 os.unlink(path)
                 return connection
-            connection.close()  # not the process that Spark started, or it died
+            connection.close()  # it was not the process that Spark has started, or that has died
         elif os.read(0, 1) == b"":
             return None
 
 
 def _step_in(connection: socket.socket) -> bool:
-    """Take what the other process hands over; whether it was all there."""
+    """Take over streams, arguments and environment of the other process; returns whether all of them came."""
     streams: list[int] = []
     try:
         connection.settimeout(_PATIENCE_SECONDS)
@@ -85,7 +85,7 @@ def _step_in(connection: socket.socket) -> bool:
 
 
 def hand_over() -> bool:
-    """Pass this process's place on to the prepared daemon, if there is one, and wait for its end.
+    """Let the prepared daemon, if there is one, take the place of this process, and wait for its end.
 
     Returns:
         Whether there was one.
@@ -105,9 +105,9 @@ def hand_over() -> bool:
             return False
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1):
-            os.dup2(nothing, stream)  # Spark must see these end with the other process
+            os.dup2(nothing, stream)  # so that Spark sees the streams end with the other process, which has them now
         try:
             connection.recv(1)
         except OSError:
-            pass  # it was killed
+            pass  # the prepared daemon was killed
     return True

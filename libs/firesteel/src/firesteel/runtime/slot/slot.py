@@ -1,4 +1,8 @@
-"""A slot's life after it was accepted: runs deployments, obeys the TaskManager, ends when released."""
+"""The life of a slot after it was accepted: it runs deployments, obeys the TaskManager, and ends when released.
+
+Messages come in on the control thread, where only cancellations take effect. Everything else happens on the main loop,
+which most tasks share; ``RunningTask.post`` reaches those that have a loop of their own.
+"""
 
 from __future__ import annotations
 
@@ -44,30 +48,49 @@ from firesteel.runtime.slot.user_code import extend_path, load_main, read_blob, 
 
 logger = logging.getLogger(__name__)
 FIRST_METRICS_SECONDS: Final = 0.25
+"""Time until the first report of metrics."""
 METRICS_SECONDS: Final = 1.0
+"""Time between reports of metrics."""
 RELEASE_INTERRUPT_SECONDS: Final = 0.5
+"""Time between interrupts of user code in a slot that is released."""
 PEER_LOSS_SECONDS: Final = 0.5
-"""A broken connection to another slot fails our tasks only after this time: if that slot's process died, its own
-TaskManager tells the JobMaster at once, which is the better explanation."""
+"""Time until a broken connection to another slot fails our tasks. If the process of that slot has died, its own
+TaskManager tells the JobMaster immediately, which is the better explanation."""
 JOIN_SECONDS: Final = 1.0
+"""Time to wait for the end of each thread when the slot ends."""
 PENDING_SECONDS: Final = 0.02
-"""How often new attempts look whether the threads of older ones have ended."""
+"""Time between checks whether the threads of former attempts have ended, while new attempts wait for that."""
 
 
 @dataclass
-class _Pending:
-    """New attempts of a deployment that wait for the end of older ones, whose execution ids are ``before``."""
+class _PendingDeployment:
+    """New attempts of a deployment that wait for the end of former ones.
+
+    Attributes:
+        deployment: the deployment.
+        new: descriptors of the new attempts.
+        former: execution ids of the attempts that have to end first.
+        received_ms: when the slot got the deployment (epoch).
+    """
 
     deployment: Deployment
     new: list[TaskDescriptor]
-    before: list[str]
+    former: list[str]
     received_ms: int
 
 
 class Slot:
-    """All tasks of one slot process. Everything but ``on_message``, ``on_closed`` and ``tick`` is the main thread's.
+    """All tasks of one slot process.
 
-    ``attach`` gives it its channel before anything else.
+    Everything but ``on_message``, ``on_closed`` and ``tick`` belongs to the main thread. ``attach`` sets the control
+    channel, before anything else.
+
+    Args:
+        allocation_id: allocation id of the slot.
+        loop: the main loop.
+        exchange: connections to other slots.
+        interrupter: interrupts user code of cancelled tasks.
+        clock: measures times, and stamps reports.
     """
 
     def __init__(
@@ -83,23 +106,26 @@ class Slot:
         self._streams: Sequence[OutputForwarder] = ()
         self._channel: ControlChannel | None = None
         self._tasks: dict[str, RunningTask] = {}
-        """Those that have not ended: nothing else here may refer to the functions of a task."""
+        """Tasks that have not ended, by execution. Nothing else here may refer to the functions of a task, so that they
+        are freed when it ends."""
         self._threads: dict[str, TaskThread] = {}
-        """By execution, until they have ended."""
-        self._dead = False
-        """Tasks have ended since the garbage was collected last."""
+        """Threads of tasks that block, by execution, until they have ended."""
+        self._has_garbage = False
+        """Whether tasks have ended since the last garbage collection."""
         self._lock = threading.Lock()
+        """Guards ``_tokens`` and ``_guards``, which the control thread reads."""
         self._tokens: dict[str, CancelToken] = {}
         self._attempts: dict[tuple[str, int], TaskDescriptor] = {}
-        self._job: dict[str, str] = {}
-        self._about: dict[str, dict[str, Any]] = {}
-        """What log lines say of a task, by execution."""
         """The last attempt of each subtask that was here."""
-        self._pending: list[_Pending] = []
-        self._main_blob: str | None = None
+        self._job_fields: dict[str, str] = {}
+        """Fields of log records that name the job."""
+        self._task_fields: dict[str, dict[str, Any]] = {}
+        """Fields of log records that name a task, by execution."""
+        self._pending: list[_PendingDeployment] = []
+        self._main_blob: str | None = None  # SHA-256 of the blob with the program's main module that is loaded
         self._telemetry: SlotTelemetry | None = None
         self._guards: list[InterruptGuard] = [interrupter.main]
-        self._interrupt_at: float | None = None
+        self._interrupt_at: float | None = None  # when ``tick`` interrupts next; None = nothing was cancelled
         self._interrupt_every = 30.0
         self._released = False
         self._collects = CollectServer(loop, self._send)
@@ -125,7 +151,7 @@ class Slot:
         )
 
     def attach(self, channel: ControlChannel, streams: Sequence[OutputForwarder]) -> None:
-        """The control channel, before it is started, and the streams to which the program writes, stdout first."""
+        """Set the control channel, before it is started, and the streams to which the program writes, stdout first."""
         self._channel = channel
         self._streams = streams
         channel.on_output_room = lambda: self._loop.call_soon_threadsafe(self._output_room)
@@ -135,17 +161,20 @@ class Slot:
         self._streams[0].write(text)
 
     def running_here(self) -> str | None:
-        """The execution whose user code the calling thread runs."""
+        """The execution id of the task whose user code the calling thread runs; None if it runs none."""
         thread = threading.get_ident()
         for guard in (*self._guards, *self._restores.guards()):
             if guard.thread == thread and guard.active is not None:
                 return guard.active.owner
         return None
 
-    # -- the control thread
+    # -- called on the control thread
 
     def on_message(self, message: Message, payload: bytes) -> None:
-        """Cancels take effect at once; everything is handled on the main loop."""
+        """Take a message of the TaskManager, and have the main loop handle it.
+
+        Cancellations take effect here as well, because user code may keep the main thread.
+        """
         kind = message["type"]
         if kind == "cancel":
             self._set_cancelled(message.get("execution_ids"), float(message.get("interval_ms") or 30_000) / 1000)
@@ -160,7 +189,7 @@ class Slot:
         self._loop.call_soon_threadsafe(lambda: self._handle(message))
 
     def on_closed(self, reason: str) -> None:
-        """The TaskManager is gone: end everything."""
+        """End everything, because the TaskManager is gone."""
         self._set_cancelled(None, RELEASE_INTERRUPT_SECONDS)
         self._loop.call_soon_threadsafe(lambda: self._release(reason))
 
@@ -173,17 +202,17 @@ class Slot:
             self._interrupt_at = self._clock.monotonic() + FIRST_INTERRUPT_SECONDS
 
     def tick(self) -> float | None:
-        """Interrupt what was cancelled and still runs; returns when to be called again."""
+        """Interrupt user code of tasks that are cancelled and still run; returns when to be called again, or None."""
         if self._interrupt_at is None:
             return None
         now = self._clock.monotonic()
         if now >= self._interrupt_at:
             with self._lock:
                 guards = list(self._guards)
-                waiting = any(token.cancelled for token in self._tokens.values())
+                still_running = any(token.cancelled for token in self._tokens.values())
             for guard in (*guards, *self._restores.guards()):
                 self._interrupter.interrupt(guard)
-            self._interrupt_at = now + self._interrupt_every if waiting else None
+            self._interrupt_at = now + self._interrupt_every if still_running else None
         return self._interrupt_at
 
     # -- the main loop
@@ -199,17 +228,17 @@ class Slot:
             no_more, serial = bool(message["no_more"]), int(message.get("serial", 0))
             self._on_task(message["execution_id"], lambda task: _add_splits(task, splits, no_more, serial))
         elif kind == "operator_events":
-            told, events = int(message["number"]), message["events"]
-            self._on_task(message["execution_id"], lambda task: _tell_enumerator(task, told, events))
+            number, events = int(message["number"]), message["events"]
+            self._on_task(message["execution_id"], lambda task: _tell_enumerator(task, number, events))
         elif kind == "group_watermark":
             watermark = int(message["watermark"])
             self._on_task(message["execution_id"], lambda task: _align(task, watermark))
         elif kind == "trigger_checkpoint":
             self._trigger_checkpoint(message)
         elif kind in ("checkpoint_complete", "checkpoint_aborted"):
-            number, complete = int(message["checkpoint_id"]), kind == "checkpoint_complete"
+            checkpoint_id, complete = int(message["checkpoint_id"]), kind == "checkpoint_complete"
             for execution_id in message["execution_ids"]:
-                self._on_task(execution_id, lambda task: _notify(task, number, complete=complete))
+                self._on_task(execution_id, lambda task: _notify(task, checkpoint_id, complete=complete))
         elif kind == "collect":
             self._collect(message)
         elif kind == "release":
@@ -226,6 +255,7 @@ class Slot:
             task.post(lambda task=task, barrier=barrier: task.task.trigger_checkpoint(barrier))  # type: ignore[misc]
 
     def _on_task(self, execution_id: str, call: Callable[[RunningTask], None]) -> None:
+        """Call with a task on its own loop, once its state is restored; a task that has ended is ignored."""
         task = self._tasks.get(execution_id)
         if task is not None:
             task.post(lambda: task.task.when_open(lambda: call(task)))
@@ -239,11 +269,14 @@ class Slot:
             for task in plain["tasks"]:
                 self.state(task["execution_id"], ExecutionState.FAILED, failure, {})
         else:
-            self._job = {"job": deployment.job_id}
+            self._job_fields = {"job": deployment.job_id}
             self._deploy(deployment)
 
     def _deploy(self, deployment: Deployment) -> None:
-        """Run new attempts, when older ones of the same subtasks have ended; what is known already is left alone."""
+        """Run new attempts as soon as former ones of the same subtasks have ended.
+
+        Attempts that this slot has already got are left alone: a deployment may be repeated.
+        """
         new = [d for d in deployment.tasks if self._attempt_of(d) < d.attempt]
         if self._released or not new:
             return
@@ -251,36 +284,39 @@ class Slot:
             for descriptor in new:
                 self._tokens[descriptor.execution_id] = CancelToken(descriptor.execution_id)
         last = [self._attempts.get((d.vertex_id, d.subtask)) for d in new]
-        before = [d.execution_id for d in last if d is not None]
-        for pending in self._pending:  # attempts in between may never begin
-            if any(d.execution_id in before for d in pending.new):
-                before += pending.before
+        former = [d.execution_id for d in last if d is not None]
+        # If a former attempt is pending itself it may never begin; then those for which it waits have to end first.
+        for pending in self._pending:
+            if any(d.execution_id in former for d in pending.new):
+                former += pending.former
         self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
         for d in new:
-            self._about[d.execution_id] = {"vertex": d.vertex_id, "subtask": d.subtask, "attempt": d.attempt}
-        self._pending.append(_Pending(deployment, new, before, self._clock.epoch_ms()))
+            self._task_fields[d.execution_id] = {"vertex": d.vertex_id, "subtask": d.subtask, "attempt": d.attempt}
+        self._pending.append(_PendingDeployment(deployment, new, former, self._clock.epoch_ms()))
         self._run_pending()
 
     def _attempt_of(self, descriptor: TaskDescriptor) -> int:
-        known = self._attempts.get((descriptor.vertex_id, descriptor.subtask))
-        return known.attempt if known is not None else -1
+        """The number of the last attempt of a subtask that was here; -1 if there was none."""
+        last = self._attempts.get((descriptor.vertex_id, descriptor.subtask))
+        return last.attempt if last is not None else -1
 
     def _run_pending(self) -> None:
+        """Run the pending deployments whose former attempts have ended; look again soon for the others."""
         for pending in list(self._pending):
             for descriptor in [d for d in pending.new if self._tokens[d.execution_id].cancelled]:
                 pending.new.remove(descriptor)
                 self.state(descriptor.execution_id, ExecutionState.CANCELED, None, {})
-            if pending.new and not all(map(self._is_over, pending.before)):
+            if pending.new and not all(map(self._is_over, pending.former)):
                 self._loop.call_later(PENDING_SECONDS, self._run_pending)
                 continue
             self._pending.remove(pending)
-            for execution_id in pending.before:
+            for execution_id in pending.former:
                 self._forget(execution_id)
             if pending.new and not self._released:
                 self._run(pending.deployment, pending.new, pending.received_ms)
 
     def _is_over(self, execution_id: str) -> bool:
-        """Whether a task has ended, and its thread too."""
+        """Whether a task and its thread have ended."""
         if execution_id in self._tasks:
             return False
         thread = self._threads.get(execution_id)
@@ -290,27 +326,28 @@ class Slot:
         return True
 
     def _forget(self, execution_id: str) -> None:
-        """Another attempt takes the place of one that has ended."""
-        self._about.pop(execution_id, None)
+        """Forget an attempt that has ended, because another one takes its place."""
+        self._task_fields.pop(execution_id, None)
         self._collects.forget(execution_id)
         with self._lock:
             self._tokens.pop(execution_id, None)
 
     def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor], received_ms: int) -> None:
-        """Build all tasks, then start them."""
+        """Build all tasks of a deployment, then start them."""
         begun_ms = self._clock.epoch_ms()
         if deployment.trace:
             self._telemetry = self._telemetry or SlotTelemetry(self._allocation_id, self._clock)
             self._telemetry.prepare(deployment)
-        if self._dead:  # what the old ones leave behind can go
-            self._dead = False
+        if self._has_garbage:
+            # The objects of former attempts are frozen (``collect_seldom``): free their cycles before new ones come.
+            self._has_garbage = False
             gc.unfreeze()
             gc.collect()
         deployer = Deployer(deployment, self._services)
         built: list[RunningTask] = []
         try:
             self._prepare(deployment, new)
-        except BaseException as error:  # user modules are imported: they raise anything, SystemExit too
+        except BaseException as error:  # importing the user's modules may raise anything, SystemExit too
             for descriptor in new:
                 self._refuse(deployer, descriptor, error)
             return
@@ -318,7 +355,7 @@ class Slot:
             token = self._tokens[descriptor.execution_id]
             try:
                 task = deployer.build(descriptor, token)
-            except BaseException as error:  # functions are unpickled: they raise anything
+            except BaseException as error:  # unpickling functions may raise anything
                 self._refuse(deployer, descriptor, error)
                 continue
             self._tasks[descriptor.execution_id] = task
@@ -335,27 +372,28 @@ class Slot:
         collect_seldom()
 
     def log_fields(self) -> dict[str, Any]:
-        """What tells where a record is logged, here and now."""
+        """Fields of a log record that is made by the calling thread: job, task, and the open span."""
         execution_id = self.running_here()
-        fields = {"execution_id": execution_id, **self._job, **self._about.get(execution_id or "", {})}
+        fields = {"execution_id": execution_id, **self._job_fields, **self._task_fields.get(execution_id or "", {})}
         return fields if self._telemetry is None else fields | self._telemetry.log_fields()
 
     def close_telemetry(self) -> None:
-        """The last spans and values leave."""
+        """Export the last spans and values, for a limited time."""
         if self._telemetry is not None:
             self._telemetry.close()
 
     def _begins_anew(self, new: Sequence[TaskDescriptor]) -> bool:
-        """Whether these are further attempts, and no other task of the job is alive here.
+        """Whether the program's globals have to be loaded afresh: a restart, and no other task of the job is here.
 
-        Then what functions keep in globals of the program begins anew, as the job does: a set of ids that were seen
-        would hold those of records that come again. Tasks of other regions that run on keep it, and share it with the
-        new ones.
+        Functions may keep things in globals of the program. If the job restarts, these must begin anew: a set of ids
+        that were seen would contain those of records that come again. But tasks of other regions that run on still use
+        the globals, and share them with the new tasks.
         """
         threads = [thread for thread in self._threads.values() if not thread.join(0)]
         return not self._tasks and not threads and any(descriptor.attempt for descriptor in new)
 
     def _prepare(self, deployment: Deployment, new: Sequence[TaskDescriptor]) -> None:
+        """Configure the exchange for the job, and load the program's modules."""
         token = self._tokens[new[0].execution_id]
         settings = Settings(dict(deployment.config), "job")
         self._exchange.configure(
@@ -378,7 +416,7 @@ class Slot:
             self._interrupter.main.active = None
 
     def _refuse(self, deployer: Deployer, descriptor: TaskDescriptor, error: BaseException) -> None:
-        """A task could not be built."""
+        """Report a task that could not be built, as failed or, if it was cancelled meanwhile, as such."""
         self._interrupter.main.active = None
         cancelled = self._tokens[descriptor.execution_id].cancelled
         failure = None if cancelled else describe_failure(error, deployer.info(descriptor), deploying=True)
@@ -402,7 +440,7 @@ class Slot:
         )
 
     def _peer_failed(self, error: Exception, allocation: str | None) -> None:
-        """The connection to another slot broke, or could not be made: tasks that exchange records with it fail."""
+        """Fail the tasks that exchange records with another slot, as the connection broke or could not be made."""
         failure = describe_failure(error, kind="external" if isinstance(error, ProtocolError | OSError) else None)
         tasks = [t for t in self._tasks.values() if not t.task.ended and (allocation is None or allocation in t.peers)]
         self._loop.call_later(PEER_LOSS_SECONDS, lambda: self._fail_all(failure, tasks))
@@ -429,7 +467,7 @@ class Slot:
             self._loop.stop()
 
     def join_threads(self) -> bool:
-        """Wait for the tasks' own threads, shortly; returns whether all have ended. After the loop has stopped."""
+        """Wait shortly for all threads of the slot, after the loop has stopped; returns whether they have ended."""
         self._inspector.close(JOIN_SECONDS)
         self._uploads.stop(JOIN_SECONDS)
         for thread in self._threads.values():
@@ -438,16 +476,15 @@ class Slot:
         return ended and all(thread.join(JOIN_SECONDS) for thread in self._threads.values())
 
     def fail(self, error: BaseException) -> None:
-        """The runtime itself raised: all tasks fail."""
+        """Fail all tasks with an error of the runtime itself."""
         logger.error("slot %s: %s", self._allocation_id, error, exc_info=error)
         self._fail_all(describe_failure(error, kind="internal"), list(self._tasks.values()))
 
-    # -- reports, from the tasks' threads
+    # -- ``TaskReporter``, called on the tasks' threads
 
     def state(
         self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
     ) -> None:
-        """A task reached a state."""
         if self._telemetry is not None:
             self._telemetry.moved(execution_id, state, failure.message if failure else "")
         if state.is_terminal:
@@ -455,7 +492,8 @@ class Slot:
                 stream.flush()
             with self._lock:
                 token = self._tokens.get(execution_id)
-                if token is not None:  # remember that it was here, and let nobody interrupt it any more
+                if token is not None:
+                    # A new token, not cancelled: the task has ended, so ``tick`` must not wait for it any more.
                     self._tokens[execution_id] = CancelToken(execution_id)
             self._loop.call_soon_threadsafe(lambda: self._task_ended(execution_id, state))
         self._send(
@@ -472,7 +510,7 @@ class Slot:
         self._collects.ended(execution_id, state)
         task = self._tasks.pop(execution_id, None)
         if task is not None:
-            self._dead = True
+            self._has_garbage = True
             if task.thread is not None:
                 task.thread.stop()
                 with self._lock:
@@ -483,13 +521,11 @@ class Slot:
         self._send({"type": "operator_events", "execution_id": execution_id, "number": number, "events": list(events)})
 
     def end_of_data(self, execution_id: str) -> None:
-        """A task waits for its commit."""
         self._send({"type": "end_of_data", "execution_id": execution_id})
 
     def acknowledge_checkpoint(
         self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
     ) -> None:
-        """A task has written its state."""
         if self._telemetry is not None:
             self._telemetry.acknowledged(execution_id, checkpoint_id, metrics)
         message = {
@@ -503,7 +539,6 @@ class Slot:
     def decline_checkpoint(
         self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: TaskFailure | None
     ) -> None:
-        """A task does not take part in a checkpoint."""
         self._send(
             {
                 "type": "decline_checkpoint",
@@ -556,7 +591,7 @@ def _notify(task: RunningTask, checkpoint_id: int, *, complete: bool) -> None:
 
 
 def set_log_levels(levels: Mapping[str, str]) -> None:
-    """Of the loggers of this process, as its TaskManager says."""
+    """Set levels of loggers of this process, by name, as its TaskManager says."""
     for logger, level in levels.items():
         set_level(logger, level)
 
@@ -571,7 +606,7 @@ def _add_splits(task: RunningTask, splits: list[Split], no_more: bool, serial: i
 
 
 def _at(failure: TaskFailure, task: RunningTask) -> TaskFailure:
-    """The failure as one of this task."""
+    """A copy of a failure that names this task."""
     info = task.task.info
     plain = {**failure.to_plain(), "vertex_name": info.task_name, "subtask": info.subtask, "attempt": info.attempt}
     return TaskFailure.from_plain(plain)

@@ -1,4 +1,4 @@
-"""Logs of a slot on their way to the TaskManager, rate-limited for each place in the code."""
+"""Forwards log records of a slot to the TaskManager, rate-limited for each place in the code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from firesteel.core.forks import ForkAware, tell_of_forks
 
 WINDOW_SECONDS: Final = 10.0
 BURST: Final = 50
+"""Records of one place in the code that pass in each window."""
 _LONGEST: Final = 16_000
+"""Characters at which a message is cut."""
 Key = tuple[str, int, str, int]
 
 
 class LogRateLimiter:
-    """Lets ``burst`` messages of a key through in each window of time, and counts the others. Thread-safe."""
+    """Lets ``burst`` messages of a key pass in each window of time, and counts the others. Thread-safe."""
 
     def __init__(self, clock: Clock, burst: int = BURST, window: float = WINDOW_SECONDS) -> None:
         self._clock, self._burst, self._window = clock, burst, window
@@ -41,20 +43,20 @@ class LogRateLimiter:
             return False, 0
 
     def drain(self) -> list[tuple[Key, int]]:
-        """Keys with suppressed messages that nobody was told of, with their counts; forgets all."""
+        """Forget all keys; returns those with suppressed messages that were not reported, with their counts."""
         with self._lock:
-            left = [(key, int(window[2])) for key, window in self._windows.items() if window[2]]
+            unreported = [(key, int(window[2])) for key, window in self._windows.items() if window[2]]
             self._windows.clear()
-        return left
+        return unreported
 
 
 class SlotLogHandler(logging.Handler, ForkAware):
-    """Sends records as ``log`` messages.
+    """Sends log records as ``log`` messages.
 
     Args:
-        send: takes the message of the control channel.
-        clock: for the rate limit.
-        context: fields that tell which task is running (``execution_id`` …); called on the thread that logs.
+        send: sends a message over the control channel.
+        clock: clock of the rate limit.
+        context: returns fields that name the running task (``execution_id`` …); called on the thread that logs.
     """
 
     def __init__(
@@ -66,12 +68,12 @@ class SlotLogHandler(logging.Handler, ForkAware):
         tell_of_forks(self)
 
     def after_fork_in_child(self) -> None:
-        """What a forked child logs goes to its standard error."""
+        """Log to standard error in a forked child, which has no connection to the TaskManager."""
         root = logging.getLogger()
         root.handlers[:] = [logging.StreamHandler() if handler is self else handler for handler in root.handlers]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send it, or count it as suppressed."""
+        """Send a record, or count it as suppressed."""
         try:
             key = (record.name, record.levelno, record.pathname, record.lineno)
             passes, suppressed = self._limiter.admit(key)
@@ -89,7 +91,7 @@ class SlotLogHandler(logging.Handler, ForkAware):
         self._send({"type": "log", "level": level, "logger": name, "message": text[:_LONGEST], **self._context()})
 
     def close(self) -> None:
-        """Tell what was suppressed at the end."""
+        """Report the records that were suppressed last."""
         for (name, level, path, line), suppressed in self._limiter.drain():
             self._forward(logging.getLevelName(level), name, _notice(path, line, suppressed))
         super().close()

@@ -1,7 +1,7 @@
-"""The function of a slot's Spark task: what a Python worker runs from its allocation to its release.
+"""The function of a slot's Spark task, which a Python worker runs from the allocation of the slot to its release.
 
-It runs as well in a plain process with no Spark around it. Nothing of the user is unpickled before the TaskManager has
-accepted the slot, and nothing is ever raised into Spark: a raising task would be started again for ever.
+It also runs in a plain process without Spark. Nothing of the user is unpickled before the TaskManager has accepted the
+slot, and no error is ever raised into Spark, which would start the task again for ever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from firesteel.runtime.slot.surroundings import listen_addresses, remove_wiring
 
 logger = logging.getLogger(__name__)
 REGISTER_SECONDS: Final = 30.0
+"""Time for each answer of the TaskManager during registration."""
 CLOSE_SECONDS: Final = 1.0
+"""Time to send the last messages at the end of the slot."""
 Outcome = tuple[SlotOutcome, str]
 
 
@@ -46,7 +48,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
     """Run one slot; yields how it ended.
 
     Args:
-        launches: one launch; of an empty partition nothing comes.
+        launches: one launch; none in an empty partition.
     """
     for launch in launches:
         try:
@@ -56,7 +58,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
 
 
 def serve_in_other_interpreter(about: Mapping[str, Any]) -> None:
-    """Serve the slot, then end: what `run_in` has the job's own interpreter do."""
+    """Serve the slot in the job's own interpreter, which `run_in` has started, then end the process."""
     die_with_parent(about["parent"])
     lead_own_group()
     try:
@@ -86,12 +88,12 @@ def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Messa
     """Register a slot and run it to its end.
 
     Args:
-        launch: what the fleet was told.
-        attempt: of the Spark task.
-        environment: id of the Python environment that this process runs in; empty: the cluster's.
+        launch: the launch, as the fleet got it.
+        attempt: attempt of the Spark task.
+        environment: id of the Python environment in which this process runs; empty = the cluster's.
 
     Returns:
-        How it ended, or where to run it instead.
+        How it ended, or the TaskManager's message ``run_in`` that names another environment to run it in.
     """
     here = os.environ.get("SPARK_EXECUTOR_ID")
     if here is not None and launch.executor_id and here != launch.executor_id:
@@ -163,7 +165,7 @@ def _surroundings(
     forward: tuple[OutputForwarder, OutputForwarder],
     clock: SystemClock,
 ) -> Iterator[None]:
-    """What the process shows to user code: streams, signals, logs, ``__main__``; restored afterwards."""
+    """Set up what user code sees of the process: streams, signals, logs, ``__main__``; restores them afterwards."""
     streams = sys.stdout, sys.stderr
     main, path = sys.modules["__main__"], list(sys.path)
     root = logging.getLogger()
@@ -194,7 +196,7 @@ def _surroundings(
 
 @contextmanager
 def _crashes(control_socket: str) -> Iterator[None]:
-    """The stacks of a crash of native code go to a file for the TaskManager, which tells the user."""
+    """Let a crash of native code write its stacks to a file, which the TaskManager shows to the user."""
     path = crash_path(control_socket, os.getpid())
     try:
         file = path.open("wb")
@@ -215,7 +217,7 @@ def _forwarder(channel: ControlChannel, stream: str, control_socket: str) -> Out
     def open_pipe() -> int:
         path = os.path.join(os.path.dirname(os.path.abspath(control_socket)), f"{os.getpid()}.{stream}")
         os.mkfifo(path, 0o600)
-        descriptor = os.open(path, os.O_RDWR)  # for reading, too: else this would wait for the TaskManager
+        descriptor = os.open(path, os.O_RDWR)  # opening it only for writing would wait for the TaskManager
         channel.send({"type": "output_pipe", "stream": stream, "path": path})
         return descriptor
 
@@ -223,13 +225,13 @@ def _forwarder(channel: ControlChannel, stream: str, control_socket: str) -> Out
 
 
 def _socket_path(launch: SlotLaunch) -> str:
-    """Each copy of a slot has its own: one that is turned away must not touch that of the other."""
+    """The path of the exchange's socket. It has the pid, because two copies of one slot must not share it."""
     directory = os.path.dirname(os.path.abspath(launch.control_socket))
     return os.path.join(directory, f"{launch.allocation_id[:16]}-{os.getpid():x}.sock")
 
 
 def _spark_attempt() -> int:
-    """The attempt of the Spark task that we are in; 0 outside of Spark."""
+    """The attempt of the Spark task that this process runs; 0 outside of Spark."""
     module = sys.modules.get("pyspark.taskcontext")
     context = module.TaskContext.get() if module is not None else None
     return int(context.attemptNumber()) if context is not None else 0

@@ -1,4 +1,4 @@
-"""A slot in another interpreter than the one that Spark has forked: the job's own Python environment.
+"""Runs a slot in the job's own Python environment, in another interpreter than the one that Spark has forked.
 
 The process that Spark has started waits for it, and neither outlives the other.
 """

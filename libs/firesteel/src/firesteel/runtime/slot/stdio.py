@@ -1,8 +1,8 @@
-"""``sys.stdout`` and ``sys.stderr`` of a slot: what user code prints travels to the TaskManager, line by line.
+"""``sys.stdout`` and ``sys.stderr`` of a slot: they forward output of user code to the TaskManager, line by line.
 
-The file descriptors 1 and 2 are left alone: they belong to Spark. ``fileno()`` is that of a pipe, which is made when
-somebody asks for it or forks: what children write goes there, and its other end is the TaskManager's, so that it is
-read whatever becomes of this process.
+The file descriptors 1 and 2 are not touched, because they belong to Spark. ``fileno()`` returns a pipe, which is
+created on the first call and before a fork: children write to it, and the TaskManager reads it, so that their output
+arrives whatever becomes of this process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.core.forks import ForkAware, tell_of_forks
 from firesteel.core.text_output import ESCAPED
 
@@ -24,9 +26,9 @@ class OutputForwarder(io.TextIOBase, ForkAware):
     """A text stream that hands complete lines to a function, in pieces of at most 64 KiB (characters).
 
     Args:
-        send: takes text; may wait for room, which holds the program back.
+        send: takes text; it may wait for room, which slows the program down.
         name: ``stdout`` or ``stderr``.
-        open_descriptor: makes what ``fileno()`` returns; None: there is none.
+        open_descriptor: creates the descriptor for ``fileno()``; None = there is none.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class OutputForwarder(io.TextIOBase, ForkAware):
         tell_of_forks(self)
 
     def fileno(self) -> int:
-        """A file descriptor whose text comes out beside that of ``write``, for ``subprocess`` and native code."""
+        """A file descriptor for ``subprocess`` and native code, whose output appears beside that of ``write``."""
         if self._open_descriptor is None:
             raise io.UnsupportedOperation(f"{self.name} has no file descriptor here")
         with self._lock:
@@ -52,13 +54,13 @@ class OutputForwarder(io.TextIOBase, ForkAware):
             return self._descriptor
 
     def before_fork(self) -> None:
-        """The child will need the pipe; what is unfinished here is not to come out twice."""
+        """Create the pipe for the child, and flush, or both processes would write the unfinished line."""
         if self._open_descriptor is not None:
             self.fileno()
         self.flush()
 
     def after_fork_in_child(self) -> None:
-        """Write into the pipe: the child has no connection to the TaskManager."""
+        """Write to the pipe from now on, because the child has no connection to the TaskManager."""
         self._lock = threading.RLock()
         self._partial, self._size = [], 0
         if self._descriptor >= 0:
@@ -70,7 +72,7 @@ class OutputForwarder(io.TextIOBase, ForkAware):
             data = data[os.write(self._descriptor, data) :]
 
     def forget_descriptor(self) -> int:
-        """Nobody is to write to it any more; returns it for somebody to close, -1: there is none."""
+        """Give up the descriptor; returns it for the caller to close, or -1 if there is none."""
         descriptor, self._descriptor = self._descriptor, -1
         return descriptor
 
@@ -80,25 +82,23 @@ class OutputForwarder(io.TextIOBase, ForkAware):
         return self._bytes
 
     @property
+    @override
     def encoding(self) -> str:  # type: ignore[override]
-        """UTF-8."""
         return "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """What UTF-8 can't hold is escaped."""
         return ESCAPED
 
     @property
     def name(self) -> str:
-        """``<stdout>`` or ``<stderr>``."""
         return f"<{self._name}>"
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str, /) -> int:
-        """Forward up to the last line end; the rest waits for its own."""
+        """Forward text up to the last line end; the unfinished line waits for its end."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         with self._lock:
@@ -115,7 +115,7 @@ class OutputForwarder(io.TextIOBase, ForkAware):
         return len(text)
 
     def flush(self) -> None:
-        """Forward an unfinished line too."""
+        """Forward the unfinished line as well."""
         with self._lock:
             if self._partial:
                 text = "".join(self._partial)
@@ -132,7 +132,7 @@ class _Bytes(io.RawIOBase):
         super().__init__()
         self._text = text
         self._decoder = codecs.getincrementaldecoder("utf-8")(ESCAPED)
-        """A character may be cut between two writes."""
+        """Incremental, because a character may be divided between two writes."""
 
     def writable(self) -> bool:
         return True

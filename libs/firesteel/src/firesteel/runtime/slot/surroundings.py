@@ -1,4 +1,4 @@
-"""What a slot finds around it: how it is to be reached, and variables that tell user code about the cluster."""
+"""Environment variables of a slot: those that say how other slots reach it, and those that user code must not see."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ NETWORK_VARIABLE: Final = "FIRESTEEL_SLOT_NETWORK"
 """Environment variable of a hosted executor with a JSON object: ``bind_host``, ``host`` and ``transport`` of slots.
 Without it slots listen on Unix sockets only."""
 _WIRING: Final = ("FIRESTEEL_", "SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_WORKER_FACTORY_")
-"""Beginnings of the names of variables by which the parts of the cluster find each other."""
+"""Prefixes of the variables by which the parts of the cluster find each other."""
 
 
 def remove_wiring(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Remove what is of the cluster, before user code or a child of it sees the environment."""
+    """Remove variables of the cluster, before user code or a child of it sees the environment."""
     for name in [name for name in environ if name.startswith(_WIRING)]:
         del environ[name]
 
 
 def listen_addresses(socket_path: str, environ: MutableMapping[str, str] = os.environ) -> list[str]:
-    """Where the exchange of a slot listens, as `firesteel.runtime.exchange.Exchange` takes it.
+    """The addresses on which the exchange of a slot listens, as `firesteel.runtime.exchange.Exchange` takes them.
 
     Args:
-        socket_path: of a Unix socket.
-        environ: holds `NETWORK_VARIABLE`, or does not.
+        socket_path: path of the Unix socket.
+        environ: environment, which may contain `NETWORK_VARIABLE`.
 
     Raises:
         ConfigurationError: the variable is malformed.

@@ -1,6 +1,6 @@
-"""What a slot shows of its tasks by OpenTelemetry: their starts, their parts in checkpoints, and what functions open.
+"""Exports spans of a slot's tasks by OpenTelemetry: of their starts, of checkpoints, and those that functions open.
 
-Only where the cluster has reporters that speak OTLP; else there is none of this.
+It is used only if the cluster has reporters that speak OTLP.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["SlotTelemetry"]
 
 logger = logging.getLogger(__name__)
 CLOSE_SECONDS: Final = 1.0
-"""For the last spans and values; a process that does not return is killed soon after."""
+"""Time for exporting the last spans and values; a process that does not return is killed soon after."""
 _PHASES: Final = {"async_ms": "Async", "sync_ms": "Sync", "alignment_ms": "Alignment"}
-"""Of a part in a checkpoint, the last one first."""
+"""Metrics and span names of the phases of a checkpoint in a task, the last phase first."""
 
 
 @dataclass
@@ -39,10 +39,10 @@ class _Attempt:
 
 
 class SlotTelemetry:
-    """Of one slot process.
+    """The spans and metrics of one slot process.
 
     Args:
-        allocation_id: of the slot.
+        allocation_id: allocation id of the slot.
         clock: stamps spans.
     """
 
@@ -55,22 +55,22 @@ class SlotTelemetry:
         self._job_id = ""
 
     def prepare(self, deployment: Deployment) -> None:
-        """Be ready for the tasks of a deployment; where OpenTelemetry is missing, say so once and show nothing."""
+        """Prepare for the tasks of a deployment; if OpenTelemetry is not installed, warn once and export nothing."""
         self._job_id = deployment.job_id
         if self._refused:
             return
         trace = deployment.trace
-        about = {
+        resource = {
             "service.instance.id": self._allocation_id,
             "job.id": deployment.job_id,
             "job.name": deployment.job_name,
         }
         try:
             if self._tracing is None and trace.get("reporters"):
-                self._tracing = Tracing(map(OtlpReporter.from_plain, trace["reporters"]), "slot", about)
+                self._tracing = Tracing(map(OtlpReporter.from_plain, trace["reporters"]), "slot", resource)
                 self._tracing.serve_users()
             if self._meters is None and trace.get("metrics"):
-                self._meters = Meters([OtlpReporter.from_plain(one) for one in trace["metrics"]], "slot", about)
+                self._meters = Meters([*map(OtlpReporter.from_plain, trace["metrics"])], "slot", resource)
                 self._meters.serve_users()
         except ConfigurationError as error:
             self._refused = True
@@ -79,13 +79,17 @@ class SlotTelemetry:
     def begin(
         self, deployment: Deployment, task: TaskDescriptor, received_ms: int, begun_ms: int
     ) -> Callable[[Callable[[], None]], None] | None:
-        """An attempt begins; what its code is to be called by, so that spans which it opens are below that of it.
+        """Begin the trace of an attempt.
 
         Args:
-            deployment: that it came with.
+            deployment: its deployment.
             task: the attempt.
             received_ms: when the slot got it (epoch).
-            begun_ms: when attempts before it had ended (epoch).
+            begun_ms: when former attempts had ended (epoch).
+
+        Returns:
+            A function that makes a call within the span of the attempt, so that spans which its code opens are below
+            it; None if there are no traces.
         """
         above = TraceContext.parse(deployment.trace.get("traceparent"))
         if above is None or self._tracing is None:
@@ -103,7 +107,7 @@ class SlotTelemetry:
         return self._tracing.below(context, about)
 
     def moved(self, execution_id: str, state: ExecutionState, error: str = "") -> None:
-        """An attempt is in a state."""
+        """Note a state of an attempt; the spans of its start are exported once it runs or has failed."""
         attempt = self._attempts.get(execution_id)
         if attempt is None:
             return
@@ -133,7 +137,7 @@ class SlotTelemetry:
         )
 
     def acknowledged(self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any]) -> None:
-        """An attempt has done its part in a checkpoint, just now: how long each phase took is known."""
+        """Export spans for the phases of a checkpoint that an attempt acknowledges at this moment."""
         attempt = self._attempts.get(execution_id)
         if attempt is None:
             return
@@ -150,16 +154,16 @@ class SlotTelemetry:
         if self._tracing is not None:
             try:
                 self._tracing.export(spans)
-            except Exception:  # no matter of the task
+            except Exception:  # trouble of telemetry must not disturb the task
                 logger.exception("spans are lost")
 
     def log_fields(self) -> dict[str, Any]:
-        """Of a record that is logged here and now: the span that is open."""
+        """Fields of a log record that name the span which is open in the calling thread."""
         header = "" if self._tracing is None else current_header()
         return {"traceparent": header} if header else {}
 
     def close(self) -> None:
-        """The last spans and values leave."""
+        """Export the last spans and values, for at most ``CLOSE_SECONDS`` each."""
         if self._tracing is not None:
             self._tracing.close(CLOSE_SECONDS)
         if self._meters is not None:

@@ -1,4 +1,4 @@
-"""Loads the user's code in a slot: what the program's main module holds, and chains."""
+"""Loads the user's code in a slot: the program's main module, its other modules, and chains of operators."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from firesteel.graph.specs import ChainSpec
 from firesteel.ha.blobs import DamagedBlobError
 
 DEFERRED: Final = "__main__, deferred"
-"""In the place of a module's name: pickles of members of ``__main__`` that are loaded when they are asked for."""
+"""Key, in place of a module's name, of the pickled members of ``__main__`` that are loaded on first use."""
 
 
 def read_blob(path: str, sha256: str) -> bytes:
-    """The content of a blob, checked before anything is unpickled.
+    """Read a blob and check it, before anything is unpickled.
 
     Raises:
         DamagedBlobError: its SHA-256 differs from its name.
         OSError: it can't be read.
     """
     blob = Path(path).read_bytes()
-    found = hashlib.sha256(blob).hexdigest()
-    if found != sha256:
-        raise DamagedBlobError(f"{path} has SHA-256 {found}, not {sha256}: it was changed or not written to its end")
+    actual = hashlib.sha256(blob).hexdigest()
+    if actual != sha256:
+        raise DamagedBlobError(f"{path} has SHA-256 {actual}, not {sha256}: it was changed or not written to its end")
     return blob
 
 
@@ -63,31 +63,31 @@ def unpack(path: str, sha256: str) -> str:
     if os.path.isdir(target):
         return target
     read_blob(path, sha256)
-    being_made = tempfile.mkdtemp(prefix=".unpacking-", dir=os.path.dirname(path))
+    unpacking = tempfile.mkdtemp(prefix=".unpacking-", dir=os.path.dirname(path))
     try:
-        unpack_zip(path, Path(being_made))
-        os.rename(being_made, target)
+        unpack_zip(path, Path(unpacking))
+        os.rename(unpacking, target)
     except zipfile.BadZipFile as error:
         raise ProgramError(f"the program's Python files {sha256[:12]} are no zip archive: {error}") from error
     except UnsafeArchiveError as error:
         raise ProgramError(f"the program's Python files can't be unpacked: {error}") from error
     except OSError:
-        if not os.path.isdir(target):  # else another slot was faster
+        if not os.path.isdir(target):  # if it exists, another slot has unpacked the archive meanwhile
             raise
     finally:
-        shutil.rmtree(being_made, ignore_errors=True)
+        shutil.rmtree(unpacking, ignore_errors=True)
     return target
 
 
 def load_main(blob: bytes) -> None:
-    """Make the modules that only the client had: ``__main__`` and others, filled from a blob.
+    """Create the modules that exist only on the client, ``__main__`` and others, and fill them from a blob.
 
-    The blob is a cloudpickle of ``{module name: {name: object}}``. Pickles that refer to ``__main__`` find their
-    classes afterwards; the program's script is not run. Loaded again, functions have new globals, as at the start of a
-    process; classes keep their identity.
+    The blob is a cloudpickle of ``{module name: {name: object}}``. Afterwards pickles that refer to ``__main__`` find
+    their classes; the program's script is not run. When the blob is loaded again, functions have new globals, as at the
+    start of a process, but classes keep their identity.
 
     Raises:
-        ProgramError: it can't be loaded; says why and what to do.
+        ProgramError: the blob can't be loaded; says why and what to do.
     """
     sys.modules["__main__"] = _new_module("__main__")
     content = _loads(blob, "the program's own classes and functions")
@@ -103,7 +103,7 @@ def load_main(blob: bytes) -> None:
 
 
 def _deferred_loader(module: ModuleType, deferred: dict[str, bytes]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module: loads members when somebody first asks for one."""
+    """The ``__getattr__`` of a module, which loads members on their first use."""
     lock = threading.RLock()
 
     def load(name: str) -> Any:
@@ -140,12 +140,12 @@ def _loads(blob: bytes, what: str) -> Any:
         ) from error
     except TaskInterrupt:
         raise
-    except BaseException as error:  # of the user's modules and classes, which run here
+    except BaseException as error:  # raised by the user's modules and classes, which run here
         raise ProgramError(f"{what} can't be loaded in the slot: {type(error).__name__}: {error}") from error
 
 
 def how_to_bring(module: str | None) -> str:
-    """What to do about a module that slots do not find."""
+    """Advice for errors about a module that slots do not find."""
     name = (module or "module").partition(".")[0]
     return (
         "install it in the Python environment of the cluster, or send it along: import it from the program's own "
@@ -160,7 +160,7 @@ def _new_module(name: str) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType:
-    """The module of this name; made, with its parents, if it can't be imported."""
+    """The module of this name; if it can't be imported, create it and its parents."""
     if name in sys.modules:
         return sys.modules[name]
     parent, _, last = name.rpartition(".")
