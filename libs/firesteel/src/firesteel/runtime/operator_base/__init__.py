@@ -1,1 +1,5 @@
-"""What every operator is built from: base classes, the context it is opened with, timers, and its failures."""
+"""The contract of operators and what they are built from: base classes, contexts, timers, event time, failures.
+
+Start with ``base``, then ``keyed_base`` (keys and their state) and ``timed`` (timers). The operators themselves are in
+``runtime/operators``.
+"""

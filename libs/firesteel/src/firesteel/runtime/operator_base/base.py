@@ -1,8 +1,9 @@
-"""What operators have in common.
+"""The base classes of operators.
 
 Records pass through an operator as through a generator: ``apply`` takes an iterator and yields results, one record at a
-time, so that user generators are pulled lazily. When user code raises, the generators' frames are in the traceback:
-their locals ``self`` and ``value`` tell the operator and the record. So every loop over records names them like this.
+time, so that user generators are pulled lazily. When user code raises, the frames of these generators are in the
+traceback, and their locals ``self`` and ``value`` tell the operator and the record. So every loop over records must use
+these two names.
 """
 
 from __future__ import annotations
@@ -45,66 +46,68 @@ _NULL_LEAVES: Final = (
     "take it out before that with filter(), use flat_map(), or declare no output_type"
 )
 KEYED: Final = "keyed"
-"""Name of the part that is the keyed state backend."""
+"""Name of the part of an operator's state that is its keyed state backend."""
 
 
 class KeyedPart(Protocol):
-    """State by key group: a state backend, or what is written as such a one."""
+    """A part of an operator's state that is written by key group, as a ``KeyedStateBackend`` is."""
 
     def snapshot(self, slice_seconds: float = ..., purpose: Purpose = ...) -> KeyedSnapshot:
-        """See ``KeyedStateBackend``."""
+        """Begin a snapshot, as ``KeyedStateBackend.snapshot``."""
 
     def restore(self, written: Sequence[WrittenState]) -> None:
-        """See ``KeyedStateBackend``."""
+        """Take over restored state, as ``KeyedStateBackend.restore``."""
 
 
 class Operator(UserCode):
     """One operator of one subtask.
 
-    Life: ``open`` once; ``apply`` for each slice of a batch; ``close`` once, also after a failure.
+    Life: ``open`` once, ``apply`` for each slice of a batch, ``close`` once, also after a failure.
     """
 
     expands: ClassVar[bool] = False
-    """It may give more results than it takes records: results are pulled in bounded chunks."""
+    """Whether it may make more results than it takes records; these are pulled in bounded slices."""
 
     keyed: KeyedStateBackend | None = None
     """Its keyed state, if it is on a keyed stream."""
 
     key_groups: range = range(1)
-    """Its own key groups; without keys they mean nothing."""
+    """The key groups of this subtask; meaningless without keys."""
 
     may_tag: ClassVar[bool] = False
-    """Its function may yield ``tag, value``. Such an operator has to expand, and passes its results through ``coerce``.
-    """
+    """Whether its function may yield ``tag, value`` for side outputs. Such an operator has to expand, and to pass its
+    results through ``coerce``."""
 
     writes_elsewhere: ClassVar[bool] = False
-    """What its ``snapshot_state`` raises fails the task and not the checkpoint alone: it may have written a half, which
-    must not be in the next one."""
+    """Whether an error of ``snapshot_state`` fails the task, and not only the checkpoint, because the operator may have
+    written a part of its results, which must not be in the next checkpoint."""
 
     takes_changes: ClassVar[bool] = False
-    """Rows of other kinds than +I mean to it what they say, or pass it with their kinds."""
+    """Whether it handles rows of other kinds than insert (+I), or passes them on with their kinds."""
 
     null_outputs: tuple[str | None, ...] = ()
-    """Tags of the side outputs, None being the main output, that have a declared type, and were given None."""
+    """Outputs with a declared type to which a None was emitted: tags of side outputs; None stands for the main output.
+    """
 
     gives_away: ClassVar[bool] = False
-    """Nobody changes its results when it has given them."""
+    """Whether nobody changes its results after it has emitted them, so that they need no copies."""
 
     counts: bool = True
-    """``fewer`` is needed: nobody could tell it from what its stage has taken and given."""
+    """Whether the operator has to count ``fewer``, because that does not follow from the counts of its stage."""
 
     fewer: int = 0
-    """So many results fewer than records it has given; of the last operator of a stage what leaves is counted."""
+    """By how many its results are fewer than its records. Not used for the last operator of a stage, whose results are
+    counted as they leave."""
 
     tagged: bool = False
-    """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
+    """Whether its results may contain ``SideRecord`` objects. Such an operator has to expand."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
         self.name = spec.name
         self.function = spec.function
         self._opened: list[Function] = []
-        self._beside: list[Any] = []
+        self._foreign_functions: list[Any] = []  # functions that others open and close, such as a reader
         self._helpers: list[Any] = list(spec.key_selectors)
         self._tags: dict[str, tuple[TypeInformation, Coercer | None]] = {}
         self.operator_state = HeapOperatorState(spec.name, strict_integers=spec.strict_integers)
@@ -115,21 +118,21 @@ class Operator(UserCode):
 
     @property
     def blocking(self) -> bool:
-        """The function may wait for long."""
+        """Whether the function may wait for long, so that the task needs a thread of its own."""
         return bool(getattr(self.function, "blocking", False))
 
     def create(self, context: OperatorContext) -> None:
-        """Make what ``blocking`` depends on; once, before anything is opened or restored."""
+        """Create everything on which ``blocking`` depends; called once, before anything is opened or restored."""
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...] | None:
-        """What it has prepared, which the checkpoint's completion commits, by the checkpoint at which it was prepared.
+        """The committables that are not committed yet, by the checkpoint at which they were prepared.
 
-        None: it never commits anything.
+        They become part of the checkpoint that is being taken. None if the operator never commits anything.
         """
         return None
 
     def open(self, context: OperatorContext) -> None:
-        """Get ready; calls the user's ``open``: of key selectors and partitioners, then of the function."""
+        """Open the user's functions: key selectors and partitioners first, then the function of the operator."""
         runtime_context = self.runtime_context(context)
         for function in (*self._helpers, self.function):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
@@ -141,48 +144,51 @@ class Operator(UserCode):
             self.enable_tags()
 
     def initialize(self, function: CheckpointedFunction) -> None:
-        """Have a function take over what was restored."""
+        """Let a function take over its restored state."""
         restored = self.restored is not None
         context = InitializationContext(self.name, self.operator_state, self.keyed, restored=restored)
         self.call_function(function, "initialize_state", context)
 
     def call_function(self, function: Any, method: str, *arguments: Any) -> None:
-        """Call a method of one of the user's functions that is not about a record.
+        """Call a method of a user's function that is not about a record.
 
         Raises:
-            UnsupportedFeatureError: it gave something to await.
+            UnsupportedFeatureError: it returned an awaitable.
         """
         refuse_result(f"operator {self.name!r}", function, method, getattr(function, method)(*arguments))
 
     # -- checkpoints
 
     def with_site(self, context: OperatorContext) -> OperatorContext:
-        """The context; what is done for this operator by another thread is seen to be its own when it raises."""
+        """A copy of the context by which errors of ``make_durable``, in another thread, name this operator.
+
+        For that the work is called from a frame with this operator as ``self``, which the report of failures looks for.
+        """
         return replace(context, make_durable=lambda work: context.make_durable(partial(self._do, work)))
 
     def _do(self, work: Callable[[], None]) -> None:
         work()
 
     def add_function(self, function: Any) -> None:
-        """One of the user's functions that somebody else opens and closes (a reader) takes part in checkpoints."""
-        self._beside.append(function)
+        """Let a user's function that others open and close (such as a reader) take part in checkpoints."""
+        self._foreign_functions.append(function)
         if isinstance(function, CheckpointedFunction):
             self.initialize(function)
 
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
-        """Its parts with state by key, by names that stay the same; operator state is beside them."""
+        """Its parts with state by key, by names that checkpoints contain; operator state is not among them."""
         return {} if self.keyed is None else {KEYED: self.keyed}
 
     def key_kinds(self) -> KeyKinds | None:
-        """What is known of the keys of its state; None if it stands in columns, which know their types."""
+        """The kinds of keys of its state; None if the state is in columns, whose types are known."""
         return None
 
     def restore(self, restored: OperatorRestored) -> None:
-        """Take over state, before ``open``.
+        """Take over state; called before ``open``.
 
         Raises:
-            StateRestoreError: the operator has no such part, or it was written by something else.
-            StateMigrationError: a state is of another type now.
+            StateRestoreError: the operator has no such part, or an operator of another kind has written it.
+            StateMigrationError: the type of a state has changed.
         """
         self.restored = restored
         place = (0, 1) if restored.alone else (restored.subtask, restored.parallelism)
@@ -190,49 +196,49 @@ class Operator(UserCode):
         self.restore_parts(restored.keyed)
 
     def restore_parts(self, parts: Mapping[str, Sequence[WrittenState]]) -> None:
-        """Give each part what was written of it."""
-        mine = self.snapshot_parts()
+        """Restore each part from what former subtasks have written of it."""
+        own_parts = self.snapshot_parts()
         for name, written in parts.items():
-            if name not in mine:
-                raise no_such_part(self.name, name, mine)
-            mine[name].restore(written)
+            if name not in own_parts:
+                raise no_such_part(self.name, name, own_parts)
+            own_parts[name].restore(written)
 
     def defer_migrations(self) -> None:
-        """Before ``open``: restored state may be brought to its types of now later."""
+        """Put off migrations of restored state to changed types; called before ``open``."""
         if self.keyed is not None:
             self.keyed.defer_migrations()
 
     def take_migrations(self) -> Sequence[Callable[[], None]]:
-        """Behind ``open``: what is left to do of that, before any record comes; by a thread that may wait."""
+        """The migrations that were put off; called after ``open``. A thread runs them before the first record."""
         return () if self.keyed is None else self.keyed.take_migrations()
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""
-        for function in (*self._opened, *self._beside):
+        """Bring operator state up to date at a barrier; calls the user's ``snapshot_state``."""
+        for function in (*self._opened, *self._foreign_functions):
             if isinstance(function, CheckpointedFunction):
                 self.call_function(function, "snapshot_state", context)
 
     def check_fit_for_checkpoints(self) -> None:
-        """A barrier is here, and no operator has done anything about it yet.
+        """Check that a checkpoint may contain this operator; called before any operator snapshots its state.
 
         Raises:
-            ProgramError: no checkpoint may have this operator in it.
+            ProgramError: it must not.
         """
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete, and with it all before it."""
-        for function in (*self._opened, *self._beside):
+        """Tell the functions that a checkpoint is complete, and with it all earlier ones."""
+        for function in (*self._opened, *self._foreign_functions):
             if isinstance(function, CheckpointListener):
                 self.call_function(function, "notify_checkpoint_complete", checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up."""
-        for function in (*self._opened, *self._beside):
+        """Tell the functions that a checkpoint was given up."""
+        for function in (*self._opened, *self._foreign_functions):
             if isinstance(function, CheckpointListener):
                 self.call_function(function, "notify_checkpoint_aborted", checkpoint_id)
 
     def enable_tags(self) -> None:
-        """From now on results may be pairs of tag and value. As long as there are no tags, nothing looks for them."""
+        """Look for pairs of tag and value among the results from now on; before, that would only cost time."""
         if self.tagged:
             return
         self.tagged = True
@@ -251,45 +257,46 @@ class Operator(UserCode):
         return value.__class__ is tuple and len(value) == 2 and value[0].__class__ is OutputTag
 
     def side_record(self, pair: tuple[OutputTag[Any], Any]) -> SideRecord:
-        """What a pair of tag and value becomes; the value is fitted to the tag's type.
+        """Make a side record of a pair of tag and value, which is fitted to the type of the tag.
 
         Raises:
-            ProgramError: the tag has another type than that by which the side output is read, or was used before.
+            ProgramError: the type of the tag differs from that by which the side output is read or was used before.
         """
         tag, value = pair
-        known = self._tags.get(tag.tag_id)
-        if known is None:
+        tag_type = self._tags.get(tag.tag_id)
+        if tag_type is None:
             declared = self.spec.extra.get("side_outputs", {}).get(tag.tag_id, tag.type_info)
             coerce = make_coercer(declared, strict_integers=self.spec.strict_integers)
-            known = self._tags[tag.tag_id] = (declared, coerce)
-        if known[0] is not tag.type_info and known[0] != tag.type_info:
+            tag_type = self._tags[tag.tag_id] = (declared, coerce)
+        type_info, coerce = tag_type
+        if type_info is not tag.type_info and type_info != tag.type_info:
             raise ProgramError(
                 f"operator {self.name!r} yields to side output {tag.tag_id!r} with the type {tag.type_info}, but it "
-                f"has the type {known[0]} elsewhere: use one OutputTag for both"
+                f"has the type {type_info} elsewhere: use one OutputTag for both"
             )
-        if known[1] is not None:
-            value = known[1](value) if value is not None else self.pass_null(tag.tag_id)
+        if coerce is not None:
+            value = coerce(value) if value is not None else self.pass_null(tag.tag_id)
         return SideRecord(tag.tag_id, value if self.spec.object_reuse else own_copy(value))
 
     def pass_null(self, tag: str | None = None) -> Any:
-        """A result is None: it goes on inside the chain whatever the declared type, and is looked for where it leaves.
+        """Let a result of None pass inside the chain, whatever the declared type; it is refused where it would leave.
 
-        As in PyFlink, a type counts where records are written: so ``map(f, output_type=...)`` may give None for records
-        that a ``filter`` behind it takes out.
+        As in PyFlink, types count where records are written. So ``map(f, output_type=...)`` may return None for records
+        that a ``filter`` behind it removes.
         """
         if tag not in self.null_outputs:
             self.null_outputs = (*self.null_outputs, tag)
         return None
 
     def refuse_nulls(self, records: Sequence[Any], tag: str | None = None) -> None:
-        """Results that leave the chain, or are made columns, have to be of the declared type.
+        """Refuse results of None, which leave the chain or are about to become columns.
 
         Args:
-            records: of the main output, or of a side output.
-            tag: of the side output.
+            records: results of the main output, or of a side output.
+            tag: tag id of the side output.
 
         Raises:
-            TypeMismatchError: one of them is None; the local ``value`` is the record at hand.
+            TypeMismatchError: a result is None.
         """
         declared = self.spec.output_type if tag is None else self._tags[tag][0]
         for value in records:
@@ -297,8 +304,10 @@ class Operator(UserCode):
                 raise TypeMismatchError("", str(declared), "None", _NULL_LEAVES)
 
     def refuse_changes(self, batch: Batch) -> None:
-        """Raises:
-        ProgramError: a row is not inserted, and the operator would take it for one that is.
+        """Refuse rows of other kinds than insert (+I) if the operator would take them for inserted ones.
+
+        Raises:
+            ProgramError: there is such a row.
         """
         kinds = batch.kinds
         if kinds is None or self.takes_changes:
@@ -312,32 +321,32 @@ class Operator(UserCode):
                 )
 
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
-        """What the user's ``open`` is handed."""
+        """Create the context for the user's ``open``."""
         return TaskRuntimeContext(context.info, self.name, self.keyed, context.metrics)
 
     def add_helper(self, helper: Any) -> None:
-        """A key selector or partitioner of an edge behind this operator lives as long as its function."""
+        """Open and close a key selector or partitioner of an edge behind this operator together with its function."""
         self._helpers.append(helper)
 
     def close(self) -> None:
-        """Release everything; closes what was opened, the function first, and all of it whatever one of them raises."""
-        first: BaseException | None = None
+        """Close everything that was opened, the function first. An error is raised after all others are closed."""
+        first_error: BaseException | None = None
         while self._opened:
             try:
                 self.call_function(self._opened.pop(), "close")
             except BaseException as error:  # user code
-                first = first or error
+                first_error = first_error or error
         self.operator_state.close()
-        if first is not None:
-            raise first
+        if first_error is not None:
+            raise first_error
 
 
 class TypedOutput(NamedTuple):
-    """The main output of an operator, or one of its side outputs, where its type is declared or may be.
+    """An output of an operator whose type is declared: the main output, or a side output.
 
     Attributes:
-        operator: whose results they are.
-        tag: of the side output; None: the main output.
+        operator: the operator.
+        tag: tag id of the side output; None = the main output.
     """
 
     operator: Operator
@@ -349,48 +358,48 @@ class TypedOutput(NamedTuple):
         return self.tag in self.operator.null_outputs
 
     def refuse_nulls(self, records: Sequence[Any]) -> None:
-        """See ``Operator.refuse_nulls``."""
+        """Refuse records of None (``Operator.refuse_nulls``)."""
         self.operator.refuse_nulls(records, self.tag)
 
 
 class Transform(Operator, ABC):
-    """An operator with results."""
+    """An operator with results, which takes single records."""
 
     takes_changes = True
 
     one_to_one: ClassVar[bool] = False
-    """It gives one result for each record, and never looks at timestamps."""
+    """Whether it makes one result for each record, and never looks at timestamps."""
 
     takes_slices: ClassVar[bool] = False
-    """If it is alone in its stage it gets the records of a slice by ``apply_slice``; no kinds go with them."""
+    """Whether it gets whole slices by ``apply_slice``, if it is alone in its stage and records have no row kinds."""
 
     looks_ahead: bool = False
-    """It is to be told of records by ``look_ahead`` before it gets them, if it is the first to get them."""
+    """Whether ``look_ahead`` has to be called before records come, if it is the first operator of its stage."""
 
     def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
-        """These records come next, all of them and each once; called if it ``looks_ahead``."""
+        """Prepare for records that will come next, each exactly once; called if ``looks_ahead`` holds."""
 
     def passes_columns(self, batch: pa.RecordBatch) -> bool:
-        """Whether it would give the rows of this batch as they are."""
+        """Whether it would emit the rows of this batch unchanged, so that they may stay columns."""
         return False
 
     @abstractmethod
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The results for these records."""
+        """Yield the results for records, which are pulled as they are needed."""
 
     def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
-        """The same for records that are all there; called if it ``takes_slices``.
+        """As ``apply``, for the records of a whole slice; called if ``takes_slices`` holds.
 
         Args:
             values: the records.
-            stamps: their timestamps; None if none has one.
-            input_index: where they came in.
+            stamps: their timestamps; None if no record has one.
+            input_index: index of the input over which they came.
         """
         raise NotImplementedError(f"{type(self).__name__} does not take slices")  # our own bug
 
 
 def method_of(function: Any, base: type, method: str) -> Callable[..., Any]:
-    """The callable to run for each record: the method if it is an instance of the function class, else itself."""
+    """The callable to run for each record: a method of a function object, or a plain function itself."""
     if isinstance(function, base):
         return getattr(function, method)  # type: ignore[no-any-return]
     if callable(function):
@@ -399,7 +408,7 @@ def method_of(function: Any, base: type, method: str) -> Callable[..., Any]:
 
 
 def not_iterable(what: str, results: Any) -> ProgramError:
-    """The error for a function that has to give an iterable and does not."""
+    """The error for a function that has to return an iterable and does not."""
     return ProgramError(
         f"{what} returned {short_repr(results, 80)} ({type(results).__name__}); it has to return an iterable, yield "
         "its results, or return None"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
@@ -20,7 +21,7 @@ from firesteel.runtime.records.columns import Stamps, StreamColumns, as_array, c
 
 
 class ColumnTransform(Operator):
-    """An operator that takes and gives record batches.
+    """An operator that takes and emits record batches.
 
     Attributes:
         input: columns of the batches that it takes.
@@ -28,7 +29,7 @@ class ColumnTransform(Operator):
 
     takes_changes = True
     takes_dictionaries: ClassVar[bool] = False
-    """Columns of its key may come as dictionaries of their types; what it gives has none."""
+    """Whether columns of its key may come as Arrow dictionaries; its results never have any."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -40,15 +41,15 @@ class ColumnTransform(Operator):
 
     @abstractmethod
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The results, a batch at a time."""
+        """Yield the results for batches, which are pulled as they are needed."""
 
     def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The arrays by name."""
+        """The columns of a batch, by name."""
         return dict(zip(self.input.names, batch.columns, strict=True))
 
 
 class FilterColumns(ColumnTransform):
-    """Keeps the rows for which a condition is true; neither false nor null."""
+    """Passes the rows for which a condition is true, neither false nor null."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -56,22 +57,22 @@ class FilterColumns(ColumnTransform):
 
         self._condition = bind_condition(spec.function, self.declared, wrap=self.wrap)
 
+    @override
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The rows that stay."""
         for batch in batches:
             rows, stamps, kinds = columns_of(batch), batch.timestamps, batch.kinds
             mask = self._condition.evaluate(self.columns_of(rows), rows.num_rows)
-            kept = rows.filter(mask)
-            self.fewer += rows.num_rows - kept.num_rows
-            if kept.num_rows < rows.num_rows and (stamps is not None or kinds is not None):
+            passing = rows.filter(mask)
+            self.fewer += rows.num_rows - passing.num_rows
+            if passing.num_rows < rows.num_rows and (stamps is not None or kinds is not None):
                 chosen = mask.fill_null(False).to_numpy(zero_copy_only=False)
                 stamps = None if stamps is None else np.asarray(stamps)[chosen]
                 kinds = None if kinds is None else np.asarray(kinds)[chosen]
-            yield Batch(kept, stamps, kinds)
+            yield Batch(passing, stamps, kinds)
 
 
 class ProjectColumns(ColumnTransform):
-    """Makes each column of the result by an expression."""
+    """Computes each column of the result by an expression."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -80,20 +81,20 @@ class ProjectColumns(ColumnTransform):
         self._columns = [bind(expression, self.declared, wrap=self.wrap) for expression in spec.function]
         self._output = StreamColumns(spec.extra["result_type"])
 
+    @override
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Batches of the new columns."""
         schema = self._output.schema
         for batch in batches:
-            given, count = self.columns_of(columns_of(batch)), len(batch)
-            arrays = [column.evaluate(given, count) for column in self._columns]
+            inputs, count = self.columns_of(columns_of(batch)), len(batch)
+            arrays = [column.evaluate(inputs, count) for column in self._columns]
             yield batch.with_values(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 class MapBatches(ColumnTransform):
-    """A user's function from batch to batch, or to several.
+    """Calls a user's function that makes one batch, or several, of each batch.
 
     Attributes:
-        METHOD: what the user called, for errors.
+        METHOD: name of the method of the DataStream API, for errors.
     """
 
     METHOD = "map_batches"
@@ -103,8 +104,8 @@ class MapBatches(ColumnTransform):
         self._output = StreamColumns(spec.extra["result_type"])
         self._timestamp_column: str | None = spec.extra.get("timestamp_column")
 
+    @override
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """What the function gives, checked."""
         for batch in batches:
             value = columns_of(batch)
             self.fewer += value.num_rows
@@ -122,35 +123,35 @@ class MapBatches(ColumnTransform):
                 yield self._checked(part, batch)
 
     def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
-        """What the function gives for a batch."""
+        """Call the function with a batch; returns what it returned."""
         return self.function(value)
 
-    def _checked(self, result: pa.RecordBatch, given: Batch) -> Batch:
+    def _checked(self, result: pa.RecordBatch, batch: Batch) -> Batch:
         rows = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
         self.fewer -= rows.num_rows
-        same_rows = rows.num_rows == len(given)
-        if given.kinds is not None and not same_rows:
+        same_rows = rows.num_rows == len(batch)
+        if batch.kinds is not None and not same_rows:
             raise ProgramError(
-                f"{self.METHOD}(): {rows.num_rows} rows came of {len(given)}, which are changes (+I, -U, +U, -D), so "
+                f"{self.METHOD}(): {rows.num_rows} rows came of {len(batch)}, which are changes (+I, -U, +U, -D), so "
                 "whose kind is whose? Return as many rows as were given"
             )
         if self._timestamp_column is not None:
-            return Batch(rows, self._stamps_of(result, self._timestamp_column), given.kinds)
-        if given.timestamps is not None and not same_rows:
+            return Batch(rows, self._stamps_of(result, self._timestamp_column), batch.kinds)
+        if batch.timestamps is not None and not same_rows:
             raise ProgramError(
-                f"{self.METHOD}(): {rows.num_rows} rows came of {len(given)}, so whose timestamp is whose? Name "
+                f"{self.METHOD}(): {rows.num_rows} rows came of {len(batch)}, so whose timestamp is whose? Name "
                 f"the column that holds them: {self.METHOD}(..., timestamp_column='…')"
             )
-        return given.with_values(rows)
+        return batch.with_values(rows)
 
     def _stamps_of(self, batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
         index = batch.schema.get_field_index(name)
         column = None if index < 0 else batch.column(index)
         if column is None or not pa.types.is_integer(column.type) or column.null_count:
-            found = f"one of {column.type} with {column.null_count} nulls" if column is not None else "none"
+            actual = f"one of {column.type} with {column.null_count} nulls" if column is not None else "none"
             raise ProgramError(
                 f"{self.METHOD}(): the column {name!r} has to hold timestamps, whole numbers of milliseconds, and "
-                f"there is {found}"
+                f"there is {actual}"
             )
         return np.ascontiguousarray(column.to_numpy(), np.int64)
 

@@ -1,10 +1,12 @@
-"""What user code may ask of the subtask that runs it, and what operators are opened with."""
+"""Contexts: those that user code gets from the subtask that runs it, and the one with which operators are opened."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from typing_extensions import override
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
@@ -40,10 +42,10 @@ from firesteel.state.backend import KeyedStateBackend
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Which subtask this is.
+    """Names and numbers of a subtask, of its attempt and of its job.
 
     Attributes:
-        job_parameters: set by ``ExecutionConfig.set_global_job_parameters``.
+        job_parameters: parameters that ``ExecutionConfig.set_global_job_parameters`` has set.
     """
 
     job_id: str
@@ -63,12 +65,12 @@ class TaskInfo:
 
 
 class Stamp:
-    """What goes with the record in flight in one stage of a chain, and the time that the stage has reached.
+    """Timestamp and row kind of the record in flight in one stage of a chain, and the watermark of the stage.
 
     Attributes:
         value: timestamp of the record in flight in epoch milliseconds, or None.
-        kind: row kind of the record in flight, or None where all are inserted.
-        watermark: that the stage has reached, in epoch milliseconds; does not change inside a batch.
+        kind: row kind of the record in flight; None where all are inserted.
+        watermark: watermark of the stage in epoch milliseconds; it does not change inside a batch.
     """
 
     __slots__ = ("kind", "value", "watermark")
@@ -81,22 +83,24 @@ class Stamp:
 
 @dataclass
 class OperatorContext:
-    """What an operator is opened with.
+    """The services of a task with which an operator is opened.
 
     Attributes:
-        stamp: of the stage that the operator is in.
-        temporary_files: called as ``(path, True)`` when a file is to be deleted if the process dies, with False when it
-            is not any more.
-        kept_files: called as ``(path, checkpoint)`` when a temporary file belongs to this checkpoint from now on.
+        info: description of the task.
+        clock: clock of the task.
+        stamp: stamp of the stage in which the operator is.
+        temporary_files: called as ``(path, True)`` for a file that has to be deleted if the process dies, and with
+            False when it has not any more.
+        kept_files: called as ``(path, checkpoint)`` when a temporary file becomes part of this checkpoint.
         write_stdout: writes text to the slot's standard output.
-        stdout_writable: whether standard output takes more now.
-        metrics: of the task's user functions.
-        on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
-        watermark_origin: says who has brought the task's watermark so far, for the log; empty if that is not known.
-        call_later: has something called after so many seconds, on the task's loop; what it raises fails the task.
-        checkpointing: the job takes checkpoints.
-        make_durable: has something done before a checkpoint is acknowledged; what it raises fails the task.
-        settings: of the job, those that slots read.
+        stdout_writable: tells whether standard output takes more now.
+        metrics: metrics of the task's user functions.
+        on_processing_timer: called when a processing-time timer is registered, with its epoch milliseconds.
+        watermark_origin: text for the log that says where the operator's watermark comes from; empty if unknown.
+        call_later: calls after this many seconds, on the task's loop; what the call raises fails the task.
+        checkpointing: whether the job takes checkpoints.
+        make_durable: runs work before a checkpoint is acknowledged; what it raises fails the task.
+        settings: configuration of the job, as far as slots read it.
     """
 
     info: TaskInfo
@@ -120,40 +124,41 @@ class OperatorContext:
 
 
 class TaskRuntimeContext(RuntimeContext):
-    """Handed to ``open`` of the user's functions."""
+    """The context that is handed to ``open`` of the user's functions."""
 
     def __init__(self, info: TaskInfo, operator: str, keyed: KeyedStateStore | None, metrics: MetricRegistry) -> None:
         self._info, self._operator, self._keyed, self._metrics = info, operator, keyed, metrics
 
+    @override
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics.group(self._operator)
 
+    @override
     def get_task_name(self) -> str:
-        """Name of the task."""
         return self._info.task_name
 
+    @override
     def get_number_of_parallel_subtasks(self) -> int:
-        """Parallelism of the task."""
         return self._info.parallelism
 
+    @override
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """Number of key groups."""
         return self._info.max_parallelism
 
+    @override
     def get_index_of_this_subtask(self) -> int:
-        """From 0."""
         return self._info.subtask
 
+    @override
     def get_attempt_number(self) -> int:
-        """From 0."""
         return self._info.attempt
 
+    @override
     def get_task_name_with_subtasks(self) -> str:
-        """Name with number and attempt of the subtask."""
         return self._info.full_name
 
+    @override
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """A parameter of the job."""
         return self._info.job_parameters.get(key, default_value)
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
@@ -191,7 +196,6 @@ class _Timestamp:
         self._stamp = stamp
 
     def timestamp(self) -> int | None:
-        """Timestamp of the record at hand."""
         return self._stamp.value
 
 
@@ -203,7 +207,6 @@ class _Key(_Timestamp):
         self._keyed = keyed
 
     def get_current_key(self) -> Any:
-        """Key of the record at hand."""
         return self._keyed.key
 
 
@@ -215,7 +218,6 @@ class _Time(_Timestamp):
         self._timers = timers
 
     def timer_service(self) -> TimerService:
-        """Reads the time; sets no timers."""
         return self._timers
 
 
@@ -227,7 +229,6 @@ class _KeyedTime(_Key):
         self._timers = timers
 
     def timer_service(self) -> TimerService:
-        """Reads the time and sets timers for the current key."""
         return self._timers
 
 
@@ -247,44 +248,44 @@ class OnTimer:
         return self.at
 
     def time_domain(self) -> TimeDomain:
-        """Which time it followed."""
         return self.domain
 
 
 class ProcessContext(_Time, ProcessFunction.Context):
-    """Of ``ProcessFunction``."""
+    """The context of ``ProcessFunction``."""
 
 
 class CoProcessContext(_Time, CoProcessFunction.Context):
-    """Of ``CoProcessFunction``."""
+    """The context of ``CoProcessFunction``."""
 
 
 class KeyedProcessContext(_KeyedTime, KeyedProcessFunction.Context):
-    """Of ``KeyedProcessFunction``."""
+    """The context of ``KeyedProcessFunction.process_element``."""
 
 
 class KeyedOnTimerContext(OnTimer, _KeyedTime, KeyedProcessFunction.OnTimerContext):
-    """Of its ``on_timer``."""
+    """The context of ``KeyedProcessFunction.on_timer``."""
 
 
 class KeyedCoProcessContext(_KeyedTime, KeyedCoProcessFunction.Context):
-    """Of ``KeyedCoProcessFunction``."""
+    """The context of ``KeyedCoProcessFunction.process_element1`` and ``process_element2``."""
 
 
 class KeyedCoOnTimerContext(OnTimer, _KeyedTime, KeyedCoProcessFunction.OnTimerContext):
-    """Of its ``on_timer``."""
+    """The context of ``KeyedCoProcessFunction.on_timer``."""
 
 
 class SinkContext(_Timestamp, SinkFunction.Context):
-    """Of ``SinkFunction``."""
+    """The context of ``SinkFunction.invoke``."""
 
 
 class TaskWriterContext(WriterContext):
-    """Of sink writers."""
+    """The context of sink writers."""
 
     def __init__(self, context: OperatorContext, operator_id: str) -> None:
-        self._info, self._files, self._kept = context.info, context.temporary_files, context.kept_files
-        self._checkpoint_id = self._kept_with = 0
+        self._info = context.info
+        self._note_temporary, self._note_kept = context.temporary_files, context.kept_files
+        self._checkpoint_id = self._kept_with = 0  # the last checkpoint reached, and the one that files now belong to
         self._temporary: dict[str, None] = {}
         self._clock, self._call_later = context.clock, context.call_later
         self._make_durable = context.make_durable
@@ -297,88 +298,88 @@ class TaskWriterContext(WriterContext):
         return self._settings
 
     def opened(self, context: OperatorContext, operator: str = "") -> None:
-        """The task has been made: from now on it can call at a time, and have something done by others."""
+        """Take over the services of the task that did not exist yet when the writer was created."""
         self._call_later, self._make_durable = context.call_later, context.make_durable
         self._metrics = context.metrics.group(operator) if operator else None
 
+    @override
     def metric_group(self) -> MetricGroup | None:
-        """That of the operator."""
         return self._metrics
 
+    @override
     def make_durable(self, work: Callable[[], None]) -> None:
-        """Before a checkpoint is acknowledged."""
         self._make_durable(work)
 
+    @override
     def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
-        """Call this at that time."""
         self._call_later(max(0, epoch_ms - self._clock.epoch_ms()) / 1000, callback)
 
     @property
+    @override
     def operator_id(self) -> str:
-        """32 hex digits."""
         return self._operator_id
 
     @property
+    @override
     def checkpointing(self) -> bool:
-        """Whether the job takes checkpoints."""
         return self._checkpointing
 
     @property
+    @override
     def subtask_index(self) -> int:
-        """From 0."""
         return self._info.subtask
 
     @property
+    @override
     def parallelism(self) -> int:
-        """Number of subtasks of the sink."""
         return self._info.parallelism
 
     @property
+    @override
     def attempt(self) -> int:
-        """From 0."""
         return self._info.attempt
 
     @property
+    @override
     def job_id(self) -> str:
-        """32 hex digits."""
         return self._info.job_id
 
     @property
+    @override
     def checkpoint_id(self) -> int:
-        """Of the last checkpoint that is prepared, or was restored: what is begun now is in none up to it."""
         return self._checkpoint_id
 
     def prepares(self, checkpoint_id: int) -> None:
-        """The barrier of this checkpoint is here: what is kept, or begun, until it is ``reached`` is in it."""
+        """Note that a checkpoint is being prepared: files that are kept or begun until it is ``reached`` are in it."""
         self._kept_with = checkpoint_id
 
     def reached(self, checkpoint_id: int) -> None:
-        """This checkpoint is prepared, or the task goes on from it."""
+        """Note that a checkpoint is prepared, or was restored."""
         self._checkpoint_id = self._kept_with = checkpoint_id
 
+    @override
     def register_temporary_file(self, path: str) -> None:
-        """Delete it if the process dies."""
         self._temporary[path] = None
-        self._files(path, True)
+        self._note_temporary(path, True)
 
+    @override
     def keep_temporary_file(self, path: str) -> None:
-        """Delete it when the job ends and leaves no checkpoint from the last barrier's on."""
         self._temporary.pop(path, None)
-        self._kept(path, self._kept_with)
+        self._note_kept(path, self._kept_with)
 
     def keep_temporary_files(self) -> None:
-        """The same with all that are left."""
+        """Keep all temporary files that are registered."""
         for path in list(self._temporary):
             self.keep_temporary_file(path)
 
+    @override
     def forget_temporary_file(self, path: str) -> None:
-        """Do not delete it any more."""
         self._temporary.pop(path, None)
-        self._files(path, False)
+        self._note_temporary(path, False)
 
 
 def need_keyed(operator: str, keyed: KeyedStateStore | None) -> KeyedStateStore:
-    """The keyed state of an operator.
+    """Return the keyed state of an operator, if it has some.
 
     Raises:
         ProgramError: the operator is not on a keyed stream.

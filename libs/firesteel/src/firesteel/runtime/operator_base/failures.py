@@ -1,6 +1,6 @@
-"""From an exception to a ``TaskFailure``: whose fault, which operator, which record, and the user's own traceback.
+"""Describes an exception as a ``TaskFailure``: whose fault it is, which operator and record, the user's own traceback.
 
-Operator and record are read from the frames in the traceback: see ``firesteel.runtime.operator_base.base``.
+Operator and record are read from the frames in the traceback; ``firesteel.runtime.operator_base.base`` tells how.
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ _FINAL: Final = (
     SuppressRestartsError, GraphError, UnsupportedFeatureError, StateMigrationError, StateRestoreError,
     ConfigurationError,
 )  # fmt: skip
-"""What is wrong does not depend on the moment or on a record: another attempt would fail as well."""
+"""Errors that depend neither on the moment nor on a record, so that another attempt would fail as well."""
 _LONGEST_CHAIN: Final = 100
 _GENERATED: Final = "<firesteel "
 Site = tuple[str | None, str | None]
-"""Name of an operator, and its record at hand as text."""
+"""The name of an operator, and its current record as text."""
 
 
 def describe_failure(
     error: BaseException, info: TaskInfo | None = None, kind: str | None = None, *, deploying: bool = False
 ) -> TaskFailure:
-    """What is reported about an exception.
+    """Describe an exception for the JobMaster and the user.
 
     Args:
-        error: what was raised.
-        info: of the task; None = no task in particular.
-        kind: as in ``TaskFailure``; None = found out from the exception and where it came from.
-        deploying: the task was being built: what is wrong with the program then stays wrong.
+        error: the exception.
+        info: description of the task; None = no task in particular.
+        kind: as in ``TaskFailure``; None = derived from the exception and where it was raised.
+        deploying: whether the task was being built; then errors of the program are permanent.
     """
     site = _site_of(error)
     error = _as_raised(error)
     operator, record = site
     kind = kind or _kind(error, operator)
-    own = kind in ("user", "type")
+    users_fault = kind in ("user", "type")
     return TaskFailure(
         kind=kind,
         error_class=class_name(error),
         message=_text(error)[:_MESSAGE_LIMIT],
-        traceback=_format(error, own)[-_TRACEBACK_LIMIT:],
+        traceback=_format(error, users_fault)[-_TRACEBACK_LIMIT:],
         operator=operator or "",
         vertex_name=info.task_name if info else "",
         subtask=info.subtask if info else -1,
@@ -88,7 +88,7 @@ def describe_failure(
 
 
 def _is_final(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
-    """Whether an exception, or what caused it, is of one of these kinds."""
+    """Whether an exception, or one in its chain of causes, is of one of these classes."""
     for _ in range(_LONGEST_CHAIN):
         if error is None:
             return False
@@ -99,14 +99,14 @@ def _is_final(error: BaseException | None, kinds: tuple[type[BaseException], ...
 
 
 def _as_raised(error: BaseException) -> BaseException:
-    """The user's ``StopIteration``, where Python has made a ``RuntimeError`` of it at the edge of a generator."""
+    """Undo Python's conversion of a user's ``StopIteration`` into a ``RuntimeError`` at the edge of a generator."""
     cause = error.__cause__
     converted = isinstance(error, RuntimeError) and isinstance(cause, StopIteration | StopAsyncIteration)
     return cause if converted and cause is not None and " raised Stop" in _text(error) else error
 
 
 def _site_of(error: BaseException) -> Site:
-    """Operator and record of an exception, from its own traceback, or from that of what caused it.
+    """Find operator and record of an exception in its own traceback, or in those of its causes.
 
     The traceback of a converted ``StopIteration`` comes first: that of the ``RuntimeError`` only begins where the
     generator that called the user's function was itself called, which may be in the next operator.
@@ -125,7 +125,7 @@ def _site_of(error: BaseException) -> Site:
 
 
 def find_site(trace: TracebackType | None) -> Site:
-    """Name of the innermost operator in a traceback, and the record at hand; None for what is not known."""
+    """Find the name of the innermost operator in a traceback, and its current record; None if they are not known."""
     operator: UserCode | None = None
     record: str | None = None
     for frame in reversed(list(_frames(trace))):
@@ -142,7 +142,7 @@ def find_site(trace: TracebackType | None) -> Site:
 
 
 def _at_hand(values: Mapping[str, Any]) -> str | None:
-    """The record, or the window that is evaluated, as the locals of an operator's frame say."""
+    """The current record, or the window that is evaluated, from the locals of an operator's frame."""
     if "value" in values:
         return short_repr(values["value"])
     if "window" in values and "key" in values:
@@ -176,7 +176,7 @@ def _text(error: BaseException) -> str:
 
 
 def is_runtime_file(name: str) -> bool:
-    """Whether a frame of this file is the runtime's, not the user's."""
+    """Whether this file is the runtime's, so that its frames are left out of the user's traceback."""
     return name.startswith((*_OURS, _COERCION, _GENERATED))
 
 
@@ -195,8 +195,8 @@ def _strip(report: traceback.TracebackException | None, seen: set[int]) -> None:
         return
     seen.add(id(report))
     ours = [is_runtime_file(frame.filename) for frame in report.stack]
-    begin = ours.index(True) if True in ours else 0  # what is in front of it has called the runtime: Spark's worker
-    users = [frame for frame, own in zip(report.stack[begin:], ours[begin:], strict=True) if not own]
+    begin = ours.index(True) if True in ours else 0  # frames in front of the runtime's are those of Spark's worker
+    users = [frame for frame, is_ours in zip(report.stack[begin:], ours[begin:], strict=True) if not is_ours]
     report.stack = traceback.StackSummary.from_list(users)
     _strip(report.__cause__, seen)
     _strip(report.__context__, seen)

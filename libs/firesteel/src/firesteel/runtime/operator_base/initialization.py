@@ -1,6 +1,8 @@
-"""What functions with operator state are initialised with, and what they get at a checkpoint."""
+"""The contexts that ``CheckpointedFunction`` gets when it is initialised, and at each checkpoint."""
 
 from __future__ import annotations
+
+from typing_extensions import override
 
 from firesteel.functions.checkpointed import FunctionInitializationContext, FunctionSnapshotContext
 from firesteel.functions.functions import KeyedStateStore
@@ -11,13 +13,13 @@ from firesteel.state.operator_state import HeapOperatorState
 
 
 class InitializationContext(FunctionInitializationContext):
-    """Of one operator of one subtask.
+    """The context of ``initialize_state``.
 
     Args:
-        operator: its name.
-        operator_state: of the operator.
+        operator: name of the operator.
+        operator_state: operator state of the operator.
         keyed: its keyed state, if it has some.
-        restored: the job goes on from a checkpoint.
+        restored: whether the job goes on from a checkpoint.
     """
 
     def __init__(
@@ -26,8 +28,8 @@ class InitializationContext(FunctionInitializationContext):
         self._operator, self._operator_state, self._keyed = operator, operator_state, keyed
         self._restored = restored
 
+    @override
     def is_restored(self) -> bool:
-        """Whether the operator goes on from a checkpoint."""
         return self._restored
 
     def get_operator_state_store(self) -> OperatorStateStore:
@@ -38,20 +40,20 @@ class InitializationContext(FunctionInitializationContext):
 
 
 class SnapshotContext(FunctionSnapshotContext):
-    """Of one checkpoint.
+    """The context of ``snapshot_state``.
 
     Attributes:
-        checkpoint_id: its number.
+        checkpoint_id: id of the checkpoint.
         timestamp: when it was triggered, epoch milliseconds.
     """
 
     def __init__(self, checkpoint_id: int, timestamp: int) -> None:
         self.checkpoint_id, self.timestamp = checkpoint_id, timestamp
 
+    @override
     def get_checkpoint_id(self) -> int:
-        """The number of the checkpoint."""
         return self.checkpoint_id
 
+    @override
     def get_checkpoint_timestamp(self) -> int:
-        """When it was triggered."""
         return self.timestamp

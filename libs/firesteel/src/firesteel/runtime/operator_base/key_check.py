@@ -1,4 +1,4 @@
-"""Looks at keys at the door of a keyed operator."""
+"""Checks the keys of records as they enter a keyed operator."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from firesteel.graph.key_kinds import Kind, agree, kind_of, kind_text, kinds_tex
 _MOST_SHAPES: Final = 1000
 IGNORE_UNCLAIMED: Final = "execution.state-recovery.ignore-unclaimed-state"
 _ROW: Final = "row"
-"""Begins the shape of a row; in those of tuples are types only."""
+"""First element of the shape of a row, which tells it from the shape of a tuple; that contains only types."""
 
 
 class KeyCheck:
-    """Checks keys, each shape of them in full at first sight, and gives the key that is to be used in its place.
+    """Checks keys and returns the key to use in their place. Keys of one shape (types) are checked in full only once.
 
-    It is called for each key whose class is not in ``seen``. Partitioners have hashed every key before; this catches a
-    key selector that gives another key the second time, and one that gives keys of another kind than those of the
-    checkpoint that the job began with.
+    It is called for each key whose class is not in ``seen``. Partitioners have hashed every key before. This check
+    finds a key selector that returns another key the second time, and one that returns keys of another kind than those
+    in the checkpoint from which the job goes on.
 
     Attributes:
-        seen: classes of keys that were checked, and which are used as they are.
-        proved: a key has come that agrees with those that were restored, or there were none.
+        seen: classes of keys that were checked, and that are used unchanged.
+        proved: whether a key has come that agrees with the restored ones, or no keys were restored.
     """
 
     def __init__(self) -> None:
         self.seen: set[type] = set()
         self.proved = True
-        self._shapes: dict[Any, bool] = {}  # whether NaN may be in it
+        self._shapes: dict[Any, bool] = {}  # shape -> whether keys of it may contain NaN
         self._kinds: list[Kind] = []
         self._restored: list[Kind] = []
         self._states: Sequence[str] = ()
         self._operator = ""
 
     def __call__(self, key: Any) -> Any:
-        """The key, all NaN in it being one.
+        """Check a key; returns it with every NaN in it replaced by one object, which a dict finds by identity.
 
         Raises:
             KeyTypeError: a value of this type can't be a key.
-            StateRestoreError: it is of another kind than the keys that were restored.
+            StateRestoreError: it is of another kind than the restored keys.
         """
         cls = key.__class__
         shape: Any = cls
@@ -83,17 +83,17 @@ class KeyCheck:
 
     @property
     def kinds(self) -> list[Kind]:
-        """Of keys that came, or were restored."""
+        """The kinds of all keys that came or were restored."""
         return merged([*self._restored, *self._kinds])
 
     def restore(self, operator: str, kinds: Iterable[Kind], states: Sequence[str], *, proved: bool) -> None:
-        """Keys of these kinds have state.
+        """Note the kinds of keys that have state in the checkpoint.
 
         Args:
-            operator: for errors.
-            kinds: of the keys.
+            operator: name of the operator, for errors.
+            kinds: kinds of the keys.
             states: names of the states, for errors.
-            proved: they were made by the same program, or keys that came since agree with them.
+            proved: whether the same program has made them, or keys that came since agree with them.
         """
         self._operator, self._restored, self._states = operator, merged(kinds), states
         self.proved = proved or not self._restored

@@ -1,4 +1,4 @@
-"""What operators on keyed streams have in common."""
+"""The base class of operators on keyed streams: keys, keyed state, and its restore."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import WrittenState
 
 TIMERS: Final = "timers"
-"""Kind of the states that are timers; they were a part of their own, of this name, in earlier versions."""
+"""Kind of the states that are timers; in earlier versions they were a separate part with this name."""
 
 
 def state_parameters(
     spec: OperatorSpec, info: TaskInfo, clock: Clock, memory: int = 0, directory: str = ""
 ) -> KeyedStateParameters:
-    """What the state of an operator with keys is made with.
+    """The parameters with which a state backend creates the state of a keyed operator.
 
     Args:
-        spec: of the operator.
-        info: of its task.
-        clock: of the task.
-        memory: managed memory of the slot, bytes; 0 = not said.
-        directory: of the task; each operator has one in it. Empty = there is none.
+        spec: specification of the operator.
+        info: description of its task.
+        clock: clock of the task.
+        memory: managed memory of the slot in bytes; 0 = unknown.
+        directory: working directory of the task, in which each operator has one; empty = there is none.
     """
     first, last = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
     assigner = KeyGroupAssigner(info.max_parallelism, info.max_parallelism)
@@ -67,34 +67,35 @@ def _key_groups_of(columns: Sequence[pa.Array], max_parallelism: int) -> np.ndar
 
 
 class KeysAhead:
-    """The key selector of an operator whose keys are read for a slice of records together, before it gets them."""
+    """A key selector that computes the keys of a slice of records together, before the operator gets the records."""
 
     def __init__(self, selector: ManyKeys) -> None:
         self._selector = selector
         self._ahead: Iterator[Any] = iter(())
 
     def look_ahead(self, records: Sequence[Any]) -> None:
-        """The records that come next, in order."""
+        """Compute the keys of the records that come next, in order."""
         self._ahead = iter(self._selector.keys_of(records))
 
     def keys_of(self, records: Sequence[Any]) -> list[Any]:
-        """The keys of records, whichever come next."""
+        """The keys of any records, without regard to those that come next."""
         return list(self._selector.keys_of(records))
 
     def __call__(self, record: Any) -> Any:
-        """The key of the next record."""
+        """Return the key of the next record, which is computed already if it was looked ahead."""
         for key in self._ahead:
             return key
         return self._selector.keys_of((record,))[0]
 
 
 class KeyedTransform(Transform):
-    """An operator with keyed state; in front of an operator class without keys it gives that one keys.
+    """An operator with keyed state. As a base class in front of an operator without keys it sets the key for that one.
 
-    The operators that most keyed jobs spend their time in have a loop of their own instead: a record costs less there.
+    Operators in which most keyed jobs spend their time override ``apply`` with a loop that also sets the key, because
+    that costs less for a record than two generators.
 
     Attributes:
-        keyed: its state.
+        keyed: the state backend of the operator.
         key_selectors: one callable for each input.
     """
 
@@ -117,7 +118,7 @@ class KeyedTransform(Transform):
         self.key_group_of: Callable[[Any], int] = lambda key: 0
 
     def use_backend(self, backend: StateBackend, parameters: KeyedStateParameters) -> None:
-        """Keep the state in this backend; before anything is opened."""
+        """Create the state in this backend, in place of the one on the heap; called before anything is opened."""
         self.key_groups, self.key_group_of = parameters.key_groups, parameters.key_group_of
         self.keyed = backend.create_keyed_state(parameters)
         self.looks_ahead = self.looks_ahead or self.keyed.fetches_ahead
@@ -128,7 +129,7 @@ class KeyedTransform(Transform):
         super().open(context)
 
     def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
-        """Read the keys of all of them at once, and what the state has of them."""
+        """Compute the keys of records together, and fetch their state from a backend for which that is faster."""
         if input_index >= len(self.key_selectors):
             return
         selector = self.key_selectors[input_index]
@@ -145,15 +146,15 @@ class KeyedTransform(Transform):
                 raise
             except TaskInterrupt:
                 raise
-            except BaseException:  # of a selector, or about a key: it comes again with the record
+            except BaseException:  # raised by a selector or about a key; ``apply`` raises it again, with the record
                 pass
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """What the operator without keys gives, with the current key set for each record."""
+        """Apply the operator without keys, with the current key set for each record."""
         return super().apply(self.with_keys(records, input_index), input_index)  # type: ignore[safe-super]
 
     def with_keys(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The records; each one's key is the current one while it is processed."""
+        """Yield the records; before each, its key becomes the current key of the backend."""
         keyed, key_of, check, seen = self.keyed, self.key_selectors[input_index], self.check, self.check.seen
         for value in records:
             keyed.key = key = key_of(value)
@@ -172,33 +173,34 @@ class KeyedTransform(Transform):
                 keys[position] = check(keys[position])
         return keys
 
+    @override
     def key_kinds(self) -> KeyKinds | None:
-        """Of the keys that came, and of those that were restored."""
         return KeyKinds(tuple(self.check.kinds), self.check.proved)
 
     def restore(self, restored: OperatorRestored) -> None:
-        """Take over state; the first key that comes has to be such a one as those that have state."""
+        """Take over state, and note the kinds of its keys, with which the first key that comes has to agree."""
         super().restore(restored)
         if restored.keys is not None:
-            infos = [info for written in restored.keyed.values() for one in written for info in one.states]
+            infos = [info for parts in restored.keyed.values() for part in parts for info in part.states]
             names = sorted({info.name.partition("@")[0] for info in infos if info.kind != TIMERS})
             self.check.restore(self.name, restored.keys.kinds, names, proved=restored.keys.proved)
 
+    @override
     def restore_parts(self, parts: Mapping[str, Sequence[WrittenState]]) -> None:
-        """Give the backend what was written."""
-        written = [one for name in (KEYED, TIMERS) for one in parts.get(name, ())]
-        if not self.has_timers and any(info.kind == TIMERS for one in written for info in one.states):
+        # Timers that an earlier version has written as a part of their own are restored together with the keyed state.
+        written = [part for name in (KEYED, TIMERS) for part in parts.get(name, ())]
+        if not self.has_timers and any(info.kind == TIMERS for part in written for info in part.states):
             raise no_such_part(self.name, TIMERS, self.snapshot_parts())
-        others = {name: some for name, some in parts.items() if name not in (KEYED, TIMERS)}
+        others = {name: part for name, part in parts.items() if name not in (KEYED, TIMERS)}
         super().restore_parts({KEYED: written, **others} if written else others)
 
+    @override
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """There is no key at a barrier."""
-        self.keyed.key = NO_KEY
+        self.keyed.key = NO_KEY  # user code that uses keyed state at a barrier gets an error
         super().snapshot_state(context)
 
     def close(self) -> None:
-        """Close the function, then forget the state."""
+        """Close the function, then the state backend, which the function may still use."""
         self.keyed.key = NO_KEY
         try:
             super().close()

@@ -1,4 +1,4 @@
-"""What an operator gets back from a checkpoint, in the slot: descriptions and handles."""
+"""The state of a checkpoint that one operator of a subtask is restored from."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from firesteel.state.snapshots import WrittenState
 
 @dataclass(frozen=True)
 class OperatorRestored:
-    """What one operator of one subtask goes on from.
+    """The state from which one operator of one subtask goes on.
 
     Attributes:
-        checkpoint_id: of the checkpoint.
-        subtask, parallelism: of now.
-        keyed: by part: what each of several former subtasks wrote.
-        operator: what former subtasks wrote, in their order.
-        splits: plain splits of a source.
-        committables: of a sink.
-        keys: what is known of the keys of ``keyed``.
-        alone: ``operator`` is only what the subtask of the same number wrote.
+        checkpoint_id: id of the checkpoint.
+        subtask, parallelism: numbers of the new subtask.
+        keyed: for each part of keyed state, what former subtasks have written of it.
+        operator: operator state of former subtasks, in their order.
+        splits: splits of a source, as plain data.
+        committables: committables of a sink.
+        keys: kinds of the keys of ``keyed``.
+        alone: whether ``operator`` is only that of the former subtask with the same number.
     """
 
     checkpoint_id: int

@@ -1,4 +1,4 @@
-"""Side outputs inside a chain."""
+"""Records and batches of side outputs, as they travel inside a chain."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from firesteel.runtime.records.batch import Batch
 
 
 class SideRecord:
-    """What an operator yields in place of a result to send a value to a side output.
+    """Yielded by an operator in place of a result, to send a value to a side output.
 
-    The chain routes it to those who read the tag, with the timestamp at hand, and drops it when nobody does. Only
-    operators whose ``tagged`` is true may yield it: the results of others are not looked at.
+    The chain routes it to the readers of the tag, with the timestamp of the record in flight, and drops it if there are
+    none. Only operators whose ``tagged`` is true may yield it: the results of others are not looked at.
 
     Attributes:
-        tag_id: of the ``OutputTag``.
-        value: the record, already fitted to the tag's type.
+        tag_id: id of the ``OutputTag``.
+        value: the record, fitted to the type of the tag.
     """
 
     __slots__ = ("tag_id", "value")
@@ -29,11 +29,11 @@ class SideRecord:
 
 
 class SideBatch(NamedTuple):
-    """What an operator over columns gives in place of a batch to send one to a side output.
+    """Yielded by an operator over columns in place of a batch, to send a batch to a side output.
 
     Attributes:
-        tag_id: of the ``OutputTag``.
-        batch: columns, or records that are fitted to the tag's type.
+        tag_id: id of the ``OutputTag``.
+        batch: columns, or records that are fitted to the type of the tag.
     """
 
     tag_id: str

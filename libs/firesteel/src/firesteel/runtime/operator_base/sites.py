@@ -1,13 +1,13 @@
-"""Where user code runs: what tells people of a failure which operator it was."""
+"""Marks the classes that run user code, so that the report of a failure can name the operator."""
 
 from __future__ import annotations
 
 
 class UserCode:
-    """Whatever runs user code; found in tracebacks by the local name ``self``.
+    """Base of classes that run user code; reports find their instances in tracebacks as the local ``self``.
 
     Attributes:
-        name: of the operator, as shown to people.
+        name: name of the operator, as shown to people.
     """
 
     name: str

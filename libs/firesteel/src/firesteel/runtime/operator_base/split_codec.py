@@ -1,4 +1,4 @@
-"""Splits of a source between its own code, which may have them as objects, and plain data."""
+"""Converts splits of a source between the objects that its own code uses and plain data."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _SERIALIZED: Final = "serialized"
 
 
 class SplitCodec:
-    """Of one source.
+    """Converts the splits of one source.
 
     Args:
-        name: of the operator, for errors.
-        source: has the serializer, or none.
+        name: name of the operator, for errors.
+        source: the source, which may have a serializer of splits.
     """
 
     def __init__(self, name: str, source: Source[Any]) -> None:
         self._name, self._serializer = name, source.get_split_serializer()
 
     def to_plain(self, split: Split) -> dict[str, Any]:
-        """What travels, and stands in checkpoints.
+        """Convert a split to plain data, for messages and checkpoints.
 
         Raises:
-            ProgramError: it is no split, or not plain data.
+            ProgramError: it is not a ``Split``, or its data are not plain and the source has no serializer.
         """
         if not isinstance(split, Split):
             raise ProgramError(f"source {self._name!r}: {short_repr(split, 80)} is no Split")
@@ -44,13 +44,10 @@ class SplitCodec:
         return plain
 
     def from_plain(self, split: Split) -> Split:
-        """The split as the source's code knows it.
-
-        Args:
-            split: as it travels.
+        """Convert a split with plain data to one as the source's code knows it.
 
         Raises:
-            ProgramError: it was written with a serializer, and the source has none, or the other way round.
+            ProgramError: it was written with a serializer and the source has none, or the other way round.
         """
         serialized = isinstance(split.data, Mapping) and set(split.data) == {_SERIALIZED}
         if self._serializer is None and not serialized:
@@ -65,10 +62,10 @@ class SplitCodec:
         return Split(split.id, data, split.position, split.version)
 
     def check_position(self, split_id: str, position: Any) -> None:
-        """Of a split that is being read.
+        """Check that the position of a split that is being read is plain data.
 
         Raises:
-            ProgramError: it is not plain data.
+            ProgramError: it is not.
         """
         if not is_plain(position):
             raise ProgramError(
@@ -85,7 +82,7 @@ class SplitCodec:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON carries a value as it is."""
+    """Whether a value is the same after it was written as JSON and read again."""
     try:
         return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
     except (TypeError, ValueError, RecursionError):

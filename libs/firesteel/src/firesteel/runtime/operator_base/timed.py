@@ -1,10 +1,12 @@
-"""What keyed operators with timers have in common."""
+"""Base classes of keyed operators with timers."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
+
+from typing_extensions import override
 
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorSpec
@@ -15,21 +17,22 @@ from firesteel.runtime.operator_base.timers import InternalTimerService, KeyedTi
 from firesteel.state.backend import Timer
 
 TIMER_DONE: Final = object()
-"""Yielded after each timer that fired, so that the chain can end a slice between two that give nothing."""
+"""Yielded after each timer that fired, so that the chain can end a slice between two timers without results."""
 
 
 class TimedTransform(KeyedTransform):
     """A keyed operator with timers.
 
-    The chain calls ``advance_watermark`` and ``advance_processing_time`` between batches and pulls what they give in
+    The chain calls ``advance_watermark`` and ``advance_processing_time`` between batches, and pulls their results in
     slices, as it does with ``apply``.
 
     Attributes:
-        timers: there after ``super().open(context)``.
-        stamp: of its stage. Reading gives the timestamp of the record at hand; setting it before a yield gives the
-            result that timestamp.
-        sets_stamps: it sets ``stamp`` before it yields; else results carry the timestamps of their records.
-        tagged: its results may hold ``SideRecord`` objects.
+        timers: timer service of the operator; it exists after ``super().open(context)``.
+        stamp: stamp of the stage. Its value is the timestamp of the record in flight; if it is set before a yield, the
+            result has that timestamp.
+        sets_stamps: whether the operator sets ``stamp`` before it yields; if not, results have the timestamps of their
+            records.
+        tagged: whether its results may contain ``SideRecord`` objects.
     """
 
     expands = True
@@ -45,21 +48,21 @@ class TimedTransform(KeyedTransform):
         self.tagged = True
 
     def open(self, context: OperatorContext) -> None:
-        """Make the timers, then open the function."""
+        """Create the timer service, then open the function."""
         self.stamp = context.stamp
         self.heap_timers = self.timers = KeyedTimerService(self.keyed, context.clock, context.on_processing_timer)
         super().open(context)
 
     @abstractmethod
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """Results of an event-time timer; ``keyed.key`` is set and ``stamp.value`` is the timer's timestamp."""
+        """Yield the results of an event-time timer; ``keyed.key`` is set, ``stamp.value`` is the timer's timestamp."""
 
     @abstractmethod
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """Results of a processing-time timer; ``keyed.key`` is set and ``stamp.value`` is None."""
+        """Yield the results of a processing-time timer; ``keyed.key`` is set, ``stamp.value`` is None."""
 
     def advance_watermark(self, watermark: int) -> Iterator[Any]:
-        """Event time has come so far: what the timers that are due give."""
+        """Take a new watermark (epoch ms); yields the results of the event-time timers that are due."""
         timers, keyed, stamp = self.heap_timers, self.keyed, self.stamp
         timers.watermark = watermark
         for value in timers.event.due(watermark):
@@ -69,7 +72,7 @@ class TimedTransform(KeyedTransform):
             yield TIMER_DONE
 
     def advance_processing_time(self, now: int) -> Iterator[Any]:
-        """The clock has come so far: what the timers that are due give."""
+        """Take a new time of the clock (epoch ms); yields the results of the processing-time timers that are due."""
         keyed, stamp = self.keyed, self.stamp
         for value in self.heap_timers.processing.due(now):
             keyed.key = value.key
@@ -79,10 +82,10 @@ class TimedTransform(KeyedTransform):
 
 
 class TimedFunction(TimedTransform):
-    """A keyed function with ``on_timer``; its results carry the timestamps of their records, or of the timer.
+    """Runs a keyed function with ``on_timer``; its results have the timestamps of their records, or of the timer.
 
     Attributes:
-        timer_context: what ``on_timer`` gets; made by ``make_timer_context`` when the timers are there.
+        timer_context: context of ``on_timer``; ``make_timer_context`` creates it after the timer service.
     """
 
     may_tag = True
@@ -95,19 +98,19 @@ class TimedFunction(TimedTransform):
 
     @abstractmethod
     def make_timer_context(self) -> Any:
-        """What ``on_timer`` gets: an ``OnTimer`` with the operator's stamp, keys and timers."""
+        """Create the context of ``on_timer``: an ``OnTimer`` with the operator's stamp, keys and timers."""
 
     def open(self, context: OperatorContext) -> None:
-        """Open the function, then make the context."""
+        """Open the function, then create the context of ``on_timer``."""
         super().open(context)
         self.timer_context: OnTimer = self.make_timer_context()
 
+    @override
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """What ``on_timer`` gives."""
         return self._on_timer(timer, TimeDomain.EVENT_TIME)
 
+    @override
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """What ``on_timer`` gives; the results have no timestamp."""
         return self._on_timer(timer, TimeDomain.PROCESSING_TIME)
 
     def _on_timer(self, value: Timer, domain: TimeDomain) -> Iterator[Any]:

@@ -1,7 +1,4 @@
-"""The timers that functions see: those of event time and of processing time, of the current key.
-
-They stand in two queues of the state backend (``state/backend.py``).
-"""
+"""Timers of event time and of processing time. They are in two queues of the state backend (``state/backend.py``)."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ PROCESSING: Final = "processing-time"
 class InternalTimerService(ABC):
     """Timers of one operator. The key is always the operator's current one (``operator.keyed.key``).
 
-    A timer is known by time domain, key, namespace and timestamp: the same one twice is one. Both kinds fire in the
-    order of their timestamps, those of one timestamp in the order of registration.
+    A timer is identified by time domain, key, namespace and timestamp; registered twice, it fires once. Timers of both
+    domains fire in the order of their timestamps, and those of one timestamp in the order of registration.
     """
 
     @abstractmethod
@@ -42,7 +39,7 @@ class InternalTimerService(ABC):
 
     @abstractmethod
     def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """Fire when the watermark passes; one that it has passed already fires with the next watermark."""
+        """Register a timer; one that the watermark has passed already fires with the next watermark."""
 
     @abstractmethod
     def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
@@ -50,7 +47,7 @@ class InternalTimerService(ABC):
 
     @abstractmethod
     def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """Fire when the clock has come so far."""
+        """Register a timer that fires when the clock reaches this time."""
 
     @abstractmethod
     def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
@@ -61,16 +58,16 @@ class KeyedTimerService(InternalTimerService):
     """Timers in the state backend.
 
     Args:
-        keyed: holds the current key, and the timers.
-        clock: of processing time.
-        on_register: called when a processing-time timer was registered, with its timestamp.
+        keyed: state backend, with the current key and the timers.
+        clock: clock of processing time.
+        on_register: called when a processing-time timer is registered, with its timestamp.
 
     Attributes:
-        event, processing: the timers.
-        watermark: the current one; set by whoever fires.
-        quiesced: timers that are registered now are ignored. Set in batch mode while the timers at the end of a key
-            fire, where a timer that registers the next one would never end; Flink's
-            ``BatchExecutionInternalTimeService`` ignores them likewise.
+        event, processing: the queues of timers.
+        watermark: the current watermark; set by the operator before timers fire.
+        quiesced: whether timers that are registered now are ignored. Set in batch mode while the timers at the end of a
+            key fire, where a timer that registers the next one would never end; Flink's
+            ``BatchExecutionInternalTimeService`` ignores them as well.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Event time: timestamps of records, the watermark of one split, and minima over several.
+"""Event time: timestamps of records, the watermark of one split, and the minimum over several.
 
-Times that idleness is measured with are seconds of an ``ActiveClock``, which stands still while the task is
-back-pressured: what can't be read is not idle.
+Idleness is measured with an ``ActiveClock``, which stands still while the task is back-pressured: an input that can't
+be read is not idle.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from firesteel.runtime.records.rows import to_list, to_records
 
 logger = logging.getLogger(__name__)
 HELD_SECONDS: Final = 60.0
-"""A log line says who holds the watermark back when it stood still for so long, and again after each such time."""
+"""Time for which a watermark has to stand still before the log says who holds it back, and between two such lines."""
 
 _FOLLOWING: Final = (WatermarkGeneratorKind.MONOTONOUS, WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS)
 
 
 class ActiveClock:
-    """Monotonic seconds without those in which nothing could be read."""
+    """A monotonic clock that leaves out the time in which nothing could be read."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._excluded = 0.0
 
     def now(self) -> float:
-        """Seconds."""
+        """Seconds, as of a monotonic clock, without those that were excluded."""
         return self._clock.monotonic() - self._excluded
 
     def exclude(self, seconds: float) -> None:
-        """So many seconds that have passed do not count."""
+        """Leave out this many seconds that have just passed."""
         self._excluded += seconds
 
 
 class TimestampsOfColumns:
-    """Computes the timestamps of whole batches.
+    """Computes the timestamps of whole batches by an expression over columns.
 
     Args:
         assigner: the expression.
-        type_info: of the records.
+        type_info: type of the records.
 
     Raises:
-        ProgramError: the expression does not fit.
+        ProgramError: the expression does not fit the type.
     """
 
     def __init__(self, assigner: ColumnTimestamps, type_info: TypeInformation | None) -> None:
@@ -70,31 +70,31 @@ class TimestampsOfColumns:
         self._columns = StreamColumns(type_info)
         self._compute = computing_timestamps(assigner, columns)
 
-    def of(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The timestamp of each row."""
-        found: npt.NDArray[np.int64] = self._compute(
+    def compute(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Compute the timestamp of each row."""
+        stamps: npt.NDArray[np.int64] = self._compute(
             dict(zip(self._columns.names, batch.columns, strict=True)), batch.num_rows
         )
-        return found
+        return stamps
 
-    def of_rows(self, records: Sequence[Any]) -> npt.NDArray[np.int64]:
-        """The timestamp of each record."""
-        return self.of(self._columns.from_records(records))
+    def compute_rows(self, records: Sequence[Any]) -> npt.NDArray[np.int64]:
+        """Compute the timestamp of each record, of which columns are made for it."""
+        return self.compute(self._columns.from_records(records))
 
 
 class EventTime(UserCode, WatermarkOutput):
-    """Timestamps and watermark of one split, or of one operator.
+    """Assigns timestamps and generates the watermark of one split, or of one operator.
 
     Args:
-        name: of the operator, for errors.
-        strategy: of the program.
+        name: name of the operator, for errors.
+        strategy: watermark strategy of the program.
         clock: measures idleness.
-        type_info: of the records, if the timestamp assigner reads columns.
+        type_info: type of the records, if the timestamp assigner reads columns.
 
     Attributes:
-        watermark: emitted last; ``MIN_WATERMARK`` in the beginning; never goes back.
-        idle: without records for so long as the strategy says, or as the generator says.
-        paused: not read for now (alignment); its idleness is not measured.
+        watermark: the last watermark emitted; ``MIN_WATERMARK`` in the beginning; it never goes back.
+        idle: whether no records have come for the idle timeout of the strategy, or the generator has said so.
+        paused: whether it is not read for now (watermark alignment); idleness is not measured then.
     """
 
     def __init__(
@@ -127,37 +127,37 @@ class EventTime(UserCode, WatermarkOutput):
     # -- records
 
     def take(self, records: Sequence[Any], stamps: list[int] | None) -> tuple[int, list[int] | None]:
-        """Assign timestamps, and take note of records.
+        """Assign timestamps to records, and let them advance the watermark.
 
         Returns:
-            How many records were taken (fewer than there are when the generator emitted a watermark after one of them),
-            and their timestamps.
+            How many records were taken, and their timestamps. If the generator emits a watermark after a record, those
+            behind it are not taken.
         """
         if not records:
             return 0, stamps
         self._last_record = self._clock.now()
         self.idle = False
         if self._columns is not None:
-            stamps = self._columns.of_rows(records).tolist()
+            stamps = self._columns.compute_rows(records).tolist()
         if self._generator is not None:
             return self._one_by_one(records, stamps)
         assigned = self._assigner is not None and self._columns is None
-        found = self._assigned(records, stamps) if assigned else stamps
-        if self._follows and found is not None:
-            self._latest = max(self._latest, max(found))
-        return len(records), found
+        new_stamps = self._assigned(records, stamps) if assigned else stamps
+        if self._follows and new_stamps is not None:
+            self._latest = max(self._latest, max(new_stamps))
+        return len(records), new_stamps
 
     def take_columns(self, batch: pa.RecordBatch, stamps: Stamps) -> Stamps:
-        """The same for columns, as far as no generator looks at records: all are taken.
+        """As ``take``, for columns and strategies without a custom generator: all rows are taken.
 
-        A timestamp assigner that is no expression gets rows.
+        A timestamp assigner that is a Python function gets rows.
         """
         if not batch.num_rows:
             return stamps
         self._last_record = self._clock.now()
         self.idle = False
         if self._columns is not None:
-            stamps = self._columns.of(batch)
+            stamps = self._columns.compute(batch)
         elif self._assigner is not None:
             stamps = as_array(self._assigned(to_records(batch), to_list(stamps)))
         if self._follows and stamps is not None:
@@ -165,40 +165,43 @@ class EventTime(UserCode, WatermarkOutput):
         return stamps
 
     def _assigned(self, records: Sequence[Any], stamps: list[int] | None) -> list[int]:
-        extract, given = self._assigner.extract_timestamp, iter(stamps or ())  # type: ignore[union-attr]
-        found: list[int] = []
-        append = found.append
+        """Call the timestamp assigner for each record, with the record's former timestamp."""
+        extract, former_stamps = self._assigner.extract_timestamp, iter(stamps or ())  # type: ignore[union-attr]
+        new_stamps: list[int] = []
+        append = new_stamps.append
         for value in records:
-            timestamp = extract(value, next(given, MIN_WATERMARK))
+            timestamp = extract(value, next(former_stamps, MIN_WATERMARK))
             if timestamp.__class__ is not int:
                 timestamp = _whole(timestamp)
             append(timestamp)
-        if min(found) < MIN_WATERMARK or max(found) > MAX_WATERMARK:
-            for value, timestamp in zip(records, found, strict=True):  # noqa: B007 - read from the traceback
+        if min(new_stamps) < MIN_WATERMARK or max(new_stamps) > MAX_WATERMARK:
+            # Raise the error while ``value`` is the record at fault.
+            for value, timestamp in zip(records, new_stamps, strict=True):  # noqa: B007 - read from the traceback
                 _whole(timestamp)
-        return found
+        return new_stamps
 
     def _one_by_one(self, records: Sequence[Any], stamps: list[int] | None) -> tuple[int, list[int] | None]:
+        """Take records one by one, for a custom generator, up to the first at which that emits a watermark."""
         assigned = self._assigner is not None and self._columns is None
         extract = self._assigner.extract_timestamp if assigned else None  # type: ignore[union-attr]
-        on_event, given = self._generator.on_event, iter(stamps or ())
-        found: list[int] | None = None if extract is None and stamps is None else []
+        on_event, former_stamps = self._generator.on_event, iter(stamps or ())
+        new_stamps: list[int] | None = None if extract is None and stamps is None else []
         count = 0
         self._emitted = False
         for value in records:
             count += 1
-            timestamp = next(given, MIN_WATERMARK)
+            timestamp = next(former_stamps, MIN_WATERMARK)
             if extract is not None:
                 timestamp = _whole(extract(value, timestamp))
-            if found is not None:
-                found.append(timestamp)
+            if new_stamps is not None:
+                new_stamps.append(timestamp)
             on_event(value, timestamp, self)
             if self._emitted:
                 break
-        return count, found
+        return count, new_stamps
 
     def periodic(self) -> None:
-        """The interval has passed: emit, and look whether the input is idle."""
+        """Emit a watermark, and check whether the input is idle, as the watermark interval has passed."""
         if self._follows:
             if self._latest != MIN_WATERMARK:
                 self.watermark = max(self.watermark, self._latest - self._delay - 1)
@@ -230,12 +233,12 @@ class EventTime(UserCode, WatermarkOutput):
     # -- alignment
 
     def pause(self) -> None:
-        """It is not read from now on."""
+        """Stop measuring idleness, as the split is not read from now on."""
         if self._paused_at is None:
             self._paused_at = self._clock.now()
 
     def resume(self) -> None:
-        """It is read again; the time in between does not count as idle."""
+        """Measure idleness again, as the split is read again; the time in between does not count."""
         if self._paused_at is not None:
             self._last_record += self._clock.now() - self._paused_at
             self._paused_at = None
@@ -260,11 +263,12 @@ def _whole(timestamp: Any) -> int:
 class CombinedWatermark:
     """The watermark of several parts: the minimum over those that are not idle. It never goes back.
 
-    A part that has come to its end (``MAX_WATERMARK``) counts only when all have: it must not push the rest, of which
-    some are idle for now, past their records.
+    A part that has ended (``MAX_WATERMARK``) counts only when all have: otherwise it would push parts that are idle for
+    now past their future records.
 
     Attributes:
-        watermark, idle: of all together; idle when all are that have not ended.
+        watermark: the combined watermark.
+        idle: whether all parts that have not ended are idle.
     """
 
     def __init__(self) -> None:
@@ -272,8 +276,8 @@ class CombinedWatermark:
         self.idle = False
 
     def update(self, parts: Iterable[tuple[int, bool]]) -> bool:
-        """Look at all parts (watermark, idle); returns whether anything changed."""
-        before = (self.watermark, self.idle)
+        """Combine all parts (watermark, idle); returns whether the watermark or the status has changed."""
+        former = (self.watermark, self.idle)
         lowest: int | None = None
         idle = ended = False
         for watermark, is_idle in parts:
@@ -288,20 +292,20 @@ class CombinedWatermark:
         self.idle = lowest is None and idle
         if lowest is not None and lowest > self.watermark:
             self.watermark = lowest
-        return before != (self.watermark, self.idle)
+        return former != (self.watermark, self.idle)
 
     @property
     def element(self) -> Watermark:
-        """As it is sent."""
+        """The watermark and status as an in-band element."""
         return Watermark(self.watermark, self.idle)
 
 
 class HeldBack:
-    """Says in the log who holds a watermark back, at most once in ``HELD_SECONDS``.
+    """Logs who holds a watermark back, at most once in ``HELD_SECONDS``.
 
     Args:
-        name: of the task.
-        clock: injected.
+        name: name of the task.
+        clock: measures for how long the watermark stands still.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -310,14 +314,14 @@ class HeldBack:
         self._since = clock.monotonic()
 
     def look(self, watermark: int, parts: Iterable[tuple[str, int, bool]]) -> None:
-        """Look at a watermark and the parts (name, watermark, idle) that it is the minimum of."""
+        """Log if a watermark, the minimum of parts (name, watermark, idle), has stood still for too long."""
         now = self._clock.monotonic()
         if watermark != self._watermark or watermark == MAX_WATERMARK:
             self._watermark, self._since = watermark, now
             return
         if now - self._since < HELD_SECONDS:
             return
-        # of what has ended nothing is held back, and a source without watermarks ends with one
+        # Parts that have ended are left out: they hold nothing back, and a source without watermarks ends with one.
         active = [(mark, name) for name, mark, idle in parts if not idle and mark != MAX_WATERMARK]
         if not active:
             return
@@ -337,7 +341,7 @@ class HeldBack:
 
 
 def shown(watermark: int) -> str:
-    """A watermark for people."""
+    """A watermark as text for people."""
     if watermark == MIN_WATERMARK:
         return "no watermark"
     return "the end" if watermark == MAX_WATERMARK else str(watermark)
