@@ -1,4 +1,4 @@
-"""What goes through Spark's shuffle: batches as bytes, and what a stage tells the driver."""
+"""The form in which batches, and reports for the driver, pass through Spark's shuffle."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ __all__ = [
 ]
 
 MARKER: Final = 0
-"""First byte of what Spark puts in front of each piece (``StageInput.java``)."""
+"""First byte of a marker, which Spark's side puts in front of the blobs of an input (``StageInput.java``)."""
 _PARTED: Final = 255
-"""First byte of a blob of several messages; else it is that of a message (``serialization``)."""
+"""First byte of a blob with several messages; a blob with one begins with the format of that (``serialization``)."""
 _PARTS: Final = struct.Struct("<BxxxI")
-"""That, and how many messages there are; then come their sizes, as uint64, and they, each at a multiple of 8 bytes."""
+"""That byte, and the number of messages; then follow their sizes (uint64) and they, each at a multiple of 8 bytes."""
 BLOB_BYTES: Final = 256 * 1024
-"""About so many bytes of records become one blob."""
+"""Bytes of records at which a channel makes a blob."""
 BUFFERED_BYTES: Final = 32 << 20
-"""Of all partitions together; then each of them becomes a blob."""
+"""Bytes that wait in all channels of a task together, at which each of them makes a blob."""
 _PARTITION_BYTES: Final = 8
 _TOTALS: Final = -1
-"""In place of a partition, in front of totals (``StageOutput.java``)."""
+"""Stands in place of a partition in front of totals (``StageOutput.java``)."""
 
 
 def read_marker(element: bytes) -> int:
-    """Which input the blobs behind a marker are for; -1: the next ones belong to another bucket of keys."""
+    """The input to which the blobs behind a marker belong; -1 if they begin another bucket of keys."""
     return int.from_bytes(element[1:5], "big", signed=True)
 
 
 def read_tasks(element: bytes) -> int:
-    """How many tasks a stage has, of the first marker that one is given where that was chosen by size."""
+    """The number of tasks of a stage, from its first marker, if that number was chosen by size."""
     return -2 - int.from_bytes(element[1:5], "big", signed=True)
 
 
 def read_batch(element: bytes, peer: str) -> Batch:
-    """The batch of a blob."""
+    """Deserialise a blob to one batch."""
     if element[0] != _PARTED:
-        return MessageReader(peer).loads(bytearray(element))  # arrays in it stay writable
+        return MessageReader(peer).loads(bytearray(element))  # a bytearray, so that arrays in it stay writable
     view, reader, parts = memoryview(bytearray(element)), MessageReader(peer), []
     _, count = _PARTS.unpack_from(view)
     position = _PARTS.size + 8 * count
@@ -77,10 +77,10 @@ def _parted(messages: Sequence[bytes]) -> bytes:
 
 
 class Shuffled:
-    """What a task gives to Spark: a partition and a blob in turn.
+    """The output of a task to Spark: a partition and a blob in turn.
 
     Attributes:
-        bytes_out: of all blobs of records so far.
+        bytes_out: running total of bytes of all blobs of records.
     """
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class Shuffled:
         self._buffered = 0
 
     def channel(self, edge: int, up: int, partition: int) -> ShuffleChannel:
-        """Where the records of a partition go."""
-        made = ShuffleChannel(self, edge, up, partition)
-        self._channels.append(made)
-        return made
+        """Open the channel for the records of a partition."""
+        channel = ShuffleChannel(self, edge, up, partition)
+        self._channels.append(channel)
+        return channel
 
-    def buffered(self, size: int) -> None:
-        """So many more bytes wait in a channel; fewer, if it is negative."""
-        self._buffered += size
+    def buffered(self, change: int) -> None:
+        """Account for bytes that wait in a channel, or, if negative, have left it; flush if too many wait."""
+        self._buffered += change
         if self._buffered > BUFFERED_BYTES:
             self.flush()
 
@@ -106,28 +106,27 @@ class Shuffled:
         self._out.append(blob)
 
     def flush(self) -> None:
-        """All that waits becomes blobs."""
+        """Make blobs of everything that waits."""
         for channel in self._channels:
             channel.flush()
 
     def take(self) -> Iterator[bytes]:
-        """What was given since the last time."""
+        """Take the output since the last call."""
         out, self._out = self._out, []
         return iter(out)
 
 
 class ShuffleChannel(OutputChannel):
-    """Records on their way to a partition of Spark's shuffle. It has always room: Spark spills.
+    """The channel to one partition of Spark's shuffle. It always has room, because Spark spills.
 
-    Rows are written as soon as they come, while the processor's cache has them: that takes a fifth of the time.
+    Rows are serialised as soon as they come, while they are in the processor's cache: that takes a fifth of the time.
     """
 
     def __init__(self, shuffled: Shuffled, edge: int, up: int, partition: int) -> None:
         super().__init__(ChannelId(edge, up, partition))
         self._shuffled, self._partition = shuffled, partition
-        self._columns: list[Batch] = []
-        self._rows: list[bytes] = []
-        """Messages. Of both lists one is empty."""
+        self._columns: list[Batch] = []  # batches of columns that wait
+        self._rows: list[bytes] = []  # messages of rows that wait; one of the two lists is always empty
         self._bytes = 0
 
     @override
@@ -150,7 +149,7 @@ class ShuffleChannel(OutputChannel):
             self.flush()
 
     def send(self, element: InBand) -> None:
-        """Event time ends where input ends; nobody has to be told."""
+        """Ignore the element: in batch mode event time ends with the input, and nobody has to be told."""
 
     @override
     def flush(self) -> None:
@@ -175,13 +174,13 @@ class ShuffleChannel(OutputChannel):
 
 
 def totals(records_in: int, bytes_in: int, records_out: int, bytes_out: int, spilled: int) -> Iterator[bytes]:
-    """How far a task has come; it becomes metrics of Spark's task."""
+    """Yield the totals of a task so far, which become metrics of Spark's task."""
     yield _TOTALS.to_bytes(_PARTITION_BYTES, "big", signed=True)
     yield struct.pack(">5q", records_in, bytes_in, records_out, bytes_out, spilled)
 
 
 def plain_report(report: dict[str, Any]) -> bytes:
-    """What a task says about itself."""
+    """Encode the report of a task for the driver."""
     import json
 
     return bytes((REPORT,)) + json.dumps(report, separators=(",", ":")).encode()

@@ -1,8 +1,8 @@
-"""A task of a bounded stage: what Spark gives goes through a vertex's chain, and what comes out back to Spark.
+"""A task of a bounded stage: it moves records from Spark through the chain of a vertex, and the results back to Spark.
 
-The chain is the runtime's: the same stages and operators as in a slot, moved by the same executor. What differs is what
-Flink's batch mode wants: event time stands still until input ends, and an operator with keys gets all records of a key
-together. Its state is that of one bucket of keys, and is thrown away behind it.
+The chain is the same as in a slot: the same stages and operators, moved by the same executor. Two things differ, as in
+Flink's batch mode: event time stands still until the input ends, and a keyed operator gets all records of a key
+together. So its state is that of one bucket of keys, and is dropped after it.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, Sta
 from firesteel.state.heap import HeapKeyedState
 
 FETCHED_BYTES = 4 << 20
+"""Bytes of collected results that are handed to Spark at a time."""
 TELL_SECONDS = 1.0
-"""Between two times that a task tells how far it has come."""
+"""Time between two reports of totals while the task runs."""
 
 
 class _HeapBackend(StateBackend):
-    """State of one bucket of keys needs no other one."""
+    """The state backend of batch mode: on the heap, as it holds only the state of one bucket of keys."""
 
     name = "batch"
 
@@ -74,12 +75,12 @@ class BoundedTask:
     """One attempt of one task.
 
     Args:
-        task: what the stage does; see ``firesteel_jobmaster.stages``.
-        info: of the task.
-        chain: of the vertex.
-        clock: injected.
-        chain_of: the chain of a vertex that reads an edge, by the name of its blob.
-        printed: gets rows of sinks that print, and has what user code prints.
+        task: description of the stage as plain data (``firesteel_jobmaster.stages``).
+        info: description of the task.
+        chain: chain of the vertex.
+        clock: clock of the task.
+        chain_of: returns the chain of a vertex that reads an edge, by the name of its blob.
+        printed: gets rows of sinks that print, and the output of user code.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class BoundedTask:
         self._loop.on_error = self._errors.append
         self._shuffled = Shuffled()
         self._bytes_in = self._spilled = 0
-        self._tells_at = clock.monotonic() + TELL_SECONDS
+        self._next_report = clock.monotonic() + TELL_SECONDS
         self._printed = printed
         self._context = OperatorContext(
             info,
@@ -108,7 +109,7 @@ class BoundedTask:
             metrics=MetricRegistry(clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         self._chain_of = chain_of
-        self._holding: list[GatheringOutput | CombiningOutput] = []
+        self._buffering_outputs: list[GatheringOutput | CombiningOutput] = []
         self._plan = plan = self._chain(chain)
         self._collects = [operator for operator in plan.operators if isinstance(operator, CollectOperator)]
         self._offsets = dict.fromkeys(range(len(self._collects)), 0)
@@ -127,7 +128,8 @@ class BoundedTask:
 
     def _make_outputs(self) -> None:
         edges = {edge["edge"]: edge for edge in self._task["outputs"]}
-        rng = random.Random(f"{self._info.execution_id.rsplit('_', 1)[0]}")  # the same at each attempt
+        # The same seed in each attempt, so that a repeated task makes the same output.
+        rng = random.Random(f"{self._info.execution_id.rsplit('_', 1)[0]}")
         for spec in self._plan.spec.outputs:
             edge, kind = edges[spec.edge], spec.partitioner
             targets: Sequence[int]
@@ -147,7 +149,7 @@ class BoundedTask:
             output = create_output(replace(spec, columns=None), name, channels, edge["max_parallelism"], rng)
             if kind is PartitionerKind.HASH:
                 output = GatheringOutput(output)
-                self._holding.append(output)
+                self._buffering_outputs.append(output)
             if reader is not None:
                 output = self._combined(output, reader)
             if spec.columns is not None:
@@ -159,13 +161,13 @@ class BoundedTask:
         if combiner is None:
             return output
         combining = CombiningOutput(output, combiner)
-        self._holding.append(combining)
+        self._buffering_outputs.append(combining)
         return combining
 
     # -- life
 
     def run(self, elements: Iterator[bytes]) -> Iterator[bytes]:
-        """What the task gives: a partition and a blob in turn."""
+        """Run the task; yields its output, a partition and a blob in turn."""
         plan, opened = self._plan, []
         succeeded = False
         self._guard.active = self._token
@@ -177,51 +179,54 @@ class BoundedTask:
                 opened.append(operator)
                 operator.open(replace(self._context, stamp=plan.stage_of[index].stamp))
             for _ in self._source(elements) if self._task["source"] else self._inputs(elements):
-                yield from self._given()
-                if self._clock.monotonic() >= self._tells_at:
+                yield from self._output()
+                if self._clock.monotonic() >= self._next_report:
                     yield from self._totals()
             if isinstance(plan.operators[0], ColumnWindowOperator):
-                # It holds all buckets: those of its windows that follow the clock end with the input, as rows' do.
+                # It has the windows of all buckets: those by the clock end with the input, as windows of rows do.
                 self._executor.fire(MAX_WATERMARK)
             self._executor.advance(Watermark(MAX_WATERMARK))
             for _ in self._work_off(wait=True):
-                yield from self._given()
+                yield from self._output()
             committables = self._finish()
-            for output in reversed(self._holding):  # what was combined is gathered
+            # In reverse: a combining output drains into the gathering output behind it, which drains afterwards.
+            for output in reversed(self._buffering_outputs):
                 self._guard.active = self._token
                 for channel, part in output.drain():
                     channel.write(part)
                 output.close()
             self._shuffled.flush()
-            yield from self._given()
+            yield from self._output()
             for operator in opened:
                 operator.close()
             opened = []
             self._printed.flush()
-            yield from self._given()  # print, of a function that closes
+            yield from self._output()  # functions may print when they close
             yield from self._totals()
-            yield from self._told(plain_report(self._report(committables)))
+            yield from self._to_driver(plain_report(self._report(committables)))
             succeeded = True
         finally:
             if not succeeded:
                 self._executor.drop()
                 for consumer in plan.consumers:
-                    _carefully(consumer.abort)
+                    _ignore_errors(consumer.abort)
                 for operator in opened:
-                    _carefully(operator.close)
-                for output in self._holding:
-                    _carefully(output.close)
+                    _ignore_errors(operator.close)
+                for output in self._buffering_outputs:
+                    _ignore_errors(output.close)
             self._loop.close()
 
     def _finish(self) -> dict[str, list[Any]]:
-        """Sinks make all durable; what is to be committed, by operator."""
-        found: dict[str, list[Any]] = {}
+        """Let sinks make their results durable; returns the committables by operator, for the commit stage."""
+        committables: dict[str, list[Any]] = {}
         for consumer in self._plan.consumers:
             consumer.finish()
             if isinstance(consumer, SinkOperator):
                 consumer.snapshot_state(SnapshotContext(CHECKPOINT, self._clock.epoch_ms()))
-                found[consumer.spec.id] = [plain_committable(one) for _, some in consumer.uncommitted() for one in some]
-        return found
+                committables[consumer.spec.id] = [
+                    plain_committable(committable) for _, prepared in consumer.uncommitted() for committable in prepared
+                ]
+        return committables
 
     def _report(self, committables: Mapping[str, Any]) -> dict[str, Any]:
         executor, metrics = self._executor, self._context.metrics
@@ -269,19 +274,19 @@ class BoundedTask:
             splits = [Split.from_plain(plain) for element in elements for plain in json.loads(bytes(element))]
             source.add_splits(splits, True, 1)
             while True:
-                got = source.poll()
+                item = source.poll()
                 self._check()
-                if isinstance(got, InputBatch):
-                    self._executor.feed(*got)
+                if isinstance(item, InputBatch):
+                    self._executor.feed(*item)
                     yield from self._work_off()
-                elif isinstance(got, Watermark):
+                elif isinstance(item, Watermark):
                     continue  # event time stands still until the end
-                elif got is not None:
+                elif item is not None:  # the end of the input
                     return
                 else:
                     self._loop.run_once()
         finally:
-            _carefully(source.close)
+            _ignore_errors(source.close)
 
     def _inputs(self, elements: Iterator[bytes]) -> Iterator[None]:
         edges = self._task["inputs"]
@@ -316,7 +321,7 @@ class BoundedTask:
         self._spilled += size
 
     def _bucket(self, bucket: Bucket) -> Iterator[None]:
-        """All records of some keys, and then the end of their time; in pieces, where they are too many at once."""
+        """Work on all records of some keys, then end event time for them; in pieces, if they are too many at once."""
         if not len(bucket):
             return
         try:
@@ -327,12 +332,12 @@ class BoundedTask:
 
     def _piece(self, bucket: Bucket) -> Iterator[None]:
         head = self._plan.operators[0]
-        for one in bucket.ordered():
-            if is_parts(one.batch.values):
-                head.add_parts(one.batch.values)  # type: ignore[attr-defined] # of the operator it is for
-                self._executor.records_in += len(one.batch)
+        for incoming in bucket.ordered():
+            if is_parts(incoming.batch.values):
+                head.add_parts(incoming.batch.values)  # type: ignore[attr-defined] # such an operator takes parts
+                self._executor.records_in += len(incoming.batch)
                 continue
-            self._executor.feed(*one)
+            self._executor.feed(*incoming)
             yield from self._work_off()
         if isinstance(head, KeyedTransform):
             yield from self._end_of_keys(head)
@@ -341,10 +346,10 @@ class BoundedTask:
             yield from self._end_of_keys(head)
 
     def _end_of_keys(self, head: Any) -> Iterator[None]:
-        """Event time has ended for these keys, timers of the clock fire; then it begins anew for the next ones."""
+        """End event time for the keys of a bucket and fire their timers by the clock; then begin anew for the next."""
         executor, timers = self._executor, getattr(head, "heap_timers", None)
         if timers is not None:
-            # sessions have one timer for each key, which they set for their next one: that ends by itself
+            # Not for sessions, where each key has one timer, which it sets again for its next session: that ends.
             timers.quiesced = not isinstance(head, SessionWindowOperator)
         executor.advance(Watermark(MAX_WATERMARK))
         yield from self._work_off()
@@ -357,10 +362,10 @@ class BoundedTask:
         if isinstance(head, WindowTransform):
             head.make(head.runtime_context(self._context))
 
-    # -- what comes out
+    # -- output
 
     def _work_off(self, *, wait: bool = False) -> Iterator[None]:
-        """Steps until nothing is pending, or with ``wait`` nothing on its way; a yield when something may be taken."""
+        """Step until nothing is pending, or with ``wait`` no result is awaited; yields when there may be output."""
         executor = self._executor
         while True:
             if executor.pending and not executor.waits:
@@ -374,37 +379,39 @@ class BoundedTask:
                 return
 
     def _check(self) -> None:
-        """What was done later may have failed."""
+        """Raise the first error of a callback on the loop."""
         if self._errors:
             raise self._errors[0]
 
-    def _given(self) -> Iterator[bytes]:
+    def _output(self) -> Iterator[bytes]:
+        """Take the output so far: blobs for the shuffle, collected results, and printed text."""
         yield from self._shuffled.take()
         for number, operator in enumerate(self._collects):
-            while (got := operator.fetch(self._offsets[number], FETCHED_BYTES)).count:
-                self._offsets[number] = got.offset + got.count
-                yield from self._told(bytes((COLLECTED,)) + got.count.to_bytes(8, "big") + got.data)
+            while (results := operator.fetch(self._offsets[number], FETCHED_BYTES)).count:
+                self._offsets[number] = results.offset + results.count
+                yield from self._to_driver(bytes((COLLECTED,)) + results.count.to_bytes(8, "big") + results.data)
         for text in self._printed.take():
-            yield from self._told(text)
+            yield from self._to_driver(text)
 
     def _totals(self) -> Iterator[bytes]:
-        self._tells_at = self._clock.monotonic() + TELL_SECONDS
+        self._next_report = self._clock.monotonic() + TELL_SECONDS
         executor = self._executor
         read, written = (executor.records_in, self._bytes_in), (executor.records_out, self._shuffled.bytes_out)
         yield from totals(*read, *written, self._spilled)
 
-    def _told(self, blob: bytes) -> Iterator[bytes]:
+    def _to_driver(self, blob: bytes) -> Iterator[bytes]:
+        """A blob for the driver, in the partition that it reads."""
         yield self._task["partition"].to_bytes(8, "big")
         yield blob
 
 
 def _nothing() -> None:
-    """It is looked at anyhow."""
+    """Wakes nobody: the task looks at everything in its own loop anyway."""
 
 
-def _carefully(call: Any) -> None:
-    """The task's fate is settled."""
+def _ignore_errors(call: Any) -> None:
+    """Clean up after the task has failed, which nothing changes any more."""
     try:
         call()
-    except BaseException:  # user code at its end
+    except BaseException:  # user code while the task ends
         pass

@@ -1,7 +1,7 @@
-"""Input with keys, where it is bounded: it comes bucket by bucket, and all records of a key are in one bucket.
+"""Keyed input in batch mode: it comes bucket by bucket, and all records of a key are in one bucket.
 
-Records of a bucket are put into the order in which Flink gives them in batch mode: key by key, and by time within a
-key; where nobody can see the order of keys, only by time.
+Records of a bucket are sorted as in Flink's batch mode: by key, and by time within a key; or only by time, if nobody
+can see the order of keys. A bucket that does not fit into memory is divided by key into files (a Grace hash partition).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from firesteel.runtime.records.columns import take
 from firesteel.runtime.records.rows import to_list, to_rows
 
 HELD_BYTES: Final = 32 << 20
-"""Of records of one bucket, as they are in the shuffle, that are in memory at once."""
+"""Bytes of one bucket, as in the shuffle, that are in memory at a time."""
 PARTS: Final = 16
-"""A bucket with more is divided into so many files, and each of these again if it is still too large."""
+"""Number of files into which a larger bucket is divided; each of them is divided again if it is still too large."""
 DEEPEST: Final = 4
-"""Times that records are divided; if then they are too many still, they are those of one key or of few."""
+"""Most times that records are divided. If they are still too many then, they belong to one key, or to a few."""
 RUN_DIRECTORY_VARIABLE: Final = "FIRESTEEL_RUN_DIRECTORY"
-"""Variable that says where files of workers go (``firesteel.spark.workers``)."""
+"""Environment variable with the directory for files of workers (``firesteel.spark.workers``)."""
 _FRAME: Final = struct.Struct(">iq")
 KeysOf = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 def keys_of(selector: Any) -> KeysOf:
-    """What gives the keys of many records, all NaN in them being one, as in operators."""
+    """A function that computes the keys of many records, with every NaN replaced by one object, as in operators."""
     if isinstance(selector, ManyKeys):
         return lambda values: each_with_one_nan(list(selector.keys_of(values)))
     key = method_of(selector, KeySelector, "get_key")
@@ -47,13 +47,13 @@ def keys_of(selector: Any) -> KeysOf:
 
 
 class Bucket:
-    """The records of some key groups, of all inputs. What is more than fits into memory lies in files, divided by key.
+    """The records of some key groups, from all inputs. Those that do not fit into memory are in files, divided by key.
 
     Args:
-        selectors: of the operator, for each input; None = the order of keys is nobody's business.
-        keys: the same, by which records may be divided; None = they may not.
-        spilled: hears of bytes that were written to a file.
-        depth: how often its records were divided.
+        selectors: key selectors of the operator, for each input; None = records need not be sorted by key.
+        keys: key selectors by which records may be divided; None = they must not be divided.
+        spilled: called with the number of bytes that were written to a file.
+        depth: how often these records were divided.
     """
 
     def __init__(
@@ -69,21 +69,21 @@ class Bucket:
         self._files: list[BinaryIO] = []
 
     def add(self, batch: Batch, input_index: int, size: int) -> None:
-        """Records came, of so many bytes as they were in the shuffle."""
+        """Add records of an input, which have this many bytes in the shuffle."""
         self._batches.append(InputBatch(batch, input_index))
         self._bytes += size
         if self._bytes > HELD_BYTES and self._keys is not None and self._depth < DEEPEST:
-            self._lay_down()
+            self._spill()
 
     def __len__(self) -> int:
         return len(self._batches) + len(self._files)
 
     def pieces(self) -> Iterator[Bucket]:
-        """Buckets of all of them, each with all records of its keys; one after the other, since each takes memory."""
+        """Yield buckets that fit into memory, each with all records of its keys; use one before taking the next."""
         if not self._files:
             yield self
             return
-        self._lay_down()
+        self._spill()
         while self._files:
             with self._files.pop(0) as file:
                 file.seek(0)
@@ -94,13 +94,13 @@ class Bucket:
                     yield from piece.pieces()
 
     def close(self) -> None:
-        """Nobody wants the rest."""
+        """Close the files, with records that were not read."""
         for file in self._files:
             file.close()
         self._files = []
 
-    def _lay_down(self) -> None:
-        """Divide by key what is in memory, and write it to files without names, which go with this process."""
+    def _spill(self) -> None:
+        """Divide the records in memory by key, and write them to files without names, which vanish with the process."""
         if not self._files:
             folder = os.environ.get(RUN_DIRECTORY_VARIABLE) or None
             for _ in range(PARTS):
@@ -111,7 +111,9 @@ class Bucket:
             rows = to_rows(batch)
             places: list[list[int]] = [[] for _ in range(PARTS)]
             for number, key in enumerate(keys_of(self._keys[index])(rows.values)):
-                places[hash((self._depth, key)) % PARTS].append(number)
+                places[hash((self._depth, key)) % PARTS].append(
+                    number
+                )  # with the depth, or a file could not be divided
             for file, numbers in zip(self._files, places, strict=True):
                 if numbers:
                     segments, _ = MessageWriter().dumps(_chosen(rows, numbers))
@@ -121,16 +123,18 @@ class Bucket:
                     self._spilled(len(blob))
 
     def ordered(self) -> Iterator[InputBatch]:
-        batches, self._batches = self._batches, []
-        indexes = {one.input_index for one in batches}
+        """Take the records in order: by key and time, or only by time."""
+        inputs, self._batches = self._batches, []
+        indexes = {incoming.input_index for incoming in inputs}
         if self._selectors is None and len(indexes) == 1:
             (index,) = indexes
-            found = [one.batch for one in batches]
-            found.sort(key=lambda batch: not is_parts(batch.values))  # they come between the rows of each task
-            for batch in _runs(found):
+            batches = [incoming.batch for incoming in inputs]
+            # Parts first, which come between the rows of each sender, so that rows can be merged into few batches.
+            batches.sort(key=lambda batch: not is_parts(batch.values))
+            for batch in _runs(batches):
                 yield InputBatch(_by_time(batch), index)
         else:
-            yield from self._by_key(batches)
+            yield from self._by_key(inputs)
 
     def _by_key(self, batches: Sequence[InputBatch]) -> Iterator[InputBatch]:
         places: dict[Any, list[tuple[int, int, Any, Any, Any]]] = {}
@@ -150,25 +154,26 @@ class Bucket:
         for records in places.values():
             records.sort(key=_time_and_input)
             for record in records:
-                mine = record[1], record[3] is None, record[4] is None
-                if run and mine != form:
+                # A batch has one input, and either all of its records have a timestamp (a row kind) or none.
+                record_form = record[1], record[3] is None, record[4] is None
+                if run and record_form != form:
                     yield _batch(run)
                     run = []
-                form = mine
+                form = record_form
                 run.append(record)
         if run:
             yield _batch(run)
 
 
 def _read(file: BinaryIO) -> Iterator[tuple[int, bytearray]]:
-    """What was laid down: numbers of inputs, and batches."""
+    """Yield what was spilled to a file: the number of the input, and the message of a batch."""
     while head := file.read(_FRAME.size):
         index, size = _FRAME.unpack(head)
         yield index, bytearray(file.read(size))
 
 
 def _chosen(rows: Batch, numbers: Sequence[int]) -> Batch:
-    """Some of the rows."""
+    """The rows at these positions, as a batch."""
     stamps, kinds = to_list(rows.timestamps), to_list(rows.kinds)
     return Batch(
         [rows.values[number] for number in numbers],
@@ -189,7 +194,7 @@ def _batch(run: Sequence[tuple[int, int, Any, Any, Any]]) -> InputBatch:
 
 
 def _runs(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """As few batches as it may be."""
+    """Merge consecutive batches that are alike."""
     run: list[Batch] = []
     for batch in batches:
         if run and not alike(run[-1], batch):

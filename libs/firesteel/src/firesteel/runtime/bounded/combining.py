@@ -1,11 +1,11 @@
-"""What an operator with keys would do with records is done before they travel, where it may be done in parts.
+"""Combines records by key before they pass the shuffle (as a combiner of MapReduce), where that gives the same results.
 
-Each task runs the operator that reads an edge over what it sends there, and gives away what that would give, or would
-write into a snapshot: results of a reduce function are records as any, and are reduced again by the reader; columns are
-accumulators by key, or by key and pane of time, which the reader adds to its own. So a key that stands in very many
-records comes to its reader once from each task, or a few times.
+Each sending task runs the operator that reads an edge over the records that it sends there, and sends the partial
+results instead. Results of a reduce function are ordinary records, which the reader reduces again; columns are
+accumulators by key, or by key and pane, which the reader adds to its own. So a key with very many records comes to its
+reader only once, or a few times, from each task.
 
-Memory is bounded: what is held goes out when it is of too many keys. Where keys hardly repeat nothing is combined.
+Memory is bounded: partial results are sent when they are of too many keys. If keys hardly repeat, nothing is combined.
 """
 
 from __future__ import annotations
@@ -33,42 +33,45 @@ from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import FixedTimeWindows
 
 MOST_KEYS: Final = 100_000
-"""Of which results are held; of columns as many rows of accumulators."""
+"""Partial results, or rows of accumulators, at which all are sent."""
 MOST_PANES: Final = 1000
+"""Panes or windows at which all partial results are sent."""
 TRIED: Final = 50_000
-"""Records after which it is known whether combining is worth it."""
+"""Records after which it is decided whether combining is worth its time."""
 WORTH: Final = 0.7
-"""Not if so many of them are left, as a part."""
+"""Ratio of partial results to records from which on it is not."""
 _IN_ANY_ORDER: Final = frozenset({"count", "sum", "avg", "min", "max"})
+"""Aggregates whose result does not depend on the order of records."""
 Make = Callable[[ChainSpec], ChainPlan]
 
 
 class Combiner(ABC):
-    """Holds what was combined.
+    """Combines the records of one edge.
 
     Attributes:
-        held: about how many results it holds.
+        result_count: approximate number of partial results.
     """
 
-    held = 0
+    result_count = 0
 
     @abstractmethod
     def takes(self, batch: Batch) -> bool:
-        """Whether what a batch has may be combined."""
+        """Whether the records of a batch may be combined."""
 
     @abstractmethod
-    def add(self, batch: Batch) -> None: ...
+    def add(self, batch: Batch) -> None:
+        """Combine records with those before."""
 
     @abstractmethod
     def give(self, output: Output) -> Routed:
-        """Give away all that is held."""
+        """Route all partial results, and begin anew."""
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 class _Captured(Output):
-    """Takes what leaves a chain."""
+    """An output that collects what leaves a chain."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, ())
@@ -80,7 +83,7 @@ class _Captured(Output):
 
 
 class _Running(Combiner):
-    """An operator over records, as a chain of its own."""
+    """A combiner that runs an operator over records, in a chain of its own."""
 
     def __init__(
         self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: InterruptGuard, token: CancelToken
@@ -93,38 +96,38 @@ class _Running(Combiner):
         self._operator, self._state = operator, operator.keyed
         self._results = _Captured(spec.name)
         self._plan.outlet_of(edge).outputs.append(self._results)
-        self._context = own = replace(context, stamp=self._plan.stage_of[0].stamp)
-        self._operator.create(own)
-        self._operator.open(own)
+        self._context = replace(context, stamp=self._plan.stage_of[0].stamp)
+        self._operator.create(self._context)
+        self._operator.open(self._context)
         self._executor = ChainExecutor(self._plan, guard, token)
 
+    @override
     def takes(self, batch: Batch) -> bool:
-        """Where all records are additions."""
         return batch.kinds is None
 
     @override
     def add(self, batch: Batch) -> None:
         self._executor.feed(batch)
         self._work_off()
-        self.held = self._count()
+        self.result_count = self._count()
 
     @abstractmethod
     def _count(self) -> int:
-        """About how many results it would give."""
+        """Approximate number of results that ``give`` would route."""
 
     def give(self, output: Output) -> Routed:
-        """Its results, as if event time had ended."""
+        """Route the results of the operator, as if event time had ended."""
         self._executor.advance(Watermark(MAX_WATERMARK))
         self._work_off()
         self._state.forget()
         self._operator.heap_timers.watermark = self._plan.stages[0].stamp.watermark = MIN_WATERMARK
         batches, self._results.batches = self._results.batches, []
-        self.held = 0
+        self.result_count = 0
         for batch in batches:
             yield from output.route(self._of_result(batch))
 
     def _of_result(self, batch: Batch) -> Batch:
-        """What is sent of a batch of results."""
+        """The batch to send in place of a batch of results."""
         return batch
 
     def _work_off(self) -> None:
@@ -138,7 +141,7 @@ class _Running(Combiner):
 
 
 class _Reducing(_Running):
-    """The reduce operator of the reader: its results are records as any, without a time of their own."""
+    """Runs the reader's reduce operator; its results are ordinary records, which are sent without timestamps."""
 
     def __init__(
         self, spec: OperatorSpec, make: Make, context: OperatorContext, guard: InterruptGuard, token: CancelToken
@@ -146,8 +149,9 @@ class _Reducing(_Running):
         super().__init__(spec, make, context, guard, token)
         self._takes_first = bool(getattr(spec.function, "takes_first", False))
 
+    @override
     def takes(self, batch: Batch) -> bool:
-        """Not where the first record by time has a say, which may come later."""
+        # A function that takes the first record by time can't be combined here: that record may come later.
         return batch.kinds is None and not (self._takes_first and batch.timestamps is not None)
 
     def _count(self) -> int:
@@ -158,7 +162,7 @@ class _Reducing(_Running):
 
 
 class _Windowing(_Running):
-    """Tumbling windows of the reader: what they hold goes away with the last timestamp of its window."""
+    """Runs the reader's tumbling windows; their contents are sent with the last timestamp of the window."""
 
     def _count(self) -> int:
         names = self._state.table_names()
@@ -176,7 +180,7 @@ class _Windowing(_Running):
 
 
 class _Accumulating(Combiner):
-    """The operator over columns of the reader: what it holds goes away as accumulators."""
+    """Runs the reader's operator over columns; its state is sent as rows of accumulators."""
 
     def __init__(self, operator: LastAggregates | PartedWindows, context: OperatorContext) -> None:
         self._operator = operator
@@ -193,10 +197,10 @@ class _Accumulating(Combiner):
         for _ in self._operator.apply_columns(iter((self._operator.input.from_rows(batch),))):
             raise AssertionError("nothing is late, and no time has ended")
         panes, rows = self._operator.size()
-        self.held = rows if panes <= MOST_PANES else max(rows, MOST_KEYS + 1)
+        self.result_count = rows if panes <= MOST_PANES else max(rows, MOST_KEYS + 1)
 
     def give(self, output: Output) -> Routed:
-        """Rows of accumulators, by key."""
+        """Route rows of accumulators by their key; columns need no gathering, as their batches are large."""
         if isinstance(output, GatheringOutput):
             output = output.output
         for rows in self._operator.give_parts():
@@ -206,7 +210,7 @@ class _Accumulating(Combiner):
                 yield from columns_to_channels(batch, targets, output.channels)
             else:
                 yield from output.route(batch)
-        self.held = 0
+        self.result_count = 0
 
     @override
     def close(self) -> None:
@@ -214,41 +218,43 @@ class _Accumulating(Combiner):
 
 
 class CombiningOutput(Output):
-    """An edge whose records are combined before they go on.
+    """An edge whose records are combined before they are routed.
 
     Args:
-        output: chooses the channels.
-        combiner: of the operator that reads the edge.
+        output: routes records and partial results.
+        combiner: combiner for the operator that reads the edge.
     """
 
     def __init__(self, output: Output, combiner: Combiner) -> None:
         super().__init__(output.name, output.channels)
         self._output, self._combiner = output, combiner
-        self._taken = self._given = 0
-        self._is_of_use = True
+        self._records_in = self._results_out = 0
+        self._worthwhile = True
 
     @property
     def takes_columns(self) -> bool:
         return self._output.takes_columns
 
     def route(self, batch: Batch) -> Routed:
-        """Nothing, or what was held so far."""
+        """Combine a batch; routes nothing, or all partial results if they are too many."""
         combiner = self._combiner
-        if not self._is_of_use or not combiner.takes(batch):
+        if not self._worthwhile or not combiner.takes(batch):
             return self._output.route(batch)
         combiner.add(batch)
-        self._taken += len(batch)
-        if combiner.held > MOST_KEYS or (self._given == 0 and self._taken >= TRIED and not self._seems_of_use()):
+        self._records_in += len(batch)
+        if combiner.result_count > MOST_KEYS or (
+            self._results_out == 0 and self._records_in >= TRIED and not self._seems_worthwhile()
+        ):
             return self.drain()
         return ()
 
-    def _seems_of_use(self) -> bool:
-        return self._combiner.held < WORTH * self._taken
+    def _seems_worthwhile(self) -> bool:
+        return self._combiner.result_count < WORTH * self._records_in
 
     def drain(self) -> Routed:
-        """All that is held."""
-        self._given += self._combiner.held
-        self._is_of_use = self._given < WORTH * max(self._taken, 1) or self._taken < TRIED
+        """Route all partial results, and decide whether to go on combining."""
+        self._results_out += self._combiner.result_count
+        self._worthwhile = self._results_out < WORTH * max(self._records_in, 1) or self._records_in < TRIED
         return list(self._combiner.give(self._output))
 
     def close(self) -> None:
@@ -258,13 +264,13 @@ class CombiningOutput(Output):
 def combiner_of(
     spec: OperatorSpec, make: Make, context: OperatorContext, guard: InterruptGuard, token: CancelToken
 ) -> Combiner | None:
-    """What combines for an operator; None where its results would not be the same.
+    """Create the combiner for an operator; None if combining would change its results.
 
     Args:
-        spec: of the operator.
-        make: a chain with state of its own.
-        context: of operators of this task.
-        guard, token: of this task.
+        spec: specification of the operator that reads the edge.
+        make: creates a chain with state of its own.
+        context: context for operators of this task.
+        guard, token: interrupt guard and cancel token of this task.
     """
     if spec.kind is OperatorKind.REDUCE:
         combinable = bool(getattr(spec.function, "combinable", False))
@@ -279,7 +285,7 @@ def combiner_of(
         aggregates = spec.function.aggregates
     else:
         return None
-    if any(one.function not in _IN_ANY_ORDER for one in aggregates):
+    if any(aggregate.function not in _IN_ANY_ORDER for aggregate in aggregates):
         return None
     operator = create_bounded_operator(spec)
     assert isinstance(operator, LastAggregates | PartedWindows)

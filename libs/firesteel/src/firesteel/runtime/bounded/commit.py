@@ -1,4 +1,4 @@
-"""The last stage of a bounded job: shows what the sinks have prepared. It may be run again, by anybody."""
+"""The last stage of a bounded job: it commits what the sinks have prepared. It may be run again, by any process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from firesteel.runtime.operators import SinkOperator, create_operator
 from firesteel.runtime.slot.user_code import load_chain
 
 CHECKPOINT = 1
-"""Number under which sinks prepare: there is one checkpoint, at the end."""
+"""The id of the only checkpoint, at the end, for which sinks prepare."""
 
 
-def plain_committable(one: Committable) -> list[Any]:
-    return [one.version, base64.b64encode(one.data).decode()]
+def plain_committable(committable: Committable) -> list[Any]:
+    return [committable.version, base64.b64encode(committable.data).decode()]
 
 
 def committable_of(plain: Sequence[Any]) -> Committable:
-    """The inverse of ``plain_committable``, as the committer gets it."""
+    """Decode what ``plain_committable`` has made, as the committer gets it."""
     return Committable(base64.b64decode(plain[1]), plain[0], CHECKPOINT)
 
 
@@ -36,11 +36,11 @@ def commit(
     """Commit what each subtask of each sink has prepared.
 
     Args:
-        info: of this task.
-        clock: of this task.
-        blobs: of the job.
-        elements: JSON: a list of the chain's blob, the operator, subtask, parallelism, and its committables.
-        partition: for the report.
+        info: description of this task.
+        clock: clock of this task.
+        blobs: blobs of the job.
+        elements: JSON lists of the chain's blob, the operator, subtask, parallelism, and its committables.
+        partition: partition of the report for the driver.
     """
     count = 0
     for element in elements:
@@ -56,7 +56,7 @@ def commit(
 def _commit_one(
     info: TaskInfo, clock: Clock, chain: bytes, work: Mapping[str, Any], committables: list[Committable]
 ) -> None:
-    spec = next(one for one in load_chain(chain).operators if one.id == work["operator"])
+    spec = next(operator for operator in load_chain(chain).operators if operator.id == work["operator"])
     sink = create_operator(spec)
     assert isinstance(sink, SinkOperator)
     loop, guard = TaskLoop(clock), InterruptGuard()

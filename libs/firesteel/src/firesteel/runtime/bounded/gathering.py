@@ -1,5 +1,4 @@
-"""Records are gathered before they are divided among very many partitions: a part of a handful of records costs more to
-handle than its records do."""
+"""Gathers records before they are divided among many partitions, because small parts cost more than their records."""
 
 from __future__ import annotations
 
@@ -12,26 +11,26 @@ from firesteel.runtime.records.batch import Batch, alike, merge
 from firesteel.runtime.records.sizes import values_bytes
 
 OF_A_PART: Final = 128
-"""Records that a part has on average, if they are no large ones."""
+"""Records of a part, on average, for which records are gathered."""
 MOST_BYTES: Final = 4 << 20
-"""About so many are held at most."""
+"""Bytes that are gathered at most, if records are large."""
 
 
 class GatheringOutput(Output):
-    """An edge whose records are divided many at a time. Columns are not held up: their batches are large.
+    """An edge whose records are routed many at a time. Columns are routed immediately, as their batches are large.
 
     Args:
-        output: chooses the channels.
+        output: routes the records.
 
     Attributes:
-        output: the same.
+        output: as given to the constructor.
     """
 
     def __init__(self, output: Output) -> None:
         super().__init__(output.name, output.channels)
         self.output = output
         self._most = OF_A_PART * len(output.channels)
-        self._held: list[Batch] = []
+        self._gathered: list[Batch] = []
         self._records = self._bytes = 0
 
     @property
@@ -39,22 +38,22 @@ class GatheringOutput(Output):
         return self.output.takes_columns
 
     def route(self, batch: Batch) -> Routed:
-        """Nothing, or what was held so far."""
+        """Gather a batch; routes nothing, or all that was gathered if it is enough."""
         if isinstance(batch.values, pa.RecordBatch):
             return [*self.drain(), *self.output.route(batch)]
-        before = self.drain() if self._held and not alike(self._held[-1], batch) else ()
-        self._held.append(batch)
+        routed = self.drain() if self._gathered and not alike(self._gathered[-1], batch) else ()
+        self._gathered.append(batch)
         self._records += len(batch)
         self._bytes += values_bytes(batch.values)
         if self._records < self._most and self._bytes < MOST_BYTES:
-            return before
-        return [*before, *self.drain()]
+            return routed
+        return [*routed, *self.drain()]
 
     def drain(self) -> Routed:
-        """All that is held."""
-        held, self._held = self._held, []
+        """Route all that was gathered."""
+        gathered, self._gathered = self._gathered, []
         self._records = self._bytes = 0
-        return list(self.output.route(merge(held))) if held else ()
+        return list(self.output.route(merge(gathered))) if gathered else ()
 
     def close(self) -> None:
-        self._held = []
+        self._gathered = []

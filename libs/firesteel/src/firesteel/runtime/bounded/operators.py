@@ -1,4 +1,4 @@
-"""Operators that do something else where the input is bounded: only the last result of each key leaves them."""
+"""Operators of batch mode: they emit only the last result of each key, and take partial results of senders."""
 
 from __future__ import annotations
 
@@ -33,43 +33,46 @@ from firesteel.state.tables import MISSING
 from firesteel.windowing.assigners import FixedTimeWindows
 
 PARTS: Final = b"firesteel.parts"
-"""Key in the metadata of columns that are accumulators, and not rows of the stream."""
+"""Key in the metadata of batches whose rows are accumulators instead of records."""
 
 
 class _Fields(list[Any]):
-    """The fields of a tuple, one of which is combined in place."""
+    """The fields of a tuple while one of them is combined in place; its class tells it from records of users."""
 
 
 class LastReduce(ReduceOperator, TimedTransform):
-    """A reduce that gives the result of each key when event time has ended, with that time, as Flink does."""
+    """A reduce that emits the result of each key when event time ends, with that timestamp, as Flink does."""
 
     one_to_one = False
     expands = True
     takes_slices = True
-    sets_stamps = False  # but for its results, which come when event time ends
+    sets_stamps = False  # only for its results, which it emits in ``advance_watermark``
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.tagged = False
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Nothing; all records are reduced when it is exhausted."""
+        """Yield nothing, but reduce all records; exhaust the iterator to have that done."""
         yield from self.apply_slice(list(records), None, input_index)
 
     def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
-        """Nothing. What is of the class of the records is fitted to the declared type only at the end."""
+        """Yield nothing, but reduce all records.
+
+        A result of the same class as the records is fitted to the declared type only at the end.
+        """
         keys, table = self.keys_of(values, input_index), self.keyed.table(REDUCE_STATE)
         if getattr(self.function, "combines_one_field", False):
             self._combine_fields(self.function, table, keys, values)
             return
         function, coerce, get, keyed = self.function_of_two, self.coerce, table.get, self.keyed
         for key, value in zip(keys, values, strict=True):
-            before = get(key, MISSING)
-            if before is MISSING:
+            former = get(key, MISSING)
+            if former is MISSING:
                 table[key] = value
                 continue
             keyed.key = key  # the function may have state of its own
-            result = function(before, value)
+            result = function(former, value)
             if coerce is not None and result.__class__ is not value.__class__:
                 result = coerce(result)
             table[key] = result
@@ -77,19 +80,19 @@ class LastReduce(ReduceOperator, TimedTransform):
         yield
 
     def _combine_fields(self, function: Any, table: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """``sum``, ``min`` and ``max``: no tuple is made but the last one."""
+        """Reduce by ``sum``, ``min`` or ``max`` of one field, in place; a tuple is made only of the last result."""
         position, combine, get = function.position, function.combine, table.get
         for key, value in zip(keys, values, strict=True):
-            before = get(key, MISSING)
-            if before is MISSING:
+            former = get(key, MISSING)
+            if former is MISSING:
                 table[key] = _Fields(value) if value.__class__ is tuple and position.__class__ is int else value
-            elif before.__class__ is _Fields:
-                before[position] = combine(before[position], value[position])
+            elif former.__class__ is _Fields:
+                former[position] = combine(former[position], value[position])
             else:
-                table[key] = function(before, value)
+                table[key] = function(former, value)
 
     def advance_watermark(self, watermark: int) -> Iterator[Any]:
-        """The results, at the end of event time."""
+        """Yield the results at the end of event time."""
         self.heap_timers.watermark = watermark
         if watermark < MAX_WATERMARK:
             return
@@ -101,17 +104,17 @@ class LastReduce(ReduceOperator, TimedTransform):
             yield value if coerce is None else coerce(value)
             yield TIMER_DONE
 
+    @override
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
-        """There are no timers."""
         return iter(())
 
+    @override
     def on_processing_time(self, timer: Timer) -> Iterator[Any]:
-        """There are no timers."""
         return iter(())
 
 
 def is_parts(values: Any) -> bool:
-    """Whether these are rows of accumulators, for ``add_parts`` of the operator."""
+    """Whether the values of a batch are rows of accumulators, for ``add_parts`` of the operator."""
     return isinstance(values, pa.RecordBatch) and PARTS in (values.schema.metadata or {})
 
 
@@ -120,7 +123,7 @@ def _parts(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class LastAggregates(TimedColumns):
-    """Aggregates of which only the last row of each key is given, when event time has ended; then they begin anew."""
+    """Aggregates that emit only the last row of each key, when event time ends; then they begin anew."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         from firesteel.expressions.aggregates import bind_aggregates
@@ -129,20 +132,20 @@ class LastAggregates(TimedColumns):
         assert declared is not None
         self._bound = bind_aggregates("aggregate", spec.function, declared, wrap=wrap)
         self._inputs = Inputs(self._bound)
-        self._order = 0
+        self._rows_seen = 0
         super().__init__(spec)
 
     def make_state(self, parameters: KeyedStateParameters) -> Pane:
-        """A pane of all time."""
+        """Create a pane for all time."""
         return Pane(0, index_maker(self.key_types)(), Accumulators(self._bound))
 
+    @override
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Nothing; rows are added."""
-        for given in batches:
-            batch = columns_of(given)
+        for incoming in batches:
+            batch = columns_of(incoming)
             if batch.num_rows:
-                order = np.arange(self._order, self._order + batch.num_rows)
-                self._order += batch.num_rows
+                order = np.arange(self._rows_seen, self._rows_seen + batch.num_rows)
+                self._rows_seen += batch.num_rows
                 self.state.add(self.keys_of(batch), self._inputs.of(self.columns_of(batch), batch.num_rows), order)
         return
         yield
@@ -175,13 +178,13 @@ class LastAggregates(TimedColumns):
             rows = pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema)
             yield Batch(rows, np.full(rows.num_rows, MAX_WATERMARK, np.int64))
 
+    @override
     def on_processing_time(self, now: int) -> Iterator[Any]:
-        """There are no timers."""
         return iter(())
 
 
 class PartedWindows(ColumnWindowOperator):
-    """Windows of fixed size over columns, whose contents may come in parts."""
+    """Windows of fixed size over columns, whose contents may come as accumulators from the senders."""
 
     def size(self) -> tuple[int, int]:
         """Panes and rows of accumulators."""
@@ -200,15 +203,14 @@ class PartedWindows(ColumnWindowOperator):
 
 
 class GatheredWindows(AlignedWindowOperator):
-    """Windows with accumulators, of which ``WindowPart`` may come beside records; where none do, nothing looks for
-    them."""
+    """Windows with accumulators that take ``WindowPart`` beside records. Slices without parts cost no look for them."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(reader_of(spec))
         self._of_records = spec
 
     def make(self, runtime_context: TaskRuntimeContext) -> None:
-        """The core, with what takes records only beside what takes parts, too."""
+        """Create the core, with two sets of functions: one that takes parts as well, and one for records only."""
         super().make(runtime_context)
         function, selectors = self._of_records.function.gather_function, self._of_records.key_selectors
         keys = [
@@ -226,7 +228,7 @@ class GatheredWindows(AlignedWindowOperator):
 
 
 def create_bounded_operator(spec: OperatorSpec) -> Operator:
-    """A new operator for a specification, where the input is bounded."""
+    """Create an operator for batch mode from its specification."""
     if spec.kind is OperatorKind.REDUCE:
         return LastReduce(spec)
     if spec.kind is OperatorKind.COLUMNS_AGGREGATE:

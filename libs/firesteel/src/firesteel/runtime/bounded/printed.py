@@ -1,4 +1,4 @@
-"""What a bounded task prints: rows of ``print`` sinks, and what user code writes to its standard streams."""
+"""The output of a bounded task: rows of ``print`` sinks, and what user code writes to its standard streams."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from firesteel.protocol.stages import STDERR, STDOUT
 from firesteel.runtime.slot.stdio import OutputForwarder
 
 MOST_OF_CODE: Final = 1 << 20
-"""Characters that user code of one task may print; what is more is left out, and that is said."""
+"""Characters that user code of one task may print; the rest is left out, with a note."""
 LAST: Final = 16 << 10
-"""About so many of them a task tells that failed, in what it raises."""
+"""Characters, about, of the end of this output that a failed task adds to its error."""
 
 
 class _Part(NamedTuple):
@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
 
 class _Spool:
-    """A file without a name for what children of user code print, and native code.
+    """A file without a name to which native code, and child processes of user code, print.
 
     Args:
         forward: takes the text.
@@ -42,12 +42,12 @@ class _Spool:
         self._offset = 0
 
     def open(self) -> int:
-        """Make it; returns the descriptor to write to."""
+        """Create the file; returns the descriptor to write to."""
         self._file = tempfile.TemporaryFile("ab+", buffering=0)  # noqa: SIM115 - it lives as long as the task
         return self._file.fileno()
 
     def read(self) -> None:
-        """Forward what is new."""
+        """Forward the text that was written since the last call."""
         if self._file is None:
             return
         while data := os.pread(self._file.fileno(), 1 << 16, self._offset):
@@ -55,20 +55,20 @@ class _Spool:
             self._forward(self._decoder.decode(data))
 
     def close(self) -> None:
-        """User code has ended."""
+        """Remove the file, because user code has ended."""
         if self._file is not None:
             self._file.close()
             self._file, self._offset = None, 0
 
 
 class Printed:
-    """Text, until the task tells it."""
+    """Collects printed text until the task sends it to the driver."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._last: deque[_Part] = deque()
-        """The end of what user code has printed, taken or not."""
-        self._kept, self._left = 0, MOST_OF_CODE
+        """The end of the output of user code, whether it was taken or not."""
+        self._last_characters, self._allowance = 0, MOST_OF_CODE
         self._spools = _Spool(self._code(STDOUT)), _Spool(self._code(STDERR))
         self._streams = (
             OutputForwarder(self._code(STDOUT), "stdout", self._spools[0].open),
@@ -76,11 +76,11 @@ class Printed:
         )
 
     def row(self, text: str) -> None:
-        """Of a sink: a result of the job."""
+        """Add a row of a sink, which is a result of the job and not limited."""
         self._parts.append(_Part(STDOUT, text))
 
     def take(self) -> list[bytes]:
-        """All of it in order, each piece behind the byte of its stream."""
+        """Take all text in order, each piece behind a byte that names its stream."""
         for spool in self._spools:
             spool.read()
         parts, self._parts = self._parts, []
@@ -90,14 +90,14 @@ class Printed:
         ]
 
     def last_of_code(self) -> list[tuple[int, str]]:
-        """The end of what user code has printed, by stream; taken or not, for a task that failed."""
+        """The end of the output of user code, by stream, for the error of a task that failed."""
         return [
             (stream, "".join(part.text for part in some)) for stream, some in groupby(self._last, key=itemgetter(0))
         ]
 
     @contextmanager
     def in_place_of_streams(self) -> Iterator[None]:
-        """``sys.stdout`` and ``sys.stderr`` lead here."""
+        """Replace ``sys.stdout`` and ``sys.stderr`` for the duration of a block."""
         streams = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = self._streams
         try:
@@ -110,25 +110,25 @@ class Printed:
                 spool.close()
 
     def flush(self) -> None:
-        """Unfinished lines count as well."""
+        """Add unfinished lines, and the text of child processes."""
         for stream, spool in zip(self._streams, self._spools, strict=True):
             stream.flush()
             spool.read()
 
     def _code(self, stream: int) -> Callable[[str], None]:
         def send(text: str) -> None:
-            if self._left <= 0:
+            if self._allowance <= 0:
                 return
-            self._left -= len(text)
-            if self._left <= 0:
+            self._allowance -= len(text)
+            if self._allowance <= 0:
                 text += (
                     f"... and more: a task of a bounded job shows {MOST_OF_CODE} characters of what its code prints\n"
                 )
             part = _Part(stream, text)
             self._parts.append(part)
             self._last.append(part)
-            self._kept += len(text)
-            while self._kept - len(self._last[0].text) > LAST:
-                self._kept -= len(self._last.popleft().text)
+            self._last_characters += len(text)
+            while self._last_characters - len(self._last[0].text) > LAST:
+                self._last_characters -= len(self._last.popleft().text)
 
         return send

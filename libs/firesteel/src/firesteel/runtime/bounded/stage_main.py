@@ -1,4 +1,4 @@
-"""The function of all tasks of bounded stages. What a task does is plain data; user code comes as blobs."""
+"""The function of all tasks of bounded stages. The description of a task is plain data; user code comes as blobs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main,
 def stage_main(
     task: Mapping[str, Any], blobs: Mapping[str, bytes], subtask: int, attempt: int, elements: Iterator[bytes]
 ) -> Iterator[bytes]:
-    """Partitions and blobs in turn.
+    """Run a task; yields partitions and blobs in turn.
 
     Args:
-        task: what the stage does (``firesteel_jobmaster.stages``).
-        blobs: of the job, by SHA-256.
+        task: description of the stage as plain data (``firesteel_jobmaster.stages``).
+        blobs: blobs of the job, by SHA-256.
         subtask: number of the task in its stage.
-        attempt: From 0: runs of all stages before this one, and attempts of Spark before this one in the run.
-        elements: what it reads.
+        attempt: attempt from 0: the number of former runs of all stages, and of Spark's former attempts in this run.
+        elements: the input.
 
     Raises:
-        RuntimeError: whatever was raised; holds a plain ``TaskFailure`` behind ``FAILURE``.
+        RuntimeError: the task failed; the text has a plain ``TaskFailure`` behind ``FAILURE``.
     """
     parallelism = read_tasks(next(elements)) if task.get("sized") else task["parallelism"]
     info = TaskInfo(
@@ -47,7 +47,7 @@ def stage_main(
     printed = Printed()
     watch_forks()
     try:
-        if task.get("commits"):  # nothing of it is told: what committers print stays in the log of the worker
+        if task.get("commits"):  # output of committers is not forwarded: it stays in the log of the worker
             _prepare(task, blobs)
             yield from commit(info, SystemClock(), blobs, list(elements), task["partition"])
             return
@@ -59,17 +59,17 @@ def stage_main(
                 yield from BoundedTask(task, info, chain, clock, chain_of, printed).run(elements)
     except BaseException as error:
         if isinstance(error, GeneratorExit) and find_site(error.__traceback__)[0] is None:
-            raise  # Spark wants no more of it; a function of the user that raises one has failed
+            raise  # Spark needs no more output; but a GeneratorExit that a user's function raises is a failure
         end_if_child(error)
         failure = {**describe_failure(error, info).to_plain(), PRINTED: printed.last_of_code()}
         raise RuntimeError(FAILURE + json.dumps(failure)) from None
 
 
 def blob(blobs: Mapping[str, bytes], name: str) -> bytes:
-    """A blob, checked before anything is unpickled.
+    """The content of a blob, checked before anything is unpickled.
 
     Raises:
-        ProgramError: it is another one.
+        ProgramError: its SHA-256 is not its name.
     """
     content = blobs[name]
     if hashlib.sha256(content).hexdigest() != name:
@@ -78,7 +78,7 @@ def blob(blobs: Mapping[str, bytes], name: str) -> bytes:
 
 
 def _prepare(task: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-    """The program's own modules are there."""
+    """Make the program's own modules importable, and load its main module."""
     extend_path(task["python_path"])
     for name in task["python_files"]:
         folder = os.path.join(

@@ -1,6 +1,6 @@
-"""Tumbling windows with accumulators, of which the senders hold a part: what they send, and how it is read.
+"""Parts of tumbling windows with accumulators, which senders gather before the shuffle: what they send, how it is read.
 
-A window that reduces its records needs none of this: what a sender makes of them is a record of the same window.
+A window that reduces its records needs none of this: the result of a sender is an ordinary record of the same window.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from firesteel.windowing.assigners import TumblingEventTimeWindows
 from firesteel.windowing.spec import WindowGathering, WindowSpec
 
 _EMPTY: Final = object()
-"""In place of an accumulator that has seen no record."""
+"""Stands for an accumulator to which no record was added."""
 
 
 class WindowPart(NamedTuple):
-    """What a sender has gathered of a window of one key; its timestamp is the last one of the window.
+    """The part of a window of one key that a sender has gathered; its timestamp is the last one of the window.
 
     Attributes:
         key: the key.
-        accumulator: of the records so far.
+        accumulator: accumulator of the records that the sender has seen.
     """
 
     key: Any
@@ -37,24 +37,24 @@ class WindowPart(NamedTuple):
 
 
 def gathers_in_parts(spec: OperatorSpec) -> bool:
-    """Whether senders may gather what windows of an operator hold, with the same results."""
+    """Whether senders may gather parts of the windows of an operator, without changing its results."""
     if spec.kind is not OperatorKind.ALIGNED_WINDOW:
         return False
     function = spec.function.gather_function
     return (
-        type(spec.function.assigner) is TumblingEventTimeWindows  # else a part would lie in several windows
+        type(spec.function.assigner) is TumblingEventTimeWindows  # a part belongs to exactly one window
         and bool(getattr(function, "combinable", False))
         and not getattr(function, "takes_first", False)
     )
 
 
 def takes_parts(spec: OperatorSpec) -> bool:
-    """Whether that comes to an operator as ``WindowPart``."""
+    """Whether an operator gets ``WindowPart`` from senders, and not reduced records."""
     return gathers_in_parts(spec) and spec.function.gathering is WindowGathering.AGGREGATE
 
 
 def sender_of(spec: OperatorSpec) -> OperatorSpec:
-    """The operator that gathers parts for another one of such windows: it gives ``WindowPart``, or reduced records."""
+    """Specify the operator with which a sender gathers parts; it emits ``WindowPart``, or reduced records."""
     windows: WindowSpec = replace(spec.function, window_function=None, allowed_lateness=0, late_tag=None)
     if windows.gathering is WindowGathering.AGGREGATE:
         windows = replace(windows, gather_function=_Gathered(windows.gather_function), window_function=_Parts())
@@ -62,13 +62,13 @@ def sender_of(spec: OperatorSpec) -> OperatorSpec:
 
 
 def reader_of(spec: OperatorSpec) -> OperatorSpec:
-    """The operator itself, so that it takes ``WindowPart`` beside records."""
+    """Specify the reading operator so that it takes ``WindowPart`` beside records."""
     windows: WindowSpec = replace(spec.function, gather_function=_Merged(spec.function.gather_function))
     return replace(spec, function=windows, key_selectors=tuple(map(key_of_parts, spec.key_selectors)))
 
 
 def key_of_parts(selector: Any) -> Any:
-    """A selector that takes ``WindowPart`` beside records."""
+    """Wrap a key selector so that it takes ``WindowPart`` beside records."""
     return _KeysOfParts(selector) if isinstance(selector, ManyKeys) else _KeyOfParts(selector)
 
 
@@ -79,12 +79,10 @@ class _KeyOfParts(KeySelector[Any, Any]):
         self._selector, self._key_of = selector, method_of(selector, KeySelector, "get_key")
 
     def open(self, runtime_context: Any) -> None:
-        """As the selector does."""
         if isinstance(self._selector, Function):
             self._selector.open(runtime_context)
 
     def close(self) -> None:
-        """As the selector does."""
         if isinstance(self._selector, Function):
             self._selector.close()
 
@@ -94,7 +92,7 @@ class _KeyOfParts(KeySelector[Any, Any]):
 
 
 class _KeysOfParts(ManyKeys):
-    """For one that reads the keys of many records together; it is called for one, too."""
+    """As ``_KeyOfParts``, for a selector that computes the keys of many records together."""
 
     def __init__(self, selector: Any) -> None:
         self._selector = selector
@@ -106,12 +104,12 @@ class _KeysOfParts(ManyKeys):
     def keys_of(self, records: Sequence[Any]) -> Sequence[Any]:
         if any(record.__class__ is WindowPart for record in records):
             return call_each(self, records)
-        found: Sequence[Any] = self._selector.keys_of(records)
-        return found
+        keys: Sequence[Any] = self._selector.keys_of(records)
+        return keys
 
 
 class _Gathered(Function):
-    """A function of the program of which nobody wants results yet: it gives accumulators."""
+    """Wraps the program's aggregate function so that its result is the accumulator."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -132,7 +130,10 @@ class _Gathered(Function):
 
 
 class _Merged(_Gathered):
-    """A function of the program that takes ``WindowPart`` beside records. It merges no accumulator that is empty."""
+    """Wraps the program's aggregate function so that it takes ``WindowPart`` beside records.
+
+    It never merges an empty accumulator.
+    """
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)

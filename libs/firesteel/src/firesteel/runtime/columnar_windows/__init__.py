@@ -1,1 +1,4 @@
-"""Windows over columns: state in arrays, one slot for each key and pane, or for each session."""
+"""Windows over columns, with state in arrays: a slot for each key and pane (``fixed``) or each session (``sessions``).
+
+``make`` creates them for an operator, ``snapshots`` writes them to checkpoints.
+"""

@@ -1,4 +1,4 @@
-"""Running contents: what slots of accumulators hold, each together with those in front of it."""
+"""Running contents: the contents of accumulators in a chain of slots, each combined with all in front of it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["accumulate"]
 
 
 def accumulate(accumulators: Accumulators, slots: Ints, positions: Ints, count: int) -> None:
-    """Add to each slot of a chain what all slots in front of it hold.
+    """Add to each slot of a chain the contents of all slots in front of it: a prefix sum.
 
-    By doubling (Hillis and Steele, "Data parallel algorithms", 1986): behind each step a slot holds twice as many of
-    those in front of it. That takes log n merges of arrays, where one slot after the other would take n.
+    It works by doubling (Hillis and Steele, "Data parallel algorithms", 1986): after each step a slot contains twice as
+    many of the slots in front of it. That takes log n merges of arrays, where one slot after the other would take n.
 
     Args:
-        accumulators: of the slots.
-        slots: of all chains, one chain behind the other; none stands there twice.
-        positions: of each slot within its chain, from 0.
-        count: of all slots of the accumulators.
+        accumulators: accumulators of the slots.
+        slots: slots of all chains, one chain after the other; each slot occurs once.
+        positions: position of each slot within its chain, from 0.
+        count: number of all slots of the accumulators.
     """
     step, last = 1, int(positions.max(initial=0))
     while step <= last:
         later = np.flatnonzero(positions >= step)
-        # a merge reads all that it adds before it writes, so the slots of one step do not see each other's changes
+        # A merge reads everything that it adds before it writes, so slots of one step do not see each other's changes.
         accumulators.merge(slots[later], accumulators, slots[later - step], count)
         step *= 2

@@ -1,4 +1,4 @@
-"""Slots of keys, also where there is one key for all."""
+"""Indexes that give each key a slot in the arrays of accumulators, also where all rows have one key."""
 
 from __future__ import annotations
 
@@ -15,44 +15,43 @@ Keys = Sequence[pa.Array]
 
 
 class Index(Protocol):
-    """What windows need of ``firesteel.state.columnar.key_index.KeyIndex``."""
+    """The part of ``firesteel.state.columnar.key_index.KeyIndex`` that windows use."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def capacity(self) -> int:
-        """Slots, those in use and others."""
+        """Number of slots, whether they are in use or free."""
 
     def slots(self, columns: Keys) -> Ints:
-        """The slot of each row's key; new ones get slots."""
+        """The slot of each row's key; new keys get slots."""
 
     def find(self, columns: Keys) -> Ints:
-        """The slot of each row's key, or -1."""
+        """The slot of each row's key, or -1 if the key has none."""
 
     def keys(self, slots: Ints) -> list[pa.Array]:
-        """The keys of slots."""
+        """The columns of the keys of slots."""
 
-    def release(self, slots: Ints) -> None: ...
+    def release(self, slots: Ints) -> None:
+        """Free slots, for other keys."""
 
 
 class OneKeyIndex:
-    """All rows have the same key, which stands in no column. A position is needed to know how many there are."""
+    """The index where all rows have one key, which has no columns; any column tells it the number of rows."""
 
     def __init__(self) -> None:
         self.size = self.capacity = 0
 
     def slots(self, columns: Keys) -> Ints:
-        """Slot 0."""
         self.size = self.capacity = 1
         return np.zeros(len(columns[0]), np.int64)
 
     def find(self, columns: Keys) -> Ints:
-        """Slot 0, once it is there."""
         return np.full(len(columns[0]), self.size - 1, np.int64)
 
     def keys(self, slots: Ints) -> list[pa.Array]:
-        """A column that says nothing."""
+        """A column of zeros, of the right length."""
         return [pa.repeat(pa.scalar(0, pa.int8()), len(slots))]
 
     def release(self, slots: Ints) -> None:
@@ -61,7 +60,7 @@ class OneKeyIndex:
 
 
 def index_maker(types: Sequence[pa.DataType]) -> Callable[[], Index]:
-    """What makes indexes for keys of these columns; of no columns: one key for all."""
+    """A function that creates indexes for keys with these columns; without columns there is one key for all rows."""
     if not types:
         return OneKeyIndex
     return lambda: KeyIndex(types)

@@ -1,4 +1,4 @@
-"""The state of window operations over columns."""
+"""Creates the state of a window operation over columns from its specification."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def make_windows(
     groups_of: GroupsOf = one_group,
     key_groups: range = range(1),
 ) -> FixedWindows | SessionWindows:
-    """The windows of a program, without rows; they are a part of snapshots.
+    """Create the windows of an operator, without rows.
 
     Args:
-        spec: what the program said.
-        key_types: of the key's columns.
-        bound: the aggregates.
-        groups_of: the key groups of keys, given as columns.
-        key_groups: those that the subtask owns.
+        spec: windows and aggregates, as the program declares them.
+        key_types: types of the key's columns.
+        bound: the aggregates, bound to the columns.
+        groups_of: computes the key groups of keys, given as columns.
+        key_groups: key groups that the subtask owns.
     """
     assigner, make_index = spec.assigner, index_maker(key_types)
     schema = {
         "windows": repr(assigner),
         "keys": [str(data_type) for data_type in key_types],
-        "aggregates": [[one.name, repr(one.aggregate), str(one.input_type)] for one in bound],
+        "aggregates": [[each.name, repr(each.aggregate), str(each.input_type)] for each in bound],
     }
     info = StateInfo(STATE, COLUMNS, schema)
     stored = StoredAs(info, max(1, len(key_types)), groups_of if key_types else one_group, key_groups)

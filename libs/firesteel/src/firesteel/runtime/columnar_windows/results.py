@@ -1,4 +1,4 @@
-"""What windows over columns give."""
+"""Results of windows over columns, and the pieces in which they are computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from firesteel.state.columnar.aggregate_fields import Ints
 
 PIECE: Final = 16_384
-"""Most rows of a batch of results, and about what is worked on at once."""
+"""Most rows of a batch of results, and about as many as one slice of work looks at."""
 
 
 class Results(NamedTuple):
@@ -19,8 +19,8 @@ class Results(NamedTuple):
 
     Attributes:
         keys: columns of the keys.
-        starts: of the windows, ms.
-        ends: the same.
+        starts: starts of the windows, epoch ms.
+        ends: ends of the windows, epoch ms.
         values: a column for each aggregate.
     """
 
@@ -31,11 +31,11 @@ class Results(NamedTuple):
 
 
 Work = Iterator[Results | None]
-"""Results, and None where a slice of work gave nothing."""
+"""Yields results, and None after a slice of work without results."""
 
 
 def concatenated(parts: Sequence[Results], order: Ints) -> Results:
-    """One behind the other, then brought into another order."""
+    """Concatenate results, then reorder their rows."""
     chosen = pa.array(order)
 
     def together(columns: Sequence[pa.Array]) -> pa.Array:
@@ -50,6 +50,6 @@ def concatenated(parts: Sequence[Results], order: Ints) -> Results:
 
 
 def pieces(count: int) -> Iterator[Ints]:
-    """Numbers from 0 to ``count`` - 1, a piece at a time."""
+    """Yield the numbers from 0 to ``count`` - 1, in pieces of at most ``PIECE``."""
     for start in range(0, count, PIECE):
         yield np.arange(start, min(count, start + PIECE))

@@ -1,4 +1,4 @@
-"""What windows over columns have in common as state: they are written pane by pane, or all sessions together."""
+"""Snapshots of windows over columns, which are written pane by pane, or all sessions together."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from firesteel.state.columnar.snapshots import AttachedColumns, Columns, GroupsO
 from firesteel.state.snapshots import Block, StateInfo
 
 WATERMARK: Final = b"firesteel.watermark"
-"""Key of a chunk's metadata: how far time had come."""
+"""Key in the metadata of a chunk, of the watermark at which its rows were written."""
 
 
 _WIDER: Final = ("int8", "int16", "int32", "int64")
-"""Inputs of aggregates, each of which holds all numbers of those before."""
+"""Types of inputs; each of them contains all numbers of those before it."""
 
 
 def _wider(was: str, now: str) -> bool:
@@ -28,12 +28,12 @@ def _wider(was: str, now: str) -> bool:
 
 
 class WindowRows(Rows):
-    """A part of the state of a moment.
+    """The rows of a pane, or of all sessions, at the moment of a snapshot.
 
     Args:
-        count: of rows.
-        make: gives the rows of some positions as columns, the keys first.
-        watermark: how far time has come for these rows.
+        count: number of rows.
+        make: returns the rows at some positions as columns, the keys first.
+        watermark: watermark of that moment.
     """
 
     def __init__(self, count: int, make: Callable[[Ints], pa.RecordBatch], watermark: int) -> None:
@@ -49,13 +49,13 @@ class WindowRows(Rows):
 
 
 class StoredAs(NamedTuple):
-    """How windows are written.
+    """How windows are written to snapshots.
 
     Attributes:
-        info: what snapshots say about them.
-        keys: how many columns the key has.
-        groups_of: the key groups of keys.
-        key_groups: those that the subtask owns.
+        info: description of the state in snapshots.
+        keys: number of columns of the key.
+        groups_of: computes the key groups of keys.
+        key_groups: key groups that the subtask owns.
     """
 
     info: StateInfo
@@ -65,31 +65,35 @@ class StoredAs(NamedTuple):
 
 
 class WindowState(AttachedColumns):
-    """The state of a window operation.
+    """The state of a window operation over columns.
 
-    Aggregates are known by their names: one that was added begins empty in windows that are open, and one that is not
-    there any more is forgotten.
+    Aggregates are identified by their names: one that the program has added begins empty in windows that are open, and
+    one that it has removed is dropped.
     """
 
     def __init__(self, stored: StoredAs) -> None:
         super().__init__(*stored)
 
     def expect(self, info: StateInfo) -> None:
-        """See ``AttachedState``: windows and keys have to be the same, and aggregates of the same name."""
+        """Check restored state: windows, keys, and aggregates of the same name must not have changed.
+
+        Raises:
+            StateMigrationError: they have.
+        """
         was, now = info.schema, self.info.schema
         super().expect(replace(info, schema={**was, "aggregates": now["aggregates"]}))
-        before = {name: (function, given) for name, function, given in was["aggregates"]}
-        for name, function, given in now["aggregates"]:
-            known = before.get(name, (function, given))
-            if known[0] != function:
-                reason = f"it was {known[0]} and is {function} now"
+        former = {name: (function, input_type) for name, function, input_type in was["aggregates"]}
+        for name, function, input_type in now["aggregates"]:
+            former_function, former_input = former.get(name, (function, input_type))
+            if former_function != function:
+                reason = f"it was {former_function} and is {function} now"
                 raise StateMigrationError(info.name, name, reason)
-            if known[1] != given and not _wider(known[1], given):
-                raise StateMigrationError(info.name, name, f"its input was {known[1]} and is {given} now")
+            if former_input != input_type and not _wider(former_input, input_type):
+                raise StateMigrationError(info.name, name, f"its input was {former_input} and is {input_type} now")
 
     @abstractmethod
     def rows(self) -> Sequence[Rows]:
-        """All of it, to be written."""
+        """The whole state at this moment, to be written."""
 
     @override
     def outgoing(self) -> OutgoingRows:
@@ -102,14 +106,14 @@ class WindowState(AttachedColumns):
         names: list[str] = []
         for column in batch.schema.names:
             number, separator, field = column.partition(".")
-            if separator:  # a field of an aggregate, which may have another number now, or is not there
+            if separator:  # a field of an aggregate, which may have another number now, or may be removed
                 aggregate = info.schema["aggregates"][int(number)][0]
                 column = f"{numbers[aggregate]}.{field}" if aggregate in numbers else ""
             names.append(column)
-        kept = [(name, column) for name, column in zip(names, batch.columns, strict=True) if name]
-        columns, names = [column for _, column in kept], [name for name, _ in kept]
+        named = [(name, column) for name, column in zip(names, batch.columns, strict=True) if name]
+        columns, names = [column for _, column in named], [name for name, _ in named]
         self.restore_rows(pa.RecordBatch.from_arrays(columns, names=names), watermark)
 
     @abstractmethod
     def restore_rows(self, batch: pa.RecordBatch, watermark: int) -> None:
-        """Take over rows, and how far time had come for them."""
+        """Take over rows, and the watermark at which they were written."""
