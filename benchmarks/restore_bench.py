@@ -22,7 +22,7 @@ from firesteel.common import Types
 from firesteel.config import Settings
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.graph.key_hash import key_group
-from firesteel.runtime.checkpoints.restoring import RestoreThreads
+from firesteel.runtime.checkpoints.background import RestoreThreads
 from firesteel.runtime.loop.interrupts import CancelToken
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState

@@ -26,7 +26,7 @@ from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput
-from firesteel.runtime.checkpoints.restoring import Apart, RestoreThreads
+from firesteel.runtime.checkpoints.background import Apart, RestoreThreads
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.loop.interrupts import CancelToken, Interrupter, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop

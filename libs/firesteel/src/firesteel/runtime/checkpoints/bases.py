@@ -3,6 +3,10 @@
 The barrier of a checkpoint names its base: an earlier checkpoint that is complete, and that will not be removed before
 the new one is complete. A state backend that wrote state for the base, or was restored from it, may write only the
 changes since; the new checkpoint then also refers to the files of the base that it needs.
+
+``state.columnar.deltas`` remembers marks for the same checkpoints, in a table of its own. Marks count changes of arrays
+of this process, and end with it; what is here are handles, which the next process gets back. So a part that was
+restored has an entry here and none there, and its first snapshot is a whole one.
 """
 
 from __future__ import annotations

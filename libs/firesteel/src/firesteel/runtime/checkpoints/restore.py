@@ -5,14 +5,23 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from socket import gethostname
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
 from firesteel.checkpoint.chunks import read_chunks
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorListState
-from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ProgramError, StateRestoreError
+from firesteel.core.errors import (
+    CheckpointCorruptedError,
+    CheckpointStorageError,
+    CheckpointVersionError,
+    ProgramError,
+    StateAwayError,
+    StateRestoreError,
+)
 from firesteel.functions.two_phase import Committable
+from firesteel.runtime.checkpoints.in_flight import InFlightReader, Replayed
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.operator_base.restored import OperatorRestored
@@ -85,6 +94,31 @@ def restore_operators(
             raise StateRestoreError(
                 f"operator {operator.name!r} can't go on from checkpoint {restore.checkpoint_id}: {error}"
             ) from error
+
+
+def restore_task(
+    restore: TaskRestore,
+    operators: Sequence[Operator],
+    info: TaskInfo,
+    open_state: OpenState,
+    check: Callable[[], None],
+) -> list[Replayed]:
+    """Hand each operator its state; returns what the task is to replay. As ``restore_operators``.
+
+    Raises:
+        StateAwayError: this host can't read the state.
+    """
+    try:
+        restore_operators(restore, operators, info, open_state, check)
+        head = operators[0].spec
+        written = restore.operators.get(head.id)
+        if written is None or not written.in_flight:
+            return []
+        return list(InFlightReader(head, info, open_state, check).read(written.in_flight))
+    except CheckpointVersionError:
+        raise
+    except CheckpointStorageError as error:  # trouble of the storage, which the job waits for; not its own failure
+        raise StateAwayError(f"the state of {info.full_name} can't be read on {gethostname()}: {error}") from error
 
 
 class _Opened(NamedTuple):

@@ -26,11 +26,11 @@ from firesteel.core.errors import TaskInterrupt
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.checkpoints.aligner import Arrived
+from firesteel.runtime.checkpoints.background import Apart, at_once
 from firesteel.runtime.checkpoints.bases import Bases, WrittenPart
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.restore import OpenState, open_inline
-from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
 from firesteel.runtime.checkpoints.uploads import InlineStream, OpenStream, Submit, Upload
 from firesteel.runtime.exchange.channels import OutputChannel

@@ -1,4 +1,8 @@
-"""The state of a checkpoint that one operator of a subtask is restored from."""
+"""The state of a checkpoint that one operator of a subtask is restored from.
+
+Operators take it, so it stands below ``checkpoints.restore``, which makes it; ``checkpoints.background`` is the thread
+on which that is done.
+"""
 
 from __future__ import annotations
 

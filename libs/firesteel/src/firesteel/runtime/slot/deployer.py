@@ -46,9 +46,9 @@ from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescri
 from firesteel.protocol.operator_events import Event
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import create_output
+from firesteel.runtime.checkpoints.background import Apart, at_once
 from firesteel.runtime.checkpoints.in_flight import must_align, partitioners
 from firesteel.runtime.checkpoints.restore import open_inline
-from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import OpenStream, Submit
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel

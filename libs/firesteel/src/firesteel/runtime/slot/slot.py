@@ -29,7 +29,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import Deployment, TaskDescriptor, TaskFailure
 from firesteel.protocol.operator_events import Event
-from firesteel.runtime.checkpoints.restoring import RestoreThreads
+from firesteel.runtime.checkpoints.background import RestoreThreads
 from firesteel.runtime.checkpoints.uploads import UploadThread
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.loop.collector import collect_seldom

@@ -22,7 +22,8 @@ from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import CHECKPOINT_TIMES, POOL_USAGES, QUEUE_SIZES, TaskFailure
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.checkpoints.restoring import Migrating, Restoring
+from firesteel.runtime.checkpoints.background import BackgroundWork
+from firesteel.runtime.checkpoints.restore import restore_task
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.loop.activity import Activity, ActivityTimes, Rates
@@ -102,7 +103,7 @@ class StreamTask:
         if context.checkpointing:
             self._context.make_durable = lambda work: self._checkpoints.make_durable(work, self.on_error)
         self._restore, self._services = restore, services
-        self._restoring: Restoring | Migrating | None = None
+        self._background: BackgroundWork | None = None
         self._final = services.final
         self._by_pieces = services.unaligned and not inputs.begins_barriers
         self._committed = False
@@ -200,48 +201,61 @@ class StreamTask:
             self._begin()
             return
         self._checkpoints.restored(self._restore)
-        self._run_apart(
-            Restoring(self._restore, self.plan.operators, self.info, self._services.open_state, self._when_restored)
-        )
+        work = partial(restore_task, self._restore, self.plan.operators, self.info, self._services.open_state)
+        self._in_background(work, self._open_restored, [])
 
-    def _run_apart(self, restoring: Restoring | Migrating) -> None:
-        """Restore or migrate state in another thread, while the loop serves other tasks; then go on."""
-        self._restoring = restoring
-        self._services.apart(self._token, restoring.run)
-        self._restored()
+    def _in_background(
+        self, work: Callable[..., Any], then: Callable[[BackgroundWork], None], delayed_calls: list[Callable[[], None]]
+    ) -> None:
+        """Do work in another thread, while the loop serves other tasks; then go on with ``then``."""
+        self._background = BackgroundWork(work, then, self._when_done, delayed_calls)
+        self._services.apart(self._token, self._background.run)
+        self._go_on()
 
-    def _when_restored(self) -> None:
-        self.loop.call_soon_threadsafe(lambda: self._guarded(self._restored))
+    def _when_done(self) -> None:
+        self.loop.call_soon_threadsafe(lambda: self._guarded(self._go_on))
+
+    def _go_on(self) -> None:
+        background = self._background
+        if self.ended or background is None or not background.done:
+            return
+        self._token.check()
+        if background.error is not None:
+            raise background.error
+        background.then(background)
+
+    def _open_restored(self, restored: BackgroundWork) -> None:
+        """Open the operators, which have their state as it was written, and migrate what needs it."""
+        if restored.result:
+            self._inputs.replay(restored.result)
+        for operator in self.plan.operators:
+            operator.defer_migrations()
+        self._open_operators()
+        # Opening operators tells the types of today: state of other types is migrated now, again in a thread.
+        migrations = [work for operator in self.plan.operators for work in operator.take_migrations()]
+        if not migrations:
+            self._begin_restored(restored)
+            return
+
+        def migrate(check: Callable[[], None]) -> None:
+            for migration in migrations:
+                check()
+                migration()
+
+        self._in_background(migrate, self._begin_restored, restored.delayed_calls)
+
+    def _begin_restored(self, restored: BackgroundWork) -> None:
+        self._background = None
+        self._begin()
+        for call in restored.delayed_calls:
+            call()
 
     def when_open(self, call: Callable[[], None]) -> None:
         """Call as soon as the task is open: now, or when its state has been restored."""
-        if self._restoring is None:
+        if self._background is None:
             call()
         else:
-            self._restoring.delayed_calls.append(call)
-
-    def _restored(self) -> None:
-        restoring = self._restoring
-        if self.ended or restoring is None or not restoring.done:
-            return
-        self._token.check()
-        if restoring.error is not None:
-            raise restoring.error
-        if isinstance(restoring, Restoring):
-            if restoring.in_flight:
-                self._inputs.replay(restoring.in_flight)
-            for operator in self.plan.operators:
-                operator.defer_migrations()
-            self._open_operators()
-            # Opening operators tells the types of today: state of other types is migrated now, again in a thread.
-            migrations = [work for operator in self.plan.operators for work in operator.take_migrations()]
-            if migrations:
-                self._run_apart(Migrating(migrations, restoring.delayed_calls, self._when_restored))
-                return
-        self._restoring = None
-        self._begin()
-        for call in restoring.delayed_calls:
-            call()
+            self._background.delayed_calls.append(call)
 
     def _open_operators(self) -> None:
         """Open the operators, which have their state already."""
@@ -643,8 +657,8 @@ class StreamTask:
             handle.cancel()
         self._delayed_calls.clear()
         self._checkpoints.close()
-        if self._restoring is not None:
-            self._restoring.give_up()
+        if self._background is not None:
+            self._background.give_up()
         if state is not ExecutionState.FINISHED:
             self._log_errors("dropping records", self.executor.drop)
             for consumer in self.plan.consumers:
