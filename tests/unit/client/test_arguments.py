@@ -13,12 +13,13 @@ import pytest
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.arguments import parser
-from firesteel.client.cli.definitions import settings_of, settings_of_run, settings_of_upgrade
+from firesteel.client.cli.definitions import settings_of, settings_of_run, settings_of_upgrade, state_recovery
 from firesteel.client.cli.main import main
 from firesteel.config import options
 from firesteel.config.definitions import handed_on
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
+from firesteel_dispatcher import standalone_job
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +201,19 @@ def test_an_upgrade_without_a_savepoint_is_refused() -> None:
     parsed = parser().parse_args(["upgrade", "--dry-run", "program.py", "-s"])
     with pytest.raises(ConfigurationError, match="Say it with -s PATH"):
         settings_of_upgrade(parsed)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("chk-7", str(Path.cwd() / "chk-7")), ("/a/chk-7", "/a/chk-7"), ("s3://b/chk-7", "s3://b/chk-7")],
+)
+def test_what_a_program_goes_on_from_is_found_from_everywhere(path: str, found: str) -> None:
+    """Services have other working directories."""
+    expected = [f"execution.state-recovery.path={found}", "execution.state-recovery.ignore-unclaimed-state=true"]
+    assert state_recovery(parser().parse_args(["run", "-n", "-s", path, "p.py"])) == expected
+    assert set(expected) <= set(standalone_job.definitions_of(standalone_job.parser().parse_args(
+        ["-n", "-s", path, "-py", __file__]
+    )))  # fmt: skip
+    mode = state_recovery(parser().parse_args(["run", "-s", path, "-claim", "claim", "p.py"]))
+    assert mode == [expected[0], "execution.state-recovery.claim-mode=CLAIM"]
+    assert state_recovery(parser().parse_args(["run", "p.py"])) == []

@@ -13,6 +13,7 @@ from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.kubernetes.api import ApiError
 from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
+from firesteel.service.supervisor import EXIT_TERMINATED
 from firesteel_dispatcher import standalone_job
 from tests.kubernetes_stand_in import StandIn
 
@@ -94,7 +95,7 @@ def test_an_application_is_a_job(tmp_path: Path) -> None:
     (_, ends) = spec["podFailurePolicy"]["rules"]
     goes_on = ends["onExitCodes"]["values"]
     assert ends["onExitCodes"]["operator"] == "NotIn"
-    assert goes_on == [0, standalone_job.EXIT_GIVEN_UP, 128 + signal.SIGKILL, standalone_job.EXIT_TERMINATED]
+    assert goes_on == [0, standalone_job.EXIT_GIVEN_UP, 128 + signal.SIGKILL, EXIT_TERMINATED]
 
 
 def test_where_the_rest_api_is(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ the Deployment that the cluster has on Kubernetes goes, which would start them a
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import signal
 import sys
@@ -16,20 +15,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from firesteel.config import Settings, options
+from firesteel.config import Settings
 from firesteel.config.load import CONFIG_FILE, load_settings
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.text_output import escape_missing_characters
 from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
+from firesteel.service.cluster_status import StatusFile
 from firesteel.service.logs import setup_logging
 from firesteel.service.process import cluster_directory
-from firesteel.service.supervisor import OVER, SERVICES, STOPPED, Supervisor, service_command
+from firesteel.service.supervisor import EXIT_TERMINATED, OVER, STOPPED, Supervisor, service_commands
 
 logger = logging.getLogger(__name__)
 EXIT_OVER: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_WRONG: Final = 2
-EXIT_TERMINATED: Final = 143
 _STATUS: Final = "jobmanager.json"
 
 
@@ -47,28 +46,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(config_file=folder / CONFIG_FILE, definitions=parsed.definitions)
         settings.check()
-        status_file = cluster_directory(settings, folder) / _STATUS
-        status_file.unlink(missing_ok=True)  # of the container before, in the same pod
+        status = StatusFile(cluster_directory(settings, folder) / _STATUS)
+        status.path.unlink(missing_ok=True)  # of the container before, in the same pod
     except (ConfigurationError, RunDirectoryError, OSError) as error:
         print(f"firesteel-jobmanager: {error}", file=sys.stderr, flush=True)
         return EXIT_WRONG
     setup_logging()
-    definitions = [*parsed.definitions, f"{options.APPLICATION_STATUS_FILE.key}={status_file}"]
-    commands = {name: service_command(name, folder, definitions) for name in SERVICES}
-    reason = Supervisor(commands, {}, lambda: _is_over(status_file)).run()
+    commands = service_commands(folder, [*parsed.definitions, status.definition])
+    reason = Supervisor(commands, {}, lambda: status.read().ends(settings)).run()
     if reason == OVER:
         return _remove(settings)
     if reason == STOPPED:
         return EXIT_TERMINATED
     print(f"firesteel-jobmanager: gives up: {reason}", file=sys.stderr, flush=True)
     return EXIT_FAILED
-
-
-def _is_over(status_file: Path) -> bool:
-    try:
-        return bool(json.loads(status_file.read_text()).get("over"))
-    except (OSError, ValueError):
-        return False
 
 
 def _remove(settings: Settings) -> int:

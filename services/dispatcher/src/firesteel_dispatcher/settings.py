@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from firesteel.config import Settings, options
+from firesteel.service.cluster_status import StatusFile
 from firesteel_dispatcher.application_mode import ApplicationSettings
 from firesteel_dispatcher.job import Limits
 
@@ -92,7 +93,7 @@ class DispatcherSettings:
     web_cancel: bool = True
     terminate_on_any_job: bool = True
     application: ApplicationSettings | None = None
-    status_file: Path | None = None
+    status_file: StatusFile | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DispatcherSettings:
@@ -127,6 +128,6 @@ class DispatcherSettings:
             application=application,
             status_file=None
             if settings.get(options.APPLICATION_STATUS_FILE) is None
-            else Path(str(settings.get(options.APPLICATION_STATUS_FILE))),
+            else StatusFile(Path(str(settings.get(options.APPLICATION_STATUS_FILE)))),
             takes_over=(settings.get(options.HA_TYPE) or "").upper() != "NONE",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -31,7 +30,6 @@ from firesteel.core.errors import (
     RpcError,
     class_name,
 )
-from firesteel.core.files import replace_file
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError
@@ -645,24 +643,22 @@ class DispatcherService(Service):
 
     def _say_over(self) -> None:
         """Whoever supervises the services need not start again what ends from now on."""
-        path = self.settings.status_file
-        if path is None:
+        if (status := self.settings.status_file) is None:
             return
         try:
-            known = json.loads(path.read_text()) if path.exists() else {}
-            replace_file(path, json.dumps({**known, "over": True}).encode())
-        except (OSError, ValueError) as error:
-            logger.error("that the cluster ends can't be written to %s: %s", path, error)
+            status.write_over()
+        except OSError as error:
+            logger.error("that the cluster ends can't be written to %s: %s", status.path, error)
 
     def _say_where(self) -> None:
         """Tell whoever supervises the services of a session where the REST API is."""
-        path = self.settings.status_file
-        if path is None or self.settings.application is not None:
+        status = self.settings.status_file
+        if status is None or self.settings.application is not None:
             return
         try:
-            replace_file(path, json.dumps({"rest": self.rest_address}).encode())
+            status.write(self.rest_address)
         except OSError as error:
-            logger.error("where the REST API is can't be written to %s: %s", path, error)
+            logger.error("where the REST API is can't be written to %s: %s", status.path, error)
 
     async def _fetched(self, order: ProgramOrder, program: str) -> ProgramOrder:
         """With the program, and what travels with its jobs, on this host; a file system that does not answer is waited
@@ -683,9 +679,8 @@ class DispatcherService(Service):
 
     async def _show_own(self, record: Mapping[str, Any]) -> None:
         """Tell whoever supervises the services how the application is."""
-        if (path := self.settings.status_file) is not None:
-            shown = {**record, "rest": self.rest_address}
-            await _STATUS.call(replace_file, path, json.dumps(shown).encode())
+        if (status := self.settings.status_file) is not None:
+            await _STATUS.call(status.write, self.rest_address, record)
 
     async def _store_own(self, settings: ApplicationSettings, run: int, application: Application) -> None:
         record = record_of(settings, run, application)

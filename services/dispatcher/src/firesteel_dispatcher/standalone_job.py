@@ -19,9 +19,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from firesteel import __version__
+from firesteel.client.cli.definitions import state_recovery
 from firesteel.client.cli.refused import RefusedOption
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
@@ -32,11 +33,20 @@ from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirecto
 from firesteel.core.ids import parse_job_id
 from firesteel.core.run_directory import hold
 from firesteel.core.text_output import escape_missing_characters
+from firesteel.service.cluster_status import StatusFile
 from firesteel.service.logs import setup_logging
 from firesteel.service.pid_file import STANDBY, AlreadyRunningError, PidFile
 from firesteel.service.process import cluster_directory
 from firesteel.service.remains import end_remains
-from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
+from firesteel.service.supervisor import (
+    EXIT_TERMINATED,
+    OVER,
+    REFUSED,
+    SERVICES,
+    STOPPED,
+    Supervisor,
+    service_commands,
+)
 from firesteel_dispatcher.application_mode import ApplicationSettings
 from firesteel_dispatcher.programs import check_program, local_program, remote_program
 
@@ -46,7 +56,6 @@ EXIT_FAILED: Final = 1
 EXIT_WRONG: Final = 2
 EXIT_GIVEN_UP: Final = 75
 """Services do not stay up: nothing is said about the program, which another start goes on with (EX_TEMPFAIL)."""
-EXIT_TERMINATED: Final = 143
 _PYTHON: Final = {
     "python_files": options.PYTHON_FILES,
     "python_requirements": options.PYTHON_REQUIREMENTS,
@@ -140,13 +149,7 @@ def definitions_of(parsed: argparse.Namespace) -> list[str]:
         found.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
     if parsed.job_id is not None:
         found.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
-    if parsed.restore_path is not None:
-        path = parsed.restore_path
-        path = path if ":/" in path else str(Path(path).absolute())
-        found.append(f"{options.STATE_RECOVERY_PATH.key}={path}")
-    if parsed.ignore_unclaimed:
-        found.append(f"{options.STATE_RECOVERY_IGNORE_UNCLAIMED.key}=true")
-    return [*found, *parsed.definitions]
+    return [*found, *state_recovery(parsed), *parsed.definitions]
 
 
 def _holder_of(entry: str, files: Sequence[str]) -> str | None:
@@ -206,49 +209,41 @@ def _run(
 ) -> int:
     log_file: Path | None = parsed.log_file
     start = secrets.token_hex(8)
-    status_file = directory / f"application-{start}.json"
+    status_file = StatusFile(directory / f"application-{start}.json")
     secret = take(SECRET_VARIABLE, os.environ)
     secret_file = directory / f"secret-{start}"
     if secret is not None:  # slots could see it in the environment of this process, and of those that it starts
         write_private(secret_file, secret)
         definitions = [*definitions, f"{options.SECRET_FILE.key}={secret_file}"]
-    own = [
-        f"{options.APPLICATION_START_ID.key}={start}",
-        f"{options.APPLICATION_STATUS_FILE.key}={status_file}",
-    ]
-    commands = {name: service_command(name, folder, [*definitions, *own]) for name in SERVICES}
-    dispatcher_pid = directory / f"dispatcher-{start}.pid"
-    commands["dispatcher"] += ["--pid-file", str(dispatcher_pid)]
-    out: dict[str, Path] = {}
+    logs: dict[str, Path] = {}
     if log_file is not None:
         log_file = log_file.absolute()
         for name in SERVICES:
-            log = log_file.with_name(log_file.name.replace(NAME, name)) if NAME in log_file.name else None
-            log = log or log_file.with_name(f"{name}-{log_file.name}")
-            commands[name] += ["--log-file", str(log)]
-            out[name] = log.with_suffix(".out")
-
-    def is_over() -> bool:
-        status = _status(status_file)
-        ended = status.get("exit-code") is not None and settings.get(options.SHUTDOWN_ON_APPLICATION_FINISH)
-        return ended or status.get("over", False)
+            log_name = log_file.name.replace(NAME, name) if NAME in log_file.name else f"{name}-{log_file.name}"
+            logs[name] = log_file.with_name(log_name)
+    own = [f"{options.APPLICATION_START_ID.key}={start}", status_file.definition]
+    commands = service_commands(folder, [*definitions, *own], logs)
+    dispatcher_pid = directory / f"dispatcher-{start}.pid"
+    commands["dispatcher"] += ["--pid-file", str(dispatcher_pid)]
+    out = {name: log.with_suffix(".out") for name, log in logs.items()}
 
     def started() -> bool:
-        status = _status(status_file)
-        if "id" not in status:
+        status = status_file.read()
+        if not status.id:
             lines = dispatcher_pid.read_text().splitlines() if dispatcher_pid.exists() else []
             if pid_file is not None and lines[2:] == [STANDBY]:
                 pid_file.stands_by()
             return False
-        print(f"application {status['id']} ({status['name']}): {status['rest']}", flush=True)
+        print(f"application {status.id} ({status.name}): {status.rest}", flush=True)
         if pid_file is not None:
-            pid_file.listens_on(status["rest"])
+            pid_file.listens_on(status.rest)
         return True
 
-    reason = Supervisor(commands, out, is_over, started, sys.stdin if parsed.while_stdin else None).run()
-    status = _status(status_file)
+    while_open = sys.stdin if parsed.while_stdin else None
+    reason = Supervisor(commands, out, lambda: status_file.read().ends(settings), started, while_open).run()
+    status = status_file.read()
     try:
-        for file in (status_file, secret_file, dispatcher_pid):
+        for file in (status_file.path, secret_file, dispatcher_pid):
             file.unlink(missing_ok=True)
         for sentence in end_remains(directory):
             logger.info("%s", sentence)
@@ -261,17 +256,17 @@ def _run(
                 shutil.rmtree(parsed.own_directory / name, ignore_errors=True)
     except OSError as error:
         logger.warning("not all was removed: %s", error)
-    if reason == OVER and "id" not in status:
+    if reason == OVER and not status.id:
         print("the cluster was ended", flush=True)
         return 0
     if reason == OVER:
-        for entry in status["exceptions"]:
-            print(f"firesteel-{NAME}: {entry['exceptionName']}: {entry['stacktrace']}", file=sys.stderr)
-        state = str(status["state"])
-        if status["exceptions"]:  # Kubernetes shows the last line, and which of both streams is last there is chance
-            state += ": " + status["exceptions"][-1]["stacktrace"].strip().rpartition("\n")[2]
-        print(f"application {status['id']} ({status['name']}) is {state}", flush=True)
-        return int(status["exit-code"] or 0)
+        for exception in status.exceptions:
+            print(f"firesteel-{NAME}: {exception.name}: {exception.stacktrace}", file=sys.stderr)
+        state = status.state
+        if status.exceptions:  # Kubernetes shows the last line, and which of both streams is last there is chance
+            state += ": " + status.exceptions[-1].stacktrace.strip().rpartition("\n")[2]
+        print(f"application {status.id} ({status.name}) is {state}", flush=True)
+        return status.exit_code or 0
     if reason == STOPPED:
         logger.info("stopped by a signal; the next start goes on with the application")
         return EXIT_TERMINATED
@@ -283,14 +278,6 @@ def write_private(path: Path, text: str) -> None:
     """A file that only this user can read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _status(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found
 
 
 def _refuse(sentence: str, code: int) -> int:

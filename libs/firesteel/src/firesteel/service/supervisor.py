@@ -31,6 +31,8 @@ DEATH_WINDOW: Final = 120.0
 """A service that ends more often within so many seconds does not get up any more: the supervisor gives up."""
 _PAUSE: Final = 1.0
 _LOOK: Final = 0.2
+EXIT_TERMINATED: Final = 143
+"""Exit code of a supervisor whose services were stopped by a signal."""
 STOP_SECONDS: Final = 40.0
 """A service that was told to stop is killed after this time."""
 
@@ -191,11 +193,23 @@ REFUSED: Final = "refuses its configuration"
 STOPPED: Final = "STOPPED"
 
 
-def service_command(service: str, config_directory: Path | None, definitions: Sequence[str]) -> list[str]:
-    """The command line of a service."""
+def service_commands(
+    config_directory: Path | None, definitions: Sequence[str], logs: Mapping[str, Path] | None = None
+) -> dict[str, list[str]]:
+    """The command lines of the services of a JobManager.
+
+    Args:
+        config_directory: with their ``config.yaml``.
+        definitions: settings that go before it, as ``key=value``.
+        logs: service -> file of its log; none: each logs where it prints.
+    """
     folder = [] if config_directory is None else ["--config-dir", str(config_directory)]
-    given = [word for one in definitions for word in ("-D", one)]
-    return [sys.executable, "-P", "-m", f"firesteel_{service}", *folder, *given]
+    words = [word for definition in definitions for word in ("-D", definition)]
+    log_files = {name: ["--log-file", str(path)] for name, path in (logs or {}).items()}
+    return {
+        name: [sys.executable, "-P", "-m", f"firesteel_{name}", *folder, *words, *log_files.get(name, ())]
+        for name in SERVICES
+    }
 
 
 def _how(code: int) -> str:

@@ -8,7 +8,6 @@ application has ended, YARN starts the next attempt.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -26,8 +25,17 @@ from firesteel.core.errors import FiresteelError
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.core.text_output import ESCAPED
+from firesteel.service.cluster_status import StatusFile
 from firesteel.service.logs import setup_logging
-from firesteel.service.supervisor import OVER, REFUSED, SERVICES, STOPPED, Supervisor, service_command
+from firesteel.service.supervisor import (
+    EXIT_TERMINATED,
+    OVER,
+    REFUSED,
+    SERVICES,
+    STOPPED,
+    Supervisor,
+    service_commands,
+)
 from firesteel.yarn.gateway import HadoopJvm, attach, hang_up, yarn_errors
 from firesteel.yarn.launch import CONF_LINK, LAUNCH_FILE, Launch, keytab_of
 from firesteel.yarn.record import write_record
@@ -38,7 +46,6 @@ NAME: Final = "application-master"
 HERE: Final = "{{PWD}}"
 """In values of settings: the container's directory."""
 EXIT_FAILED: Final = 1
-EXIT_TERMINATED: Final = 143
 _ATTEMPT: Final = re.compile(r"container_(?:e\d+_)?\d+_\d+_(\d+)_\d+")
 _LOOK_SECONDS: Final = 1.0
 _DIAGNOSTICS: Final = 30_000
@@ -66,7 +73,7 @@ class ApplicationMaster:
         self._launch = Launch.read(folder / LAUNCH_FILE)
         self._settings: Settings = load_settings(config_file=folder / CONFIG_FILE, environ={})
         self._cluster = private_directory(folder / "cluster")
-        self._status_file = self._cluster / "status.json"
+        self._status_file = StatusFile(self._cluster / "status.json")
         self._jvm: HadoopJvm | None = None
         self._gateway: Any = None
         self._master: Any = None
@@ -79,13 +86,10 @@ class ApplicationMaster:
         scratch = private_directory(self._folder / "hadoop")
         self._jvm = HadoopJvm(self._folder / CONF_LINK, scratch, self._settings)
         try:
-            definitions = self._definitions()
-            commands = {name: service_command(name, self._folder, definitions) for name in SERVICES}
-            for name in SERVICES:
-                commands[name] += ["--log-file", str(self._logs / f"{name}.log")]
-            out = {name: self._logs / f"{name}.out" for name in SERVICES}
-            reason = Supervisor(commands, out, self._is_over, watch=self._watch).run()
-            return self._ended(reason)
+            logs = {name: self._logs / f"{name}.log" for name in SERVICES}
+            commands = service_commands(self._folder, self._definitions(), logs)
+            out = {name: log.with_suffix(".out") for name, log in logs.items()}
+            return self._ended(Supervisor(commands, out, self._is_over, watch=self._watch).run())
         finally:
             if self._gateway is not None:
                 hang_up(self._gateway)
@@ -97,7 +101,6 @@ class ApplicationMaster:
             options.REST_ADDRESS.key: self._host,
             options.REST_PORT.key: "0",
             options.CLUSTER_DIRECTORY.key: str(self._cluster),
-            options.APPLICATION_STATUS_FILE.key: str(self._status_file),
             options.APPLICATION_START_ID.key: self._application,
         }
         for key, text in self._settings.to_plain().items():
@@ -108,7 +111,7 @@ class ApplicationMaster:
                 held = stack.enter_context(socket.socket())
                 held.bind(("", 0))
                 made[option.key] = str(held.getsockname()[1])
-        return [f"{key}={value}" for key, value in made.items()]
+        return [*(f"{key}={value}" for key, value in made.items()), self._status_file.definition]
 
     # -- while it runs
 
@@ -152,36 +155,24 @@ class ApplicationMaster:
 
     def _show(self) -> None:
         """Tell YARN where the dashboard is, also after the Dispatcher was started again."""
-        status = self._rest_address()
-        if status and status != self._shown:
+        rest = self._status_file.read().rest
+        if rest and rest != self._shown:
             with yarn_errors("where the dashboard is can't be told"):
-                self._master.showAt(status)
-            self._shown = status
-            logger.info("the REST API is %s", status)
-
-    def _rest_address(self) -> str:
-        return str(self._status().get("rest", ""))
-
-    def _status(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(self._status_file.read_text()))
-        except (OSError, ValueError):
-            return {}
+                self._master.showAt(rest)
+            self._shown = rest
+            logger.info("the REST API is %s", rest)
 
     def _is_over(self) -> bool:
-        status = self._status()
-        ends = self._settings.get(options.SHUTDOWN_ON_APPLICATION_FINISH)
-        return bool(status.get("over")) or (status.get("exit-code") is not None and ends)
+        return self._status_file.read().ends(self._settings)
 
     # -- at its end
 
     def _ended(self, reason: str) -> int:
         if reason == OVER:
-            status = self._status()
-            state = str(status.get("state", "FINISHED"))
-            texts = [f"{one['exceptionName']}: {one['stacktrace']}" for one in status.get("exceptions", ())]
-            self._unregister(_FINAL.get(state, "FAILED"), "\n".join(texts))
-            return int(status.get("exit-code") or 0)
+            status = self._status_file.read()
+            texts = [f"{exception.name}: {exception.stacktrace}" for exception in status.exceptions]
+            self._unregister(_FINAL.get(status.state, "FAILED"), "\n".join(texts))
+            return status.exit_code or 0
         if reason == STOPPED:
             logger.info("stopped by a signal")
             return EXIT_TERMINATED

@@ -44,6 +44,23 @@ def read(parsed: argparse.Namespace) -> list[str]:
     return found
 
 
+def state_recovery(parsed: argparse.Namespace) -> list[str]:
+    """The definitions of what the jobs of a program go on from: ``-s``, ``-claim`` and ``-n``."""
+    found = []
+    if parsed.restore_path is not None:
+        found.append(_define(options.STATE_RECOVERY_PATH, absolute(parsed.restore_path)))
+    if getattr(parsed, "claim_mode", None) is not None:
+        found.append(_define(options.STATE_RECOVERY_CLAIM_MODE, parsed.claim_mode.upper()))
+    if parsed.ignore_unclaimed:
+        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
+    return found
+
+
+def absolute(path: str) -> str:
+    """A path as processes elsewhere find it; a URI stays as it is."""
+    return path if ":/" in path else str(Path(path).absolute())
+
+
 def settings_of(parsed: argparse.Namespace) -> Settings:
     """All settings of a verb that runs no program.
 
@@ -64,14 +81,7 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     found = [_define(options.EXECUTION_ATTACHED, "false" if parsed.detached else "true")]
     if parsed.shutdown_on_exit:
         found.append(_define(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, "true"))
-    if parsed.restore_path is not None:
-        path = parsed.restore_path
-        found.append(_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())))
-    if parsed.claim_mode is not None:
-        found.append(_define(options.STATE_RECOVERY_CLAIM_MODE, parsed.claim_mode.upper()))
-    if parsed.ignore_unclaimed:
-        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
-    found += read(parsed)
+    found += [*state_recovery(parsed), *read(parsed)]
     if parsed.target is not None:
         found.append(_define(options.EXECUTION_TARGET, parsed.target))
     elif not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
@@ -85,10 +95,8 @@ def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigurationError: something is wrong with them.
     """
-    path = parsed.restore_path or _savepoint_among(parsed.arguments)
-    found = [_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())), *read(parsed)]
-    if parsed.ignore_unclaimed:
-        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
+    parsed.restore_path = parsed.restore_path or _savepoint_among(parsed.arguments)
+    found = [*state_recovery(parsed), *read(parsed)]
     if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
         found.append(_define(options.EXECUTION_TARGET, "remote"))
     return _checked(found)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import uuid
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.definitions import absolute, settings_of
 from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
@@ -26,7 +25,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
         return _dispose(parsed, console)
     if parsed.job_id is None:
         raise ConfigurationError("name the job, as `firesteel list` shows it; or `inspect PATH`, or --dispose PATH")
-    job_id, directory = parse_job_id(parsed.job_id.lower()), absolute(parsed.directory)
+    job_id, directory = parse_job_id(parsed.job_id.lower()), parsed.directory and absolute(parsed.directory)
     return _take(
         parsed,
         console,
@@ -40,7 +39,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
 
 def stop(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel stop``."""
-    job_id, directory = parse_job_id(parsed.job_id.lower()), absolute(parsed.directory)
+    job_id, directory = parse_job_id(parsed.job_id.lower()), parsed.directory and absolute(parsed.directory)
     how = "Draining job" if parsed.drain else "Suspending job"
     return _take(
         parsed,
@@ -53,7 +52,7 @@ def stop(parsed: argparse.Namespace, console: Console) -> int:
 
 def cancel_with_savepoint(parsed: argparse.Namespace, console: Console, job_id: str, directory: str | None) -> int:
     """``firesteel cancel -s``."""
-    where = absolute(directory)
+    where = directory and absolute(directory)
     return _take(
         parsed,
         console,
@@ -98,7 +97,7 @@ def _take(
 
 
 def _dispose(parsed: argparse.Namespace, console: Console) -> int:
-    path = str(absolute(parsed.dispose))
+    path = absolute(parsed.dispose)
     try:
         connection = connect(settings_of(parsed))
         if not parsed.json:
@@ -108,8 +107,3 @@ def _dispose(parsed: argparse.Namespace, console: Console) -> int:
         close_connections()
     console.say_result(parsed.json, f"Savepoint '{path}' disposed.", {"disposed": path})
     return exit_codes.DONE
-
-
-def absolute(text: str | None) -> str | None:
-    """A directory as services elsewhere find it."""
-    return text if text is None or ":/" in text else str(Path(text).absolute())

@@ -11,9 +11,8 @@ import json
 from firesteel.checkpoint.reader import inspect, table_of
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import settings_of, settings_of_upgrade
+from firesteel.client.cli.definitions import absolute, settings_of, settings_of_upgrade
 from firesteel.client.cli.programs import planned
-from firesteel.client.cli.savepoints import absolute
 from firesteel.client.console import Console
 from firesteel.client.upgrade import check_upgrade
 from firesteel.config import options
@@ -38,7 +37,7 @@ def upgrade(parsed: argparse.Namespace, console: Console) -> int:
 
 def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint inspect``: in this process; no cluster is asked."""
-    found = inspect(str(absolute(parsed.path)), settings_of(parsed), parsed.keys)
+    found = inspect(absolute(parsed.path), settings_of(parsed), parsed.keys)
     if parsed.json:
         console.say(json.dumps(found, indent=2))
     else:

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import read, settings_of
+from firesteel.client.cli.definitions import read, settings_of, state_recovery
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.config import options
@@ -307,12 +307,7 @@ def _program(parsed: argparse.Namespace, ship: dict[str, str]) -> list[str]:
         made.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
     if parsed.job_id is not None:
         made.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
-    if parsed.restore_path is not None:
-        made.append(f"{options.STATE_RECOVERY_PATH.key}={parsed.restore_path}")
-    if parsed.claim_mode is not None:
-        made.append(f"{options.STATE_RECOVERY_CLAIM_MODE.key}={parsed.claim_mode.upper()}")
-    if parsed.ignore_unclaimed:
-        made.append(f"{options.STATE_RECOVERY_IGNORE_UNCLAIMED.key}=true")
+    made += state_recovery(parsed)
     return made
 
 
