@@ -14,6 +14,8 @@ from unittest import mock
 
 from firesteel.core.errors import FencedError
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER
+from firesteel_jobmaster.core import JobMasterCore
+from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.ambushes import Ambushes
 from tests.simulation.checkpointed_jobs import AMPLE
 from tests.simulation.cluster import _SERVICES, Cluster
@@ -109,10 +111,10 @@ class Story:
                     "firesteel_taskmanager.shell.is_running", lambda process: process.pid in cluster.slot_processes
                 )
                 kill = mock.patch("firesteel_taskmanager.shell.kill", lambda process: cluster.kill_slot(process.pid))
-                with identify, running, kill:
+                with identify, running, kill, mock.patch.object(JobMasterCore, "validates", True):
                     self._tell()
         except Exception as error:
-            story = "\n".join(world.story[-150:])
+            story = "\n".join(world.story[-150:]) + self._stimuli()
             again = f"python -m tests.simulation {self.kind} {self.seed}"
             text = f"{self.kind} seed {self.seed}: {type(error).__name__}: {error}\nagain: {again}\n{story}"
             raise StoryError(text) from error
@@ -120,6 +122,12 @@ class Story:
             for logger, (propagate, level) in zip(loggers, kept, strict=True):
                 logger.removeHandler(teller)
                 logger.propagate, logger.level = propagate, level
+
+    def _stimuli(self) -> str:
+        """The last events of each job's last JobMaster."""
+        led: dict[str, list[JobMaster]] = getattr(getattr(self, "cluster", None), "led", {})  # it may not be there yet
+        jobs = {self.cluster.short(id_): jobmasters[-1].core.stimuli.lines()[-20:] for id_, jobmasters in led.items()}
+        return "".join(f"\nwhat the last JobMaster of {name} heard:\n" + "\n".join(jobs[name]) for name in jobs)
 
     def _tell(self) -> None:
         world, cluster = self.world, self.cluster

@@ -213,6 +213,7 @@ class WholeJob:
         self.clock = ManualClock()
         settings = JobMasterSettings.read(Settings(), self.settings)
         self.core = JobMasterCore(self.graph, settings, self.clock, may_recover=recovers)
+        self.core.validates = True
         self.worker = CheckpointWorker(JOB, self.open_storage, self.store, settings.savepoints)
         self.timers: dict[str, float] = {}
         self.work: list[Work] = []
@@ -304,7 +305,7 @@ class WholeJob:
 
     def end_of_data(self, attempt: Attempt, key: tuple[str, int]) -> None:
         if attempt is self.attempt:
-            self.do(self.core.end_of_data(self.execution(key).id))
+            self.do(self.core.end_of_data(m.ExecutionRef(self.execution(key).id)))
 
     def _tell_states(self) -> None:
         attempt = self.attempt

@@ -78,6 +78,7 @@ class Driver:
     def __init__(self, graph: JobGraph, settings: JobMasterSettings | None = None, **arguments: Any) -> None:
         self.clock = ManualClock()
         self.core = JobMasterCore(graph, settings or JobMasterSettings(), self.clock, **arguments)
+        self.core.validates = True
         self.all: list[do.Instruction] = []
 
     def did(self, instructions: list[do.Instruction]) -> list[do.Instruction]:

@@ -54,6 +54,7 @@ class Batch(Driver):
         graph = replace(graph, config={**graph.config, **BATCH})
         super().__init__(graph)
         self.core = JobMasterCore(graph, batch_settings(settings or JobMasterSettings()), self.clock, **arguments)
+        self.core.validates = True
         self.stored: list[CheckpointMetadata] = []
         self.storage_is_away = False
 
@@ -250,7 +251,7 @@ def test_cancelling_ends_the_run() -> None:
 def test_a_lost_slot_harms_no_stage() -> None:
     d = Batch(two_by_two())
     run = d.begun()
-    d.did(d.core.fail_slot("tm", "tm-0", "killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-0", "killed")))
     d.did(d.core.taskmanager_heartbeat("tm", m.ExecutionReport({}, {})))
     assert d.core.state.name == "RUNNING"
     d.did(d.core.stages_ended(run.run_id, d.told()))

@@ -107,7 +107,7 @@ def test_a_lost_slot_is_the_reason_rather_than_the_broken_connection() -> None:
     d = Driver(two_by_two())
     d.running()
     d.report(d.ids()[0], "FAILED", failure("external", "connection broke"))
-    d.did(d.core.fail_slot("tm", "tm-1", "process 101 was killed by signal 9"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "process 101 was killed by signal 9")))
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
     message = seen(d.core)["failure"]["message"]
@@ -127,7 +127,7 @@ def test_a_lost_slot_is_the_reason_in_whatever_order_its_taskmanager_says_so(ord
             d.report(id_, "CANCELED")
         assert d.core.state.name == "FAILING", "waits a moment for a better reason"
         assert do.SetTimer("reason", 0.2) in d.all
-    d.did(d.core.fail_slot("tm", "tm-1", "killed by signal 9"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "killed by signal 9")))
     assert d.core.state.name == "FAILED"
     assert "killed by signal 9" in seen(d.core)["failure"]["message"]
 
@@ -159,8 +159,8 @@ def test_a_slot_killed_because_it_would_not_end_is_not_the_reason() -> None:
     d.running()
     d.report(d.ids()[0], "FAILED", failure("external", "connection broke"))
     d.clock.advance(5)
-    d.did(d.core.fail_slot("tm", "tm-0", "killed"))
-    d.did(d.core.fail_slot("tm", "tm-1", "killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-0", "killed")))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "killed")))
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
     assert seen(d.core)["failure"]["message"] == "connection broke"
@@ -305,20 +305,20 @@ def test_a_job_that_fails_by_a_lost_taskmanager_says_how_that_has_ended() -> Non
     lost_right(d, 7.0)
     assert d.core.state.name == "FAILING", "the ResourceManager will hear of it"
     assert do.SetTimer("reason", 7.0) in d.all
-    d.did(d.core.taskmanager_ended("left", "another one"))
+    d.did(d.core.taskmanager_ended(m.TaskManagerEnded("left", "another one")))
     assert d.core.state.name == "FAILING"
 
 
 def test_a_job_that_fails_tells_the_cause_that_the_resourcemanager_gives() -> None:
     d = Driver(two_by_two())
     lost_right(d, 7.0)
-    d.did(d.core.taskmanager_ended("right", "container c has used more memory than it has"))
+    d.did(d.core.taskmanager_ended(m.TaskManagerEnded("right", "container c has used more memory than it has")))
     assert d.core.state.name == "FAILED"
     told = seen(d.core)["failure"]
     assert told["message"].startswith("container c has used more memory than it has (first seen: Slot 0 of")
     assert "gave no sign of life" in told["message"]
     assert told["message"] in told["stacktrace"]
-    assert d.core.taskmanager_ended("right", "late") == []
+    assert d.core.taskmanager_ended(m.TaskManagerEnded("right", "late")) == []
 
 
 def test_a_job_that_fails_does_not_wait_for_ever_nor_where_nobody_learns_how_taskmanagers_end() -> None:
@@ -353,7 +353,7 @@ def test_a_taskmanager_that_is_told_to_stop_is_waited_for_as_well() -> None:
         d.report(id_, "CANCELED")
     assert d.core.state.name == "FAILING"
     assert do.SetTimer("reason", 7.0 + STOPPING_SECONDS) in d.all
-    d.did(d.core.taskmanager_ended("tm", "container c is over its memory"))
+    d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "container c is over its memory")))
     assert d.core.state.name == "FAILED"
     told = seen(d.core)["failure"]["message"]
     assert told == "container c is over its memory (first seen: TaskManager tm was stopped)"
@@ -363,7 +363,7 @@ def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
     d = Driver(two_by_two())
     d.running()
     d.did(d.core.resourcemanager_connected(7.0))
-    d.did(d.core.taskmanager_ended("tm", "it was preempted"))
+    d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "it was preempted")))
     assert d.core.state.name == "FAILED", "there is nothing more to wait for"
     assert "was lost: it was preempted" in seen(d.core)["failure"]["message"]
 
@@ -371,7 +371,7 @@ def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
 def test_a_slot_that_cannot_come_because_of_the_job_itself_fails_it_at_once() -> None:
     d = Driver(two_by_two())
     d.start()
-    d.did(d.core.fail_slot("tm", "unknown", "pip: no such package", in_vain=True))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "unknown", "pip: no such package", in_vain=True)))
     assert d.core.state.name == "FAILED"
     assert "pip: no such package" in seen(d.core)["failure"]["message"]
 
@@ -380,15 +380,15 @@ def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_la
     d = Driver(two_by_two())
     d.start()
     for number in range(MISSED_SLOTS):
-        asked = d.core.fail_slot("tm", f"unknown-{number}", "no process came within 60 s")
+        asked = d.core.fail_slot(m.FailSlot("tm", f"unknown-{number}", "no process came within 60 s"))
         assert any(isinstance(one, do.DeclareSlots) for one in asked)
         assert d.core.state.name != "FAILED"
-    d.did(d.core.fail_slot("tm", "unknown", "its worker did not start: no python3"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "unknown", "its worker did not start: no python3")))
     assert d.core.state.name == "FAILED"
     assert "no python3" in seen(d.core)["failure"]["message"]
     other = Driver(two_by_two())
     other.running()
-    assert other.core.fail_slot("tm", "unknown", "old news") == []
+    assert other.core.fail_slot(m.FailSlot("tm", "unknown", "old news")) == []
     assert other.core.state.name == "RUNNING"
 
 
@@ -397,7 +397,7 @@ def test_loss_of_a_slot_whose_tasks_are_finished_is_harmless() -> None:
     d.running()
     for index in (0, 2):
         d.report(d.ids()[index], "FINISHED")
-    d.did(d.core.fail_slot("tm", "tm-0", "gone"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-0", "gone")))
     assert d.core.state.name == "RUNNING"
     for index in (1, 3):
         d.report(d.ids()[index], "FINISHED")

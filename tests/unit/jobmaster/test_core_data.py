@@ -29,8 +29,8 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     d.running()
     source_0, source_1, sink_0, sink_1 = d.ids()
     d.report(source_0, "FINISHED")
-    d.did(d.core.end_of_data(sink_0))
-    d.did(d.core.end_of_data(sink_1))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_0)))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
     assert not d.seen(do.CheckpointWork)
     d.report(source_1, "FINISHED")
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
@@ -48,7 +48,7 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     told = d.seen(do.NotifyCheckpointComplete)
     assert {id_ for one in told for id_ in one.execution_ids} == {sink_0, sink_1}
     assert seen(d.core)["checkpoints"] is None, "the job takes no checkpoints, as people see it"
-    d.did(d.core.end_of_data(sink_1))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
     assert d.seen(do.CheckpointWork)[-1].work is complete, "said again"
     d.report(sink_0, "FINISHED")
     d.report(sink_1, "FINISHED")
@@ -61,8 +61,8 @@ def committing(d: Driver) -> tuple[str, str]:
     source_0, source_1, sink_0, sink_1 = d.ids()
     for source in (source_0, source_1):
         d.report(source, "FINISHED")
-    d.did(d.core.end_of_data(sink_0))
-    d.did(d.core.end_of_data(sink_1))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_0)))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
     d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, checkpoint_id=1)))
     prepared = OperatorSubtaskState(committables=(Committables(1, 1, (InlineState(b"a part"),)),))
     for sink in (sink_0, sink_1):
@@ -80,7 +80,7 @@ def test_a_slot_that_is_lost_between_two_commits_is_no_end_of_the_job() -> None:
     assert lost is not None
     assert lost.slot is not None
     index = lost.slot.slot_index
-    d.did(d.core.fail_slot("tm", lost.slot.allocation_id, "killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", lost.slot.allocation_id, "killed")))
     assert d.core.state.name == "RESTARTING", "though the job has no restart strategy"
     d.clock.advance(1)
     d.did(d.core.timer_fired("restart"))
@@ -99,7 +99,7 @@ def test_a_slot_that_is_lost_before_that_is_stored_ends_a_job_without_a_strategy
     lost = d.core.graph.execution(sink_1)
     assert lost is not None
     assert lost.slot is not None
-    d.did(d.core.fail_slot("tm", lost.slot.allocation_id, "killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", lost.slot.allocation_id, "killed")))
     d.finish_cancelled()
     assert not d.seen(do.NotifyCheckpointComplete)
     d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
@@ -131,9 +131,9 @@ def test_no_commit_once_the_job_fails() -> None:
     d.running()
     source_0, source_1, sink_0, sink_1 = d.ids()
     d.report(source_0, "FINISHED")
-    d.did(d.core.end_of_data(sink_0))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_0)))
     d.report(source_1, "FAILED", failure())
-    d.did(d.core.end_of_data(sink_1))
+    d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
     d.finish_cancelled()
     assert not d.seen(do.CheckpointWork)
     assert d.core.state.name == "FAILED"
@@ -143,10 +143,13 @@ def test_end_of_data_of_a_task_that_has_nothing_to_commit_is_refused() -> None:
     d = Driver(two_by_two())
     d.running()
     with pytest.raises(ProtocolError, match="nothing to commit"):
-        d.core.end_of_data(d.ids()[0])
-    for call in (d.core.end_of_data, lambda who: d.core.request_splits(m.RequestSplits(who, 1))):
+        d.core.end_of_data(m.ExecutionRef(d.ids()[0]))
+    for call in (
+        lambda: d.core.end_of_data(m.ExecutionRef("nobody")),
+        lambda: d.core.request_splits(m.RequestSplits("nobody", 1)),
+    ):
         with pytest.raises(RpcFault, match="no task") as unknown:
-            call("nobody")
+            call()
         assert unknown.value.code is RpcCode.UNKNOWN_EXECUTION
 
 

@@ -56,7 +56,7 @@ def test_a_slot_is_not_idle_while_a_task_in_it_runs_or_waits_for_its_commit() ->
     d.running()
     d.all.clear()
     d.report(d.ids()[0], "FINISHED")
-    d.did(d.core.end_of_data(d.ids()[2]))
+    d.did(d.core.end_of_data(m.ExecutionRef(d.ids()[2])))
     assert not d.seen(do.DeclareSlots)
     assert not d.seen(do.SetTimer)
 
@@ -76,7 +76,7 @@ def test_loss_of_an_idle_slot_or_its_taskmanager_is_harmless() -> None:
     d = one_after_the_other()
     for id_ in d.ids()[:2]:
         d.report(id_, "FINISHED", tm="left")
-    d.did(d.core.fail_slot("left", "left-0", "gone"))
+    d.did(d.core.fail_slot(m.FailSlot("left", "left-0", "gone")))
     d.did(d.core.taskmanager_lost("left", "silent"))
     assert d.seen(do.DeclareSlots)[-1].count == 1, "no other slot is wanted in their stead"
     d.clock.advance(60)

@@ -109,7 +109,7 @@ class World(RuleBasedStateMachine):
             execution = self.d.core.graph.execution(id_)
             assert execution is not None
             if execution.vertex.needs_commit:
-                self.d.did(self.d.core.end_of_data(id_))
+                self.d.did(self.d.core.end_of_data(m.ExecutionRef(id_)))
             else:
                 self.report(id_, data.draw(st.sampled_from(("RUNNING", "FINISHED"))), self.owner(id_))
 
@@ -117,7 +117,7 @@ class World(RuleBasedStateMachine):
     def end_of_data(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(self.d.ids()))
         try:
-            self.d.did(self.d.core.end_of_data(id_))
+            self.d.did(self.d.core.end_of_data(m.ExecutionRef(id_)))
         except ProtocolError:
             pass
 
@@ -138,7 +138,7 @@ class World(RuleBasedStateMachine):
     @rule(tm=st.sampled_from(TMS), index=st.integers(0, 3), at_all=RARELY)
     def slot_fails(self, tm: str, index: int, at_all: bool) -> None:
         if at_all:
-            self.d.did(self.d.core.fail_slot(tm, f"{tm}-{index}", "killed"))
+            self.d.did(self.d.core.fail_slot(m.FailSlot(tm, f"{tm}-{index}", "killed")))
 
     @rule(tm=st.sampled_from(TMS), at_all=RARELY)
     def taskmanager_is_lost(self, tm: str, at_all: bool) -> None:
@@ -270,7 +270,7 @@ class World(RuleBasedStateMachine):
             execution = core.graph.execution(id_)
             assert execution is not None
             if execution.vertex.needs_commit:
-                self.d.did(core.end_of_data(id_))
+                self.d.did(core.end_of_data(m.ExecutionRef(id_)))
             else:
                 self.report(id_, "FINISHED", self.owner(id_))
         for _ in range(2):  # the first one may have been declined by a task that has finished; another one is due then

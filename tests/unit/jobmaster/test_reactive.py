@@ -159,6 +159,7 @@ class Reactive(Driver):
         )
         super().__init__(graph or two_by_two())
         self.core = JobMasterCore(graph or two_by_two(), settings, self.clock)
+        self.core.validates = True
 
     def fire(self, name: str, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -183,7 +183,7 @@ def test_a_lost_slot_is_replaced_while_the_others_stay() -> None:
     d = Driver(two_by_two(), settings())
     d.running()
     d.all.clear()
-    d.did(d.core.fail_slot("tm", "tm-1", "process 101 was killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "process 101 was killed")))
     assert d.core.state.name == "RESTARTING"
     assert d.seen(do.DeclareSlots)[-1] == do.DeclareSlots(2, ("tm-1",))
     d.finish_cancelled()
@@ -199,7 +199,7 @@ def test_a_lost_slot_is_replaced_while_the_others_stay() -> None:
 def test_slots_may_come_before_the_pause_is_over() -> None:
     d = Driver(two_by_two(), settings())
     d.running()
-    d.did(d.core.fail_slot("tm", "tm-1", "killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "killed")))
     assert d.offer(5) == ("tm-5",)
     assert d.offer(6) == ()
     d.finish_cancelled()
@@ -307,7 +307,7 @@ def test_a_job_that_restarts_for_a_lost_taskmanager_learns_how_that_has_ended() 
     d.running()
     d.did(d.core.resourcemanager_connected(7.0))
     d.did(d.core.taskmanager_lost("tm", "gone"))
-    d.did(d.core.taskmanager_ended("tm", "container c was preempted"))
+    d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "container c was preempted")))
     assert d.core.state.name == "RESTARTING", "nobody waits for it"
     (entry,) = d.core.graph.failures
     assert entry.root.failure["message"].startswith("container c was preempted (first seen: Slot")

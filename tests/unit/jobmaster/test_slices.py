@@ -10,6 +10,7 @@ import pytest
 
 from firesteel.core.state_machine import StateMachine
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.slices import (
@@ -42,6 +43,7 @@ def started(partitioner: str, parallelism: int) -> Driver:
     """A job that waits for its slots."""
     vertices = (replace(vertex(number, parallelism), max_parallelism=32768) for number in (1, 2))
     d = Driver(job(*vertices, partitioner=partitioner), settings(attempts=9, delay=0.0))
+    d.core.validates = parallelism <= FEW  # it looks at all tasks after each report of one of them
     d.start()
     return d
 
@@ -108,7 +110,7 @@ def test_a_slot_may_be_lost_in_any_slice(partitioner: str, monkeypatch: pytest.M
             for _ in islice(slices(d), moment):
                 pass
             before = len(d.seen(do.SubmitSlot))
-            d.did(d.core.fail_slot("tm", f"tm-{lost}", "it was killed"))
+            d.did(d.core.fail_slot(m.FailSlot("tm", f"tm-{lost}", "it was killed")))
             if lost % 2:
                 d.offer(FEW)  # and what has ended is started again, before all slices are done
                 for _ in slices(d):
@@ -155,7 +157,7 @@ def test_anything_may_happen_while_a_job_is_started_again(
         is_over = len(list(islice(slices(d), moment))) < moment
         moment += 1
         if event == "slot lost":
-            d.did(d.core.fail_slot("other", "other-5", "it was killed"))
+            d.did(d.core.fail_slot(m.FailSlot("other", "other-5", "it was killed")))
         elif event == "task failed":
             bad = next((id_ for id_ in d.ids() if d.state(id_) == "DEPLOYING"), d.ids()[0])
             d.report(bad, "FAILED", failure(), tm="other")
@@ -213,7 +215,7 @@ def test_a_slot_that_is_lost_between_two_slices_is_not_deployed_into(offered: Dr
     begun = {id_ for submit in d.seen(do.SubmitSlot) for id_ in tasks_of(submit)}
     assert 0 < len(begun) < TASKS
     last = f"tm-{SLOTS - 1}"
-    d.did(d.core.fail_slot("tm", last, "it was killed"))
+    d.did(d.core.fail_slot(m.FailSlot("tm", last, "it was killed")))
     assert d.core.state.name == "RESTARTING"
     assert set(deployed(d)) == begun, "nothing of a job that is about to be restarted"
     assert {i for one in d.seen(do.CancelSlotTasks) for i in one.execution_ids} == begun
@@ -273,7 +275,7 @@ def test_a_reactive_job_may_begin_anew_while_it_is_being_deployed(monkeypatch: p
         d.fire("settle", 2.0)
         for _ in islice(slices(d), moment):
             pass
-        d.did(d.core.fail_slot("tm", "tm-1", "it was killed"))
+        d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "it was killed")))
         d.clock.advance(2.0)
         for _ in range(3):
             for _ in slices(d):

@@ -170,7 +170,7 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
     for reader in READERS:
         d.report(reader, "FINISHED")
     for subtask in (0, 1):
-        d.did(d.core.end_of_data(f"{vertex_id(2)}_{subtask}_0"))
+        d.did(d.core.end_of_data(m.ExecutionRef(f"{vertex_id(2)}_{subtask}_0")))
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
     d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
     triggered = {id_ for one in d.seen(do.SendTriggerCheckpoint) for id_ in one.execution_ids}

@@ -55,6 +55,7 @@ class Cluster:
         self.core = JobMasterCore(
             graph, JobMasterSettings.read(Settings(), settings), self.clock, may_recover=recovers, takeover=takeover
         )
+        self.core.validates = True
         parameters = StorageParameters(graph.job_id, Settings(settings))
         self.worker = CheckpointWorker(graph.job_id, lambda: load_checkpoint_storage(parameters), store)
         self.timers: dict[str, float] = {}
@@ -293,7 +294,7 @@ def test_what_stays_when_a_job_ends(retention: str, cancelled: bool, left: list[
 def test_a_bounded_job_ends_with_a_checkpoint_that_commits(tmp_path: Path) -> None:
     found = Cluster(jobs.two_by_two(commits=True), tmp_path, MemoryCheckpointStore()).start()
     for execution in found.core.graph.executions():
-        found.do(found.core.end_of_data(execution.id))
+        found.do(found.core.end_of_data(m.ExecutionRef(execution.id)))
     complete = [i for i in found.out if isinstance(i, do.NotifyCheckpointComplete)]
     assert {i.checkpoint_id for i in complete} == {1}
     found.report([e.id for e in found.core.graph.executions()], "FINISHED")
@@ -436,17 +437,17 @@ def test_storage_that_can_not_be_written_fails_the_job_after_the_tolerated_failu
 
 def test_a_checkpoint_by_hand(tmp_path: Path) -> None:
     found = cluster(tmp_path, **_setting("execution.checkpointing.interval", "1 h"))
-    found.do(found.core.trigger_checkpoint("a" * 32))
-    found.do(found.core.trigger_checkpoint("a" * 32))
+    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
+    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
     plain = seen(found.core)["checkpoints"]
     assert plain["triggers"] == {"a" * 32: {"status": "COMPLETED", "checkpointId": 1}}
     found.fail_a_task()
-    found.do(found.core.trigger_checkpoint("b" * 32))
+    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("b" * 32)))
     refused = seen(found.core)["checkpoints"]["triggers"]["b" * 32]
     assert refused["status"] == "COMPLETED"
     assert refused["failure"].startswith("Not all required tasks are currently running.")
     found.core.graph.waiting_reason = "2 slots are needed, and the cluster has 1."
-    found.do(found.core.trigger_checkpoint("c" * 32))
+    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("c" * 32)))
     refused = seen(found.core)["checkpoints"]["triggers"]["c" * 32]
     assert refused["failure"].endswith("The job waits for slots: 2 slots are needed, and the cluster has 1.")
 

@@ -119,6 +119,10 @@ class BatchLayout(FixedLayout):
     def job_ended(self) -> None:
         self._runs.drop()
 
+    @override
+    def validate(self) -> None:
+        assert not self.state.is_terminal or not self._runs.current, "the job has ended, and its stages run"
+
     # -- slots stand for cores; nothing runs in them
 
     @override

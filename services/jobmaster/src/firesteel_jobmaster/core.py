@@ -49,6 +49,7 @@ from firesteel_jobmaster.parts import JobParts, parts_of
 from firesteel_jobmaster.reactive_layout import ReactiveLayout
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.splits import EnumeratorFactory
+from firesteel_jobmaster.stimuli import Stimuli
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -64,6 +65,7 @@ def query(
 
     @wraps(decide)
     def handle(core: JobMasterCore, /, *args: P.args, **kwargs: P.kwargs) -> tuple[T, list[do.Instruction]]:
+        core.stimuli.record(core.graph.clock.monotonic(), decide.__name__, args)
         answer = decide(core, *args, **kwargs)
         return answer, core.settle()
 
@@ -77,6 +79,7 @@ def event(
 
     @wraps(decide)
     def handle(core: JobMasterCore, /, *args: P.args, **kwargs: P.kwargs) -> list[do.Instruction]:
+        core.stimuli.record(core.graph.clock.monotonic(), decide.__name__, args)
         decide(core, *args, **kwargs)
         return core.settle()
 
@@ -97,6 +100,9 @@ class JobMasterCore:
         takeover: how many JobMasters of the job were lost before, and why the last of them was.
         first_attempt: of the tasks, if it is larger than that number; those of JobMasters before have smaller numbers.
     """
+
+    validates = False
+    """Whether ``validate`` is called after each event, as tests want it."""
 
     def __init__(
         self,
@@ -131,6 +137,7 @@ class JobMasterCore:
         """Where the log of its JobMaster is (``firesteel.graph.job_archive.LOGS``)."""
         self.is_followed = False
         """Another JobMaster leads the job."""
+        self.stimuli = Stimuli()
 
     def settle(self) -> list[do.Instruction]:
         """An event was dealt with: do what follows from any; returns what to do now."""
@@ -139,7 +146,25 @@ class JobMasterCore:
             self._state.declares_slots = False
             if self._state.accepts_slots:
                 self._job.slots.declare()
-        return self._state.take()
+        instructions = self._state.take()
+        if self.validates:
+            self.validate()
+        return instructions
+
+    def validate(self) -> None:
+        """Check what must hold after every event.
+
+        Raises:
+            AssertionError: it does not; the last events are in the message.
+        """
+        try:
+            self._state.validate()
+            self._job.deploying.validate()
+            self._job.ending.validate()
+            self._job.failover.validate()
+            self._layout.validate()
+        except AssertionError as error:
+            raise AssertionError("\n".join((str(error), "after these events:", *self.stimuli.lines()))) from error
 
     # -- what others ask
 
@@ -324,9 +349,9 @@ class JobMasterCore:
         self._job.slots.waiting_reason(message.reason)
 
     @event
-    def fail_slot(self, taskmanager_id: str, allocation_id: str, cause: str, *, in_vain: bool = False) -> None:
-        """A slot is gone, or never came; ``in_vain``: because of the job itself, so that no other one would come."""
-        self._job.losses.fail_slot(taskmanager_id, allocation_id, cause, in_vain)
+    def fail_slot(self, message: m.FailSlot) -> None:
+        """A slot is gone, or never came."""
+        self._job.losses.fail_slot(message)
 
     @event
     def taskmanager_lost(self, taskmanager_id: str, cause: str, gone_for: float = 0.0) -> None:
@@ -334,9 +359,9 @@ class JobMasterCore:
         self._job.losses.taskmanager_lost(taskmanager_id, cause, gone_for)
 
     @event
-    def taskmanager_ended(self, taskmanager_id: str, cause: str) -> None:
+    def taskmanager_ended(self, message: m.TaskManagerEnded) -> None:
         """The ResourceManager knows how a TaskManager has ended, which may have been missed before."""
-        self._job.losses.taskmanager_ended(taskmanager_id, cause)
+        self._job.losses.taskmanager_ended(message.taskmanager_id, message.cause)
 
     # -- tasks
 
@@ -356,14 +381,14 @@ class JobMasterCore:
         self._job.tasks.update(update)
 
     @event
-    def end_of_data(self, execution_id: str) -> None:
+    def end_of_data(self, message: m.ExecutionRef) -> None:
         """A task has all its results durable and waits for the checkpoint whose completion commits them.
 
         Raises:
             RpcFault: this job has no such task.
             ProtocolError: it has nothing to commit.
         """
-        self._job.tasks.end_of_data(execution_id)
+        self._job.tasks.end_of_data(message.execution_id)
 
     @event
     def report_metrics(self, report: m.ReportMetrics) -> None:
@@ -440,9 +465,9 @@ class JobMasterCore:
         self.checkpoints.coordinator.not_triggered(execution_ids, checkpoint_id)
 
     @event
-    def trigger_checkpoint(self, trigger_id: str, full: bool = False) -> None:
+    def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
         """Somebody wants a checkpoint now; what becomes of it is in the archive, under this id."""
-        self.checkpoints.coordinator.request(trigger_id, full)
+        self.checkpoints.coordinator.request(message.trigger_id, message.full)
 
     @event
     def trigger_savepoint(self, trigger_id: str, savepoint: SavepointTarget) -> None:

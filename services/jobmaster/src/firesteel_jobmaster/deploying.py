@@ -59,6 +59,11 @@ class Deploying:
         self._state.placements.forget()
         self._pass, self.is_placing = None, False
 
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        assert self._pass is None or self._state.slices, "a pass is under way, and nobody goes on with it"
+        assert self._pass is not None or not self.is_placing, "slots are to get tasks, and no pass is under way"
+
     def _may_begin(self) -> bool:
         """Whether there is something to deploy, and nothing that has to be known or done before."""
         state = self._state

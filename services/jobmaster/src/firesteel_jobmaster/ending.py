@@ -59,6 +59,12 @@ class Ending:
         timeout = self._state.settings.cancellation_timeout
         return bool(timeout) and self._since is not None and self._state.clock.monotonic() - self._since >= timeout
 
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        assert self._to_cancel >= 0, f"{self._to_cancel} tasks are to be cancelled"
+        assert not self._to_cancel or self._state.slices, "tasks are to be cancelled, and nobody does"
+        assert self._failure is None or not self._state.is_active, "the job has failed, and goes on"
+
     # -- tasks
 
     def cancel_tasks(self, cause: str, executions: Iterable[Execution] | None = None) -> None:

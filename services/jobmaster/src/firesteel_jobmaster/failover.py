@@ -45,6 +45,12 @@ class Failover:
         self._warned_of = ""
         """The cause of the last failure that was answered by a restart."""
 
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        assert not self._to_renew or self._restarts.is_renewing, "subtasks are to be started again, and nobody does"
+        if self._state.is_active and self._state.checkpoints.is_settled and not self._restarts.is_renewing:
+            assert not self._new_attempts, f"new attempts wait for nothing: {[e.id for e in self._new_attempts]}"
+
     # -- failures
 
     def fail(

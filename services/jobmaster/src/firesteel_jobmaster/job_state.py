@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -158,3 +159,18 @@ class JobState:
             self.emit(do.CheckTaskManagers())
         out, self._out = self._out, []
         return out
+
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        self.pool.validate()
+        states = Counter(e.state for e in self.graph.executions())
+        assert states == +self.graph.tally.states, f"tasks are {states}, and counted as {self.graph.tally.states}"
+        assert self._goes_on or not self.slices, "long work is left, and nobody goes on with it"
+        assert self.slices or not self.restarts.is_renewing, "subtasks wait for new attempts, and nobody makes them"
+        assert not self.restarts or self.status is JobStatus.RESTARTING, f"{self.status} with regions to restart"
+        if self.is_terminal:
+            assert self.graph.all_terminal(), f"{self.status} with tasks that have not ended"
+            assert not len(self.pool), f"{self.status} with slots"
+        else:
+            homeless = [s.allocation_id for s in self.graph.placed_slots() if s.allocation_id not in self.pool]
+            assert not homeless, f"tasks have their place in slots that the job does not hold: {homeless}"

@@ -109,6 +109,9 @@ class JobLayout(ABC):
     def after_event(self) -> None:  # noqa: B027 - most layouts have nothing to do
         """An event was dealt with, and what follows from it is about to be done."""
 
+    def validate(self) -> None:  # noqa: B027 - most layouts have no state of their own
+        """Check what must hold after every event (tests call it)."""
+
     # -- what others ask
 
     def metrics(self) -> dict[str, int]:

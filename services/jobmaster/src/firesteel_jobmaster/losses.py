@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from firesteel.common.job_status import JobStatus
 from firesteel.graph.execution_graph import Execution, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import failures
 from firesteel_jobmaster.ending import Ending
@@ -28,20 +29,21 @@ class SlotLosses:
         self._missed_slots = 0
         """Slots that did not come to a job that has not begun."""
 
-    def fail_slot(self, taskmanager_id: str, allocation_id: str, cause: str, in_vain: bool) -> None:
-        """A slot is gone, or never came; ``in_vain``: because of the job itself, so that no other one would come."""
-        state = self._state
+    def fail_slot(self, message: m.FailSlot) -> None:
+        """A slot is gone, or never came."""
+        state, allocation_id, cause = self._state, message.allocation_id, message.cause
         slot = state.pool.get(allocation_id)
-        if slot is not None and slot.taskmanager_id == taskmanager_id:
+        may_come = state.has_deployed or (self._missed_slots < MISSED_SLOTS and not message.in_vain)
+        if slot is not None and slot.taskmanager_id == message.taskmanager_id:
             self.slots_lost([slot], cause)
-        elif slot is not None or not state.layout.waits_for_slots or not taskmanager_id:
+        elif slot is not None or not state.layout.waits_for_slots or not message.taskmanager_id:
             logger.info("loss of slot %s is ignored: the job does not hold it (%s)", allocation_id, cause)
-        elif allocation_id and (state.has_deployed or (self._missed_slots < MISSED_SLOTS and not in_vain)):
+        elif allocation_id and may_come:
             logger.info("slot %s did not come: %s", allocation_id, cause)
             self._missed_slots += not state.has_deployed
             self._slots.declare()
         else:
-            failure = failures.slot_lost(f"of TaskManager {taskmanager_id}", cause, None)
+            failure = failures.slot_lost(f"of TaskManager {message.taskmanager_id}", cause, None)
             state.failover.fail(failure, failed=state.new_tasks())
 
     def taskmanager_lost(self, taskmanager_id: str, cause: str, gone_for: float) -> None:

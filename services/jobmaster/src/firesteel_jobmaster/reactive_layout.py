@@ -18,6 +18,7 @@ from typing_extensions import override
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_graph import Execution
+from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import REACTIVE
 from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
@@ -254,6 +255,13 @@ class ReactiveLayout(JobLayout):
         self._history.enter(RescalePhase.RESTARTING)
         self._state.move(JobStatus.RESTARTING, f"rescaled from {used} to {slots} slots")
         self._job.ending.cancel_tasks(f"the job is rescaled from {used} to {slots} slots")
+
+    @override
+    def validate(self) -> None:
+        if self._waits:
+            tally = self._state.graph.tally
+            live = [e.id for e in self._state.graph.executions() if not e.state.is_terminal]
+            assert not live or tally.states[ExecutionState.CREATED] == tally.total, f"it waits while {live} run"
 
     # -- what others ask
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.config import Settings, options
@@ -25,8 +26,8 @@ from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.deployment import Deployment
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.method import Method, Request
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel.protocol.stages import RunLook
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.background import first_of, in_slices
 from firesteel.service.lanes import Calls, Spawn
@@ -51,6 +52,7 @@ from firesteel_jobmaster.taskmanagers import TaskManagerLinks, Together
 from firesteel_jobmaster.traces import JobTraces
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 PERFORMED_AT_ONCE = 200
 """Instructions that are carried out in one slice."""
@@ -59,6 +61,18 @@ PACKED_AT_ONCE = 200
 LONGEST_SUBMIT_DELAY = 5.0
 """Seconds between two tries to submit tasks."""
 _STDOUT, _STDERR = OutputQueue("stdout"), OutputQueue("stderr")
+
+
+def _row(row: Method[Request, None], event: Callable[[JobMasterCore, Request], list[do.Instruction]]) -> Any:
+    """A row of the contract is an event of the core: it is answered when the core has dealt with the message."""
+
+    @answers(row)
+    def answer(jobmaster: JobMaster, message: Request) -> None:
+        if not jobmaster.crashed.is_set():
+            with jobmaster._door(event.__name__) as decided:
+                decided += event(jobmaster.core, message)
+
+    return answer
 
 
 class JobMaster:
@@ -74,7 +88,6 @@ class JobMaster:
         rpc: carries calls.
         spawn: runs what goes on until the job ends, such as heartbeats.
         spawn_call: runs what comes to an end by itself; a host that stops waits for it.
-        core: replaces the usual core, in tests.
         checkpoint_store: remembers completed checkpoints; default: for as long as this JobMaster lives.
         may_recover: there may be checkpoints in the store; default: if it is given.
         run_blocking: has a function that may block done elsewhere; default: in a thread.
@@ -95,7 +108,6 @@ class JobMaster:
         rpc: RpcClient,
         spawn: Spawn,
         spawn_call: Spawn,
-        core: JobMasterCore | None = None,
         checkpoint_store: CompletedCheckpointStore | None = None,
         may_recover: bool = True,
         run_blocking: RunBlocking | None = None,
@@ -114,14 +126,14 @@ class JobMaster:
         )
         self._checkpoint_work = WorkQueue(
             worker,
-            lambda done: self._event("checkpoint storage", lambda: self.core.checkpoint_work_done(done)),
+            lambda done: self.handle(self.core.checkpoint_work_done, done),
             spawn_call,
             run_blocking or in_a_thread,
             self._end_is_stored,
             call_seconds(settings.checkpoints.timeout),
         )
         takeover = start.takeover, start.takeover_cause
-        self.core = core or JobMasterCore(
+        self.core = JobMasterCore(
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
@@ -173,10 +185,8 @@ class JobMaster:
             clock,
             spawn,
             spawn_call,
-            lambda: self._event(
-                "registering", lambda: self.core.resourcemanager_connected(self._resourcemanager.ends_within)
-            ),
-            lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
+            lambda: self.handle(self.core.resourcemanager_connected, self._resourcemanager.ends_within),
+            lambda cause: self.handle(self.core.resourcemanager_lost, cause),
             self.followed,
         )
         self._stages = StageRunLink(self, self._resourcemanager, lambda: self.start_message.blob_address, spawn)
@@ -189,10 +199,8 @@ class JobMaster:
             spawn,
             spawn_call,
             self._allocations_at,
-            lambda tm, report: self._event("a heartbeat", lambda: self.core.taskmanager_heartbeat(tm, report)),
-            lambda tm, cause, gone_for: self._event(
-                "losing a TaskManager", lambda: self.core.taskmanager_lost(tm, cause, gone_for)
-            ),
+            lambda tm, report: self.handle(self.core.taskmanager_heartbeat, tm, report),
+            lambda tm, cause, gone_for: self.handle(self.core.taskmanager_lost, tm, cause, gone_for),
         )
 
     @property
@@ -234,7 +242,7 @@ class JobMaster:
     # Events
 
     def start(self) -> None:
-        self._event("starting", self.core.start)
+        self.handle(self.core.start)
         self._spawn(self._remind_dispatcher(), "state of the job")
 
     async def _remind_dispatcher(self) -> None:
@@ -244,11 +252,23 @@ class JobMaster:
             if not (self.core.is_terminal or self.crashed.is_set()):
                 self._dispatcher.state(self.core.state.name, job_timestamps(self.core.graph))
 
+    # Rows of the contract; those that only concern the core go straight there
+
+    send_operator_events = _row(JobMasterGateway.send_operator_events, JobMasterCore.operator_events)
+    end_of_data = _row(JobMasterGateway.end_of_data, JobMasterCore.end_of_data)
+    decline_checkpoint = _row(JobMasterGateway.decline_checkpoint, JobMasterCore.decline_checkpoint)
+    trigger_checkpoint = _row(JobMasterGateway.trigger_checkpoint, JobMasterCore.trigger_checkpoint)
+    report_metrics = _row(JobMasterGateway.report_metrics, JobMasterCore.report_metrics)
+    fail_slot = _row(JobMasterGateway.fail_slot, JobMasterCore.fail_slot)
+    taskmanager_ended = _row(JobMasterGateway.taskmanager_ended, JobMasterCore.taskmanager_ended)
+    notify_no_resources = _row(JobMasterGateway.notify_no_resources, JobMasterCore.notify_no_resources)
+    notify_waiting = _row(JobMasterGateway.notify_waiting, JobMasterCore.notify_waiting)
+
     @answers(JobMasterGateway.offer_slots)
     def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
         """See ``JobMasterGateway``."""
         none: tuple[str, ...] = ()
-        accepted = self._ask("slot offers", lambda: self.core.offer_slots(message), none)
+        accepted = self.ask(self.core.offer_slots, none, message)
         self._taskmanagers.alive(message.taskmanager_id)
         return m.AcceptedSlots(accepted)
 
@@ -256,41 +276,26 @@ class JobMaster:
     def update_task_states(self, message: m.UpdateTaskStates) -> None:
         """See ``JobMasterGateway``."""
         self._taskmanagers.alive(message.taskmanager_id)
-        self._event("task states", lambda: self.core.update_task_states(message))
+        self.handle(self.core.update_task_states, message)
 
     @answers(JobMasterGateway.request_splits)
     def request_splits(self, message: m.RequestSplits) -> m.Splits:
         """See ``JobMasterGateway``."""
-        return self._ask("a request for splits", lambda: self.core.request_splits(message), m.Splits((), False))
-
-    @answers(JobMasterGateway.send_operator_events)
-    def send_operator_events(self, message: OperatorEvents) -> None:
-        """See ``JobMasterGateway``."""
-        self._event("what an enumerator says", lambda: self.core.operator_events(message))
+        return self.ask(self.core.request_splits, m.Splits((), False), message)
 
     @answers(JobMasterGateway.report_watermark)
     def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
         """See ``JobMasterGateway``."""
         return self.core.report_watermark(message)
 
-    @answers(JobMasterGateway.end_of_data)
-    def end_of_data(self, message: m.ExecutionRef) -> None:
-        """See ``JobMasterGateway``."""
-        self._event("the end of a task's data", lambda: self.core.end_of_data(message.execution_id))
-
     @answers(JobMasterGateway.acknowledge_checkpoints)
     def acknowledge_checkpoints(self, message: m.AcknowledgeCheckpoints) -> None:
         """See ``JobMasterGateway``."""
-        for one in message.acknowledgements:
+        for acknowledgement in message.acknowledgements:
             try:
-                self._event("an acknowledgement", partial(self.core.acknowledge_checkpoint, one))
+                self.handle(self.core.acknowledge_checkpoint, acknowledgement)
             except RpcFault as error:  # of an attempt that is forgotten; the others count
                 logger.info("an acknowledgement is ignored: %s", error)
-
-    @answers(JobMasterGateway.decline_checkpoint)
-    def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
-        """See ``JobMasterGateway``."""
-        self._event("a declined checkpoint", lambda: self.core.decline_checkpoint(message))
 
     @answers(JobMasterGateway.trigger_savepoint)
     def trigger_savepoint(self, message: m.TriggerJobSavepoint) -> None:
@@ -307,50 +312,12 @@ class JobMaster:
                 "provided: the directory of the savepoint, which all hosts see",
             )
         savepoint = SavepointTarget(target, message.format, message.stop)
-        self._event("a request for a savepoint", lambda: self.core.trigger_savepoint(message.trigger_id, savepoint))
-
-    @answers(JobMasterGateway.trigger_checkpoint)
-    def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
-        """See ``JobMasterGateway``."""
-        trigger_id, full = message.trigger_id, message.full
-        self._event("a request for a checkpoint", lambda: self.core.trigger_checkpoint(trigger_id, full))
-
-    @answers(JobMasterGateway.report_metrics)
-    def report_metrics(self, message: m.ReportMetrics) -> None:
-        """See ``JobMasterGateway``."""
-        self._event("metrics", lambda: self.core.report_metrics(message))
-
-    @answers(JobMasterGateway.fail_slot)
-    def fail_slot(self, message: m.FailSlot) -> None:
-        """See ``JobMasterGateway``."""
-        self._event(
-            "the loss of a slot",
-            lambda: self.core.fail_slot(
-                message.taskmanager_id, message.allocation_id, message.cause, in_vain=message.in_vain
-            ),
-        )
-
-    @answers(JobMasterGateway.taskmanager_ended)
-    def taskmanager_ended(self, message: m.TaskManagerEnded) -> None:
-        """See ``JobMasterGateway``."""
-        self._event(
-            "the end of a TaskManager", lambda: self.core.taskmanager_ended(message.taskmanager_id, message.cause)
-        )
-
-    @answers(JobMasterGateway.notify_no_resources)
-    def notify_no_resources(self, message: m.NotifyNoResources) -> None:
-        """See ``JobMasterGateway``."""
-        self._event("a lack of slots", lambda: self.core.notify_no_resources(message))
-
-    @answers(JobMasterGateway.notify_waiting)
-    def notify_waiting(self, message: m.NotifyWaiting) -> None:
-        """See ``JobMasterGateway``."""
-        self._event("what slots wait for", lambda: self.core.notify_waiting(message))
+        self.handle(self.core.trigger_savepoint, message.trigger_id, savepoint)
 
     @answers(JobMasterGateway.cancel)
     def cancel(self, _: m.Empty) -> None:
         """See ``JobMasterGateway``."""
-        self._event("cancelling", lambda: self.core.cancel("cancelled by its user"))
+        self.handle(self.core.cancel, "cancelled by its user")
 
     @answers(JobMasterGateway.adopt)
     def adopt(self, message: m.AdoptJob) -> None:
@@ -372,7 +339,7 @@ class JobMaster:
         )
         logger.info("the Dispatcher at %s adopts job %s", message.dispatcher_address, self.job_id)
         self._dispatcher.adopt(DispatcherGateway(self._rpc, message.dispatcher_address, message.dispatcher_token))
-        self._event("being adopted", self.core.adopted)
+        self.handle(self.core.adopted)
         self.on_adopted()
 
     def suspend(self, cause: str) -> None:
@@ -381,32 +348,16 @@ class JobMaster:
         self._dispatcher.hurry()
         self._resourcemanager.hurry()
         self._taskmanagers.hurry()
-        self._event("stopping", lambda: self.core.suspend(cause))
+        self.handle(self.core.suspend, cause)
 
     def followed(self, cause: str) -> None:
         """Another JobMaster leads the job, as the high-availability services say."""
-        self._event("another leader", lambda: self.core.followed(cause))
-
-    def stages_seen(self, run_id: str, look: RunLook) -> None:
-        """So far has a run of bounded stages come."""
-        self._event("the progress of stages", lambda: self.core.stages_seen(run_id, look))
-
-    def stages_ended(self, run_id: str, results: Sequence[bytes]) -> None:
-        """A run is done."""
-        self._event("the end of stages", lambda: self.core.stages_ended(run_id, results))
-
-    def stages_failed(self, run_id: str, message: str) -> None:
-        """A run has failed."""
-        self._event("the failure of stages", lambda: self.core.stages_failed(run_id, message))
-
-    def stages_lost(self, run_id: str) -> None:
-        """Nobody knows a run any more."""
-        self._event("the loss of stages", lambda: self.core.stages_lost(run_id))
+        self.handle(self.core.followed, cause)
 
     def timer(self, name: str) -> None:
         """A timer is up."""
         self._timers.pop(name, None)
-        self._event(f"timer {name}", lambda: self.core.timer_fired(name))
+        self.handle(self.core.timer_fired, name)
 
     @answers(JobMasterGateway.details)
     async def details(self, message: m.LookAtJob) -> m.JobDetails:
@@ -425,9 +376,7 @@ class JobMaster:
         deadline = asyncio.get_running_loop().time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
         while True:
             changed = self._changed
-            results = self._ask(
-                "a request for results", lambda: self.core.give(message.operator_id, message.offset), None
-            )
+            results = self.ask(self.core.give, None, message.operator_id, message.offset)
             left = deadline - asyncio.get_running_loop().time()
             if results is not None or left <= 0 or self.crashed.is_set():
                 return results or m.CollectedFromJob(message.offset, 0, False, "", self.core.state.name)
@@ -436,36 +385,60 @@ class JobMaster:
             except TimeoutError:
                 pass
 
-    def _event(self, doing: str, decide: Callable[[], list[do.Instruction]]) -> None:
-        self._ask(doing, lambda: (None, decide()), None)
+    # The door
 
-    def _ask(self, doing: str, decide: Callable[[], tuple[T, list[do.Instruction]]], otherwise: T) -> T:
-        if self.crashed.is_set():  # the next JobMaster begins where everybody is known to be
-            return otherwise
+    def handle(self, decide: Callable[P, list[do.Instruction]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have the core deal with an event, and do what it decides.
+
+        Raises:
+            ProtocolError, RpcFault: the message makes no sense; its sender has to hear of it.
+        """
+        if not self.crashed.is_set():  # the next JobMaster begins where everybody is known to be
+            with self._door(decide.__name__) as decided:
+                decided += decide(*args, **kwargs)
+
+    def ask(
+        self, decide: Callable[P, tuple[T, list[do.Instruction]]], otherwise: T, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As ``handle``, with the core's answer; ``otherwise``: what this JobMaster answers when it has crashed."""
+        answer = otherwise
+        if not self.crashed.is_set():
+            with self._door(decide.__name__) as decided:
+                answer, instructions = decide(*args, **kwargs)
+                decided += instructions
+        return otherwise if self.crashed.is_set() else answer
+
+    @contextmanager
+    def _door(self, event: str) -> Iterator[list[do.Instruction]]:
+        """The core decides within; behind it, what it has decided is done.
+
+        Args:
+            event: its name, for people.
+        """
+        decided: list[do.Instruction] = []
         with log_fields(job=self.job_id):
             try:
-                answer, instructions = decide()
+                yield decided
             except (ProtocolError, RpcFault):  # a malformed message, or nobody's: its sender hears of it
                 raise
             except Exception as error:
-                self._crash(f"handling {doing}", error)
-                return otherwise
-            self._waiting.extend((instruction, doing) for instruction in instructions)
+                self._crash(f"handling {event}", error)
+                return
+            self._waiting.extend((instruction, event) for instruction in decided)
             if not self._is_performing:
                 self._perform_some()
                 if self._waiting:
                     self._is_performing = self._spawn_call(self._perform_others(), "instructions") is not None
                 while self._waiting and not self._is_performing:  # the host stops
                     self._perform_some()
-            if self.crashed.is_set():
-                return otherwise
+        if self.crashed.is_set():
+            return
         if self._traces is not None:
             self._traces.look()
         if self.core.is_followed:
             self.followed_by_another.set()
         self._changed.set()
         self._changed = asyncio.Event()
-        return answer
 
     def _perform_some(self) -> None:
         """Carry out what stands first, in the order in which it was decided."""
@@ -493,6 +466,7 @@ class JobMaster:
         It does nothing further, and above all it does not end the job.
         """
         logger.critical("the JobMaster fails while %s", doing, exc_info=error)
+        logger.error("its last events were:\n%s", "\n".join(self.core.stimuli.lines()))
         self.crash_cause = f"failed while {doing}: {type(error).__qualname__}: {error}"
         self._waiting.clear()
         for name in list(self._timers):
@@ -532,7 +506,7 @@ class JobMaster:
             case do.ReportEnd():
                 self._report_end()
             case do.GoOn():
-                asyncio.get_running_loop().call_soon(self._event, "what is left of it", self.core.go_on)
+                asyncio.get_running_loop().call_soon(self.handle, self.core.go_on)
             case do.CheckpointWork(work):
                 self._checkpoint_work.add(work)
             case do.StartStageRun():
@@ -577,7 +551,7 @@ class JobMaster:
                     allocation,
                     "assign splits",
                     lambda gateway: gateway.assign_splits(assign),
-                    failed=lambda: self._event("lost splits", lambda: self.core.splits_lost(execution_id)),
+                    failed=lambda: self.handle(self.core.splits_lost, execution_id),
                 )
             case do.SendOperatorEvents(tm, allocation, execution_id, number, events):
                 say = OperatorEvents(execution_id, number, events, self.job_id, allocation)
@@ -586,9 +560,7 @@ class JobMaster:
                     allocation,
                     "operator events",
                     lambda gateway: gateway.send_operator_events(say),
-                    failed=lambda: self._event(
-                        "lost operator events", lambda: self.core.operator_events_lost(execution_id)
-                    ),
+                    failed=lambda: self.handle(self.core.operator_events_lost, execution_id),
                 )
             case do.SendTriggerCheckpoint(tm, allocation, ids, checkpoint, timestamp_ms, options):
                 self._call_together(
@@ -599,10 +571,7 @@ class JobMaster:
                     lambda gateway, tasks: gateway.trigger_checkpoint(
                         m.TriggerCheckpoint(self.job_id, tasks, checkpoint, timestamp_ms, options)
                     ),
-                    failed=lambda: self._event(
-                        "a checkpoint that was not triggered",
-                        lambda: self.core.checkpoint_not_triggered(ids, checkpoint),
-                    ),
+                    failed=lambda: self.handle(self.core.checkpoint_not_triggered, ids, checkpoint),
                 )
             case do.NotifyCheckpointComplete(tm, allocation, ids, checkpoint):
                 self._call_together(
@@ -700,10 +669,9 @@ class JobMaster:
         try:
             await repeated(submit, goes_on, waits)
         except RpcError as error:
-            cause = str(error)
-            self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
+            self.handle(self.core.submit_failed, allocation, ids, str(error))
         else:
-            self._event("a submit", lambda: self.core.tasks_submitted(ids))
+            self.handle(self.core.tasks_submitted, ids)
 
     def _report_end(self) -> None:
         if not self._record_begun and self._attempts is not None and self._attempts.record_end is not None:
@@ -746,7 +714,8 @@ class JobMaster:
         held_back, self._after_record = self._after_record or [], None
         if not self.crashed.is_set():
             self._waiting.extendleft((instruction, "the end of the job") for instruction in reversed(held_back))
-            self._event("the record of the end", list)
+            with self._door("the record of the end"):
+                pass  # what was held back is done
 
     async def _record_end(self, archive: Mapping[str, Any]) -> None:
         """Write the end into the job's record, until that works, or the Dispatcher has stored it."""

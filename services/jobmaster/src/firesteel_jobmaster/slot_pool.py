@@ -111,6 +111,14 @@ class SlotPool:
         """Since when the first of the idle slots is idle; None = none is."""
         return min(self._idle_since.values(), default=None)
 
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        at = {slot.allocation_id for slots in self._at.values() for slot in slots.values()}
+        assert at == self._slots.keys(), f"slots by TaskManager are {sorted(at)}, and in all {sorted(self._slots)}"
+        assert self._unused.keys() <= self._slots.keys(), "a slot is unused that is not held"
+        assert self._idle_since.keys() <= self._slots.keys(), "a slot is idle that is not held"
+        assert not self._unused.keys() & self._idle_since.keys(), "a slot was never used, and is idle"
+
     def close(self) -> list[LogicalSlot]:
         """Accept nothing more; returns what has to be given back, and holds it no longer."""
         self._closed = True

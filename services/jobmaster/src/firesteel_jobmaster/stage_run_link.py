@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 from firesteel.core.backoff import pauses
 from firesteel.core.errors import RpcError
@@ -17,9 +17,11 @@ from firesteel.protocol.stages import RunLook, StageProgress
 from firesteel.service.lanes import Spawn
 from firesteel.service.retries import FIRST_PAUSE
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 LONGEST_PAUSE = 5.0
 """Seconds between two tries of a call that was not answered."""
 LOOK_PAUSES = (0.03, 0.5)
@@ -27,22 +29,14 @@ LOOK_PAUSES = (0.03, 0.5)
 
 
 class Owner(Protocol):
-    """The core that started a stage run, and hears how far it has come."""
+    """The JobMaster whose core has decided on a run, and hears how far it has come."""
 
     job_id: str
     token: str
+    core: JobMasterCore
 
-    def stages_seen(self, run_id: str, look: RunLook) -> None:
-        """So far has a run come."""
-
-    def stages_ended(self, run_id: str, results: Sequence[bytes]) -> None:
-        """A run is done."""
-
-    def stages_failed(self, run_id: str, message: str) -> None:
-        """A run has failed."""
-
-    def stages_lost(self, run_id: str) -> None:
-        """Nobody knows a run any more: the driver in which it was has gone."""
+    def handle(self, decide: Callable[P, list[do.Instruction]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have the core deal with an event."""
 
 
 class StageRunLink:
@@ -101,7 +95,7 @@ class StageRunLink:
                 break
             except RpcError as error:  # the ResourceManager, the fleet or the Dispatcher may come back
                 if isinstance(error, RpcFault) and error.code is RpcCode.BAD_REQUEST:
-                    self._owner.stages_failed(run_id, str(error))
+                    self._owner.handle(self._owner.core.stages_failed, run_id, str(error))
                     return
                 logger.warning("stages can't be started, which is tried again: %s", error)
             await asyncio.sleep(next(waits))
@@ -118,7 +112,7 @@ class StageRunLink:
                 if seen.state == "done":
                     results = await self._results(run_id)
                     if self._wanted == run_id:
-                        self._owner.stages_ended(run_id, results)
+                        self._owner.handle(self._owner.core.stages_ended, run_id, results)
                     return
             except RpcError as error:
                 logger.warning("nobody says how stages go, which is asked again: %s", error)
@@ -127,14 +121,14 @@ class StageRunLink:
             if self._wanted != run_id:
                 return
             if seen.state == "failed":
-                self._owner.stages_failed(run_id, seen.message)
+                self._owner.handle(self._owner.core.stages_failed, run_id, seen.message)
                 return
             if seen.state == "unknown":
-                self._owner.stages_lost(run_id)
+                self._owner.handle(self._owner.core.stages_lost, run_id)
                 return
             progress = {stage: StageProgress.from_plain(plain) for stage, plain in seen.progress.items()}
             known = tuple(stage for stage, one in progress.items() if one.is_complete)
-            self._owner.stages_seen(run_id, RunLook(seen.state, "", progress, seen.pages))
+            self._owner.handle(self._owner.core.stages_seen, run_id, RunLook(seen.state, "", progress, seen.pages))
             await asyncio.sleep(pause)
             pause = min(longest, pause * 1.2)
 
