@@ -23,8 +23,8 @@ from firesteel.connectors.formats import csv_columns
 from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter
+from firesteel.connectors.formats.declared_types import row_type as row_type_of
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
-from firesteel.connectors.formats.type_texts import row_type as row_type_of
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk
 from firesteel.core.errors import MalformedDataError

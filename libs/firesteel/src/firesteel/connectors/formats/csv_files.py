@@ -18,7 +18,7 @@ from firesteel.connectors.formats.column_types import place_of
 from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
-from firesteel.connectors.formats.type_texts import narrowed
+from firesteel.connectors.formats.declared_types import narrowed
 from firesteel.connectors.line_cursor import LineBlocks
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor

@@ -14,7 +14,7 @@ from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
 from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema, one_character
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
-from firesteel.connectors.formats.type_texts import row_type
+from firesteel.connectors.formats.declared_types import row_type
 from firesteel.core.errors import MalformedDataError, ProgramError
 
 __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]

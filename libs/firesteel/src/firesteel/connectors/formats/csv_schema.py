@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from firesteel.connectors.formats.type_texts import as_type, digits_of, row_type
+from firesteel.connectors.formats.declared_types import as_type, digits_of, row_type
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.schema import Digits
 

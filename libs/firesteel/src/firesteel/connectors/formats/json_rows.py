@@ -16,9 +16,9 @@ from firesteel.common.type_table import unwrapped
 from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.arranged import lists_of
+from firesteel.connectors.formats.declared_types import as_type
 from firesteel.connectors.formats.json_columns import JsonColumns
 from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer, quick_parser
-from firesteel.connectors.formats.type_texts import as_type
 from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor

@@ -17,8 +17,8 @@ from firesteel.connectors.file_format import BulkFormat
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.formats.arranged import arranged
 from firesteel.connectors.formats.column_types import check_column, fitted, place_of
-from firesteel.connectors.formats.type_texts import digits_of, narrowed, narrowed_digits
-from firesteel.connectors.formats.type_texts import row_type as checked_row_type
+from firesteel.connectors.formats.declared_types import digits_of, narrowed, narrowed_digits
+from firesteel.connectors.formats.declared_types import row_type as checked_row_type
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.core.call_each import call_each

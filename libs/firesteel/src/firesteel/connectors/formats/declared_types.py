@@ -40,12 +40,10 @@ def as_type(declared: Any, owner: str) -> TypeInformation:
     Raises:
         TypeError: it is neither.
     """
-    if type(declared).__module__.startswith("firesteel.table."):  # imported only where a program uses it
-        inner = declared.to_type_info()
-    else:
-        inner = declared
-    if not isinstance(inner, TypeInformation):
+    convert = None if isinstance(declared, type) else getattr(declared, "to_type_info", None)
+    if convert is None:
         raise TypeError(f"{owner} takes type information, not {declared!r}")
+    inner: TypeInformation = convert()
     return inner
 
 
@@ -54,13 +52,13 @@ def digits_of(declared: Any) -> Digits:
 
     Of a row there is one for each field, of a map for key and value, of an array those of its elements.
     """
-    if not type(declared).__module__.startswith("firesteel.table."):
-        return None
-    if declared.name == "DECIMAL":
-        precision, scale = declared.parameters
-        return precision, scale
-    if declared.name == "ROW":
-        return [digits_of(one) for one in declared.field_types()]
-    if declared.name == "MAP":
-        return [digits_of(declared.key_type), digits_of(declared.value_type)]
-    return digits_of(declared.element_type) if declared.name == "ARRAY" else None
+    match getattr(declared, "name", None):  # type information has none
+        case "DECIMAL":
+            return declared.parameters
+        case "ROW":
+            return list(map(digits_of, declared.field_types()))
+        case "MAP":
+            return [digits_of(declared.key_type), digits_of(declared.value_type)]
+        case "ARRAY":
+            return digits_of(declared.element_type)
+    return None
