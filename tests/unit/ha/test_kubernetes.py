@@ -3,6 +3,7 @@ leases by clocks of their own. The servers' tests hold it against a real one."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cells import AwayError, ChangedError, Put, UnsureError
+from firesteel.ha.disk import Disk
 from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
 from firesteel.ha.retrieval import Leader, of_job
 from firesteel.ha.services import load_high_availability
 from firesteel.testing import check_cells, check_high_availability
 from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.kubernetes_stand_in import StandIn
+from tests.unit.ha.crashes import check_failing_disk, check_power_cuts
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/orders-job-one"
 MAP = "/api/v1/namespaces/default/configmaps/orders-job-one"
@@ -73,6 +76,16 @@ def test_it_keeps_the_contracts(tmp_path: Path) -> None:
     assert leadership is not None
     check_checkpoint_store(lambda: services.completed_checkpoints("cd" * 16, leadership))
     services.close()
+
+
+def test_payloads_that_lose_power_and_fail_cost_nothing(tmp_path: Path) -> None:
+    servers: dict[Path, StandIn] = {}
+
+    def cells(folder: Path, disk: Disk) -> KubernetesCells:
+        return KubernetesCells(settings(), servers.setdefault(folder, StandIn()))  # type: ignore[arg-type]
+
+    check_power_cuts(tmp_path, cells, lose=True, stride=3)
+    check_failing_disk(tmp_path, cells, errno.ENOSPC, stride=3)
 
 
 def test_a_leader_that_can_not_renew_gives_up_before_another_one_can_lead() -> None:

@@ -25,10 +25,12 @@ class Disk:
         make_private_directory(path)
 
     def write(self, path: Path, content: bytes) -> None:
-        """A new file of mode 0600, not safe before ``sync``."""
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        """A file of mode 0600, or new content of one that nobody reads; not safe before ``sync``."""
+        # Cut to its length at the end, not to nothing before: ext4 flushes files that are closed after the latter.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            file.truncate()
 
     def sync(self, path: Path) -> None:
         """Make the content of a file, or the names in a directory, safe."""
