@@ -17,7 +17,7 @@ COPY services /build/services
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
     --mount=type=cache,target=/var/cache/pip \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
-    /opt/firesteel/venv/bin/pip install --no-deps /build/libs/firesteel /build/services/* && \
+    /opt/firesteel/venv/bin/pip install --no-deps /build/libs/* /build/services/* && \
     /opt/firesteel/venv/bin/python -m compileall -q /opt/firesteel/venv/lib
 
 FROM ${BASE_IMAGE}

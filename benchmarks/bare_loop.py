@@ -32,8 +32,8 @@ from typing import Any
 
 from benchmarks import events
 
-from firesteel.state.rocksdb.database import RocksDatabase
-from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
+from firesteel_rocksdb.database import RocksDatabase
+from firesteel_rocksdb.settings import RocksDBSettings, memory_of
 
 AT_ONCE = 1_024
 _PACKED = struct.Struct(">q")

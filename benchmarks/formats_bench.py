@@ -16,8 +16,6 @@ from typing import Any
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import FileFormat
-from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat
-from firesteel.connectors.formats.avro_schema import AvroSchema
 from firesteel.connectors.formats.csv_files import CsvBulkWriters, CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.json_rows import JsonLinesFormat, JsonRowSerializationSchema
@@ -25,6 +23,8 @@ from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, Parqu
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.functions.source import Split, Wait
 from firesteel.runtime.records.columns import StreamColumns
+from firesteel_formats.avro_files import AvroBulkWriters, AvroFormat
+from firesteel_formats.avro_schema import AvroSchema
 
 RUNS, AT_ONCE = 5, 2000
 NAMES = ("id", "user", "price", "sold", "at")

@@ -16,7 +16,7 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.services import HighAvailabilityServices, of_job
-from firesteel.ha.zookeeper import ZooKeeperServices
+from firesteel_zookeeper.services import ZooKeeperServices
 from tests.servers.zookeeper.server import ZooKeeper
 
 JOB = "ab" * 16

@@ -40,14 +40,14 @@ from firesteel.common import WatermarkStrategy
 from firesteel.common.serialization import DeserializationSchema
 from firesteel.common.typeinfo import Types
 from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
-from firesteel.connectors.kafka.consumer import KafkaSession
-from firesteel.connectors.kafka.offsets import KafkaOffsetsInitializer
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition, split_of
-from firesteel.connectors.kafka.source import KafkaSource
 from firesteel.datastream.connectors.base import SinkWriter, WriterContext
 from firesteel.functions.source import SourceBatch
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.source_conformance import ReaderStub
+from firesteel_kafka.consumer import KafkaSession
+from firesteel_kafka.offsets import KafkaOffsetsInitializer
+from firesteel_kafka.partitions import KafkaTopicPartition, split_of
+from firesteel_kafka.source import KafkaSource
 
 PARTITIONS = 8
 ROW = Types.ROW_NAMED(["id", "user", "amount", "note"], [Types.LONG(), Types.STRING(), Types.DOUBLE(), Types.STRING()])

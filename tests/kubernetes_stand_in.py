@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 
-from firesteel.kubernetes.api import ASK_SECONDS, ConflictError, JsonObject, MissingError, UnansweredError, Watched
+from firesteel_kubernetes.api import ASK_SECONDS, ConflictError, JsonObject, MissingError, UnansweredError, Watched
 
 Fault = Callable[[str, str], str]
 """Method, path -> ``lost`` (never came), ``unanswered`` (was done), ``late`` (will be done), or nothing."""

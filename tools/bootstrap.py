@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,7 +24,7 @@ VENV = ROOT / ".venv"
 OURS = VENV / ".made-by-dev"
 UV = ROOT / "build" / "uv" / "bin" / "uv"
 REQUIREMENTS = ROOT / "requirements"
-PROJECTS = [ROOT / "libs" / "firesteel", *sorted(path.parent for path in ROOT.glob("services/*/pyproject.toml"))]
+PROJECTS = [path.parent for part in ("libs", "services") for path in sorted(ROOT.glob(f"{part}/*/pyproject.toml"))]
 
 
 def fail(sentence: str) -> NoReturn:
@@ -132,8 +133,20 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in elsewhere}
 
 
-EXTRAS = ("adbc", "cli", "duckdb", "hdfs", "json-schema", "kafka", "otel", "protobuf", "rocksdb", "s3", "zookeeper")
-"""Of the library, that are locked with it."""
+UNLOCKED = ("avro", "gssapi", "otel-grpc")
+"""Extras whose packages are in no image: they are for the tests (requirements/dev.in), or built from source."""
+
+
+def write_runtime_requirements(target: Path) -> None:
+    """Writes what others' packages all distributions need, so that ours need not be on an index to be locked."""
+    wanted: set[str] = set()
+    for project in PROJECTS:
+        table = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+        wanted.update(table.get("dependencies", ()))
+        for extra, packages in table.get("optional-dependencies", {}).items():
+            if extra not in UNLOCKED:
+                wanted.update(packages)
+    target.write_text("".join(f"{line}\n" for line in sorted(wanted) if not line.startswith("firesteel")))
 
 
 def lock(packages: list[str]) -> None:
@@ -142,13 +155,13 @@ def lock(packages: list[str]) -> None:
     upgrade = [part for package in packages for part in ("--upgrade-package", package)] or ["--upgrade"]
     options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "-q"]
     options += ["--no-emit-index-url", "--no-emit-find-links", *upgrade]
-    extras = (part for extra in EXTRAS for part in ("--extra", extra))
-    runtime = ["libs/firesteel/pyproject.toml", *extras]
+    runtime = ROOT / "build" / "runtime.in"
+    write_runtime_requirements(runtime)
     jobs = {
         "installer": ["requirements/installer.in"],
         "build": ["requirements/build.in"],
-        "runtime": runtime,
-        "dev": [*runtime, "requirements/dev.in", "-c", "requirements/runtime.txt"],
+        "runtime": [str(runtime)],
+        "dev": [str(runtime), "requirements/dev.in", "-c", "requirements/runtime.txt"],
         "data": ["requirements/data.in", "--no-deps"],
     }
     for name, sources in jobs.items():

@@ -1,8 +1,9 @@
 """Draws docs/images/module-map.svg from the import statements of the code: ``python -m tools.module_map``.
 
-Two graphs stand beside each other: packages of the library with the services above them, and rooms of
+Two graphs stand beside each other: packages of the library with plug-ins and services above them, and rooms of
 ``firesteel.runtime``. A box stands one floor above the highest box that it imports, so every line goes down. A line is
 left out where a longer way says the same: what a box imports by way of another one is implied.
+What is imported for type checkers alone is left out: the library has the types of plug-ins.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import grimp
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "module-map.svg"
 LIBRARY = "firesteel"
 SERVICES = ("dispatcher", "historyserver", "jobmaster", "operator", "resourcemanager", "taskmanager")
+PLUGINS = ("formats", "hdfs", "jdbc", "kafka", "kubernetes", "rocksdb", "s3", "yarn", "zookeeper")
 
 BOX_WIDTH, BOX_HEIGHT, GAP, FLOOR_HEIGHT, MARGIN, TITLE_HEIGHT = 136, 26, 14, 62, 20, 40
 SWEEPS = 8
@@ -25,6 +27,7 @@ STYLE = """
   text.title { font-weight: bold; }
   rect.box { fill: #eef3fb; stroke: #4a6fa5; }
   rect.service { fill: #fdf1e3; stroke: #b5762a; }
+  rect.plugin { fill: #eaf6ea; stroke: #4d8a4d; }
   path { fill: none; stroke: #8a94a3; stroke-width: 1.2; }
 """
 
@@ -32,7 +35,7 @@ Graph = Mapping[str, frozenset[str]]
 
 
 def package_of(module: str) -> str | None:
-    """The box of a module among packages: ``state`` for ``firesteel.state.heap``, else the service."""
+    """The box of a module among packages: ``state`` for ``firesteel.state.heap``, else the service or plug-in."""
     top, *rest = module.split(".")
     if top != LIBRARY:
         return top.removeprefix(f"{LIBRARY}_")
@@ -131,7 +134,7 @@ def drawn(title: str, graph: Graph, left: int, height: int) -> tuple[int, Iterat
                 start, half = y + BOX_HEIGHT, FLOOR_HEIGHT / 2
                 yield f'<path d="M {x:g} {start} C {x:g} {start + half:g} {to_x:g} {to_y - half:g} {to_x:g} {to_y}"/>'
         for name, (x, y) in sorted(places.items()):
-            kind = "service" if name in SERVICES else "box"
+            kind = "service" if name in SERVICES else "plugin" if name in PLUGINS else "box"
             corner = f'x="{x - BOX_WIDTH / 2:g}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4"'
             yield f'<rect class="{kind}" {corner}/>'
             yield f'<text x="{x:g}" y="{y + 18}">{name}</text>'
@@ -141,9 +144,10 @@ def drawn(title: str, graph: Graph, left: int, height: int) -> tuple[int, Iterat
 
 def picture() -> str:
     """The text of the SVG file."""
-    modules = grimp.build_graph(LIBRARY, *(f"{LIBRARY}_{name}" for name in SERVICES), cache_dir=None)
+    others = (f"{LIBRARY}_{name}" for name in (*PLUGINS, *SERVICES))
+    modules = grimp.build_graph(LIBRARY, *others, exclude_type_checking_imports=True, cache_dir=None)
     graphs = {
-        "Services and packages of the library": without_implied(imports_between(modules, package_of)),
+        "Services, plug-ins and packages of the library": without_implied(imports_between(modules, package_of)),
         "Rooms of firesteel.runtime": without_implied(imports_between(modules, room_of)),
     }
     height = TITLE_HEIGHT + MARGIN + FLOOR_HEIGHT * max(len(floors_of(graph)) for graph in graphs.values())

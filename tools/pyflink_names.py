@@ -246,7 +246,7 @@ def _judged(name: Name) -> Verdict:
         owner = found
         if inspect.isclass(owner) and (verdict := _by_docstring(owner)).status == REFUSED:
             return verdict
-        found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else vars(found).get(part)
+        found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else _of_module(found, part)
         if found is None:
             return _absent(name)
     if name.kind == "value":
@@ -262,6 +262,11 @@ def _judged(name: Name) -> Verdict:
     bound = name.kind in ("static", "classmethod", "function")
     difference = _difference(function, name.parameters, skip_self=not bound)
     return Verdict(DIFFERS, difference) if difference else Verdict(SAME)
+
+
+def _of_module(module: Any, name: str) -> Any:
+    """What a module has under a name, also if it is a plug-in's and imported for that."""
+    return getattr(module, name) if name in {*vars(module), *getattr(module, "__all__", ())} else None
 
 
 def _absent(name: Name) -> Verdict:

@@ -9,12 +9,21 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from firesteel.core import plugins
+from tools import bootstrap
+
 ROOT = Path(__file__).resolve().parents[2]
-PROJECTS = [ROOT / "libs" / "firesteel", *sorted(path.parent for path in ROOT.glob("services/*/pyproject.toml"))]
+LIBRARY = ROOT / "libs" / "firesteel"
+PROJECTS = [
+    LIBRARY,
+    *sorted(path.parent for part in ("libs/firesteel-*", "services/*") for path in ROOT.glob(f"{part}/pyproject.toml")),
+]
 
 LINES_ALLOWED = 1000
 LONG_FILES: dict[str, str] = {
@@ -91,25 +100,30 @@ def test_no_packages_are_committed() -> None:
 
 def test_one_version_everywhere() -> None:
     versions = {path.name: project(path)["version"] for path in PROJECTS}
-    assert len(versions) == 7
+    assert len(versions) == 16
     assert set(versions.values()) == {importlib.import_module("firesteel").__version__}, versions
     for path in PROJECTS[1:]:
-        dependencies = project(path)["dependencies"]
-        assert isinstance(dependencies, list)
-        assert f"firesteel=={versions[path.name]}" in dependencies
+        assert f"firesteel=={versions[path.name]}" in requirements(path)
+    ours = [item for path in PROJECTS for item in requirements(path, extras=True) if item.startswith("firesteel-")]
+    assert ours
+    assert all(item.endswith(f"=={versions['firesteel']}") for item in ours), ours
 
 
-def requirement_names(dependencies: object) -> set[str]:
-    assert isinstance(dependencies, list)
+def requirements(path: Path, *, extras: bool = False) -> list[str]:
+    """What a distribution depends on, with what its extras add."""
+    table: Any = project(path)
+    optional = table.get("optional-dependencies", {}).values() if extras else ()
+    return [*table["dependencies"], *(item for packages in optional for item in packages)]
+
+
+def requirement_names(dependencies: Sequence[str]) -> set[str]:
     return {re.split(r"[^\w-]", item, maxsplit=1)[0].lower() for item in dependencies}
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.name)
 def test_every_part_declares_what_it_imports(path: Path) -> None:
-    declared = requirement_names(project(path)["dependencies"]) | {path.name, f"firesteel_{path.name}"}
-    extras = project(path).get("optional-dependencies", {})
-    assert isinstance(extras, dict)
-    declared |= {name for packages in extras.values() for name in requirement_names(packages)}
+    declared = requirement_names(requirements(path, extras=True)) | {path.name, f"firesteel_{path.name}"}
+    declared |= {name.replace("-", "_") for name in declared if name.startswith("firesteel-")}
     renamed = {
         "pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-sdk": "opentelemetry",
         "protobuf": "google", "hdfs-native": "hdfs_native", "pykerberos": "kerberos",
@@ -133,18 +147,33 @@ def test_every_part_declares_what_it_imports(path: Path) -> None:
     assert not unknown, f"not declared in {path.name}/pyproject.toml: {unknown}"
 
 
-def test_services_need_nothing_that_the_locks_lack() -> None:
-    """requirements/runtime.txt is resolved from the library alone."""
-    library = requirement_names(project(PROJECTS[0])["dependencies"]) | {"firesteel"}
-    for path in PROJECTS[1:]:
-        assert requirement_names(project(path)["dependencies"]) <= library
-
-
-def test_the_locks_know_every_dependency() -> None:
-    wanted = requirement_names(project(PROJECTS[0])["dependencies"])
+def test_the_locks_know_every_dependency(tmp_path: Path) -> None:
+    asked = tmp_path / "runtime.in"
+    bootstrap.write_runtime_requirements(asked)
+    wanted = requirement_names(asked.read_text().splitlines())
+    assert {"aiohttp", "aiokafka", "kazoo", "pyspark"} <= wanted  # of the library, and of plug-ins
     for lock in ("runtime.txt", "dev.txt"):
         locked = re.findall(r"^([\w-]+)==", (ROOT / "requirements" / lock).read_text(), re.MULTILINE)
-        assert wanted <= set(locked), f"run ./dev lock: {wanted - set(locked)}"
+        assert wanted <= {name.lower() for name in locked}, f"run ./dev lock: {wanted - set(locked)}"
+
+
+def test_the_library_declares_what_a_plug_in_needs_only_at_the_plug_in() -> None:
+    of_the_library = requirement_names(requirements(LIBRARY, extras=True))
+    optional = {"opentelemetry-sdk", "requests", "rich"} & of_the_library
+    assert optional, "the extras of the library itself"
+    for path in PROJECTS[1:]:
+        if path.parent == LIBRARY.parent:
+            assert path.name in of_the_library, f"{path.name} has no extra of firesteel"
+            own = requirement_names(requirements(path, extras=True)) - requirement_names(requirements(LIBRARY))
+            assert not (own - {"firesteel"}) & of_the_library
+
+
+def test_every_entry_point_is_there() -> None:
+    for path in PROJECTS:
+        table: Any = project(path)
+        for group, points in table.get("entry-points", {}).items():
+            for name, target in points.items():
+                assert plugins.import_target(target), f"{path.name}: {group} {name}"
 
 
 def test_the_locks_have_hashes_for_everything() -> None:
@@ -165,5 +194,5 @@ def test_public_packages_export_what_they_say(name: str) -> None:
 
 def test_typed_packages_say_so() -> None:
     packages = [path for part in PROJECTS for path in (part / "src").iterdir() if path.is_dir()]
-    assert len(packages) == 7
+    assert len(packages) == 16
     assert all((package / "py.typed").is_file() for package in packages)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = [ROOT / "libs" / "firesteel" / "src", *sorted(ROOT.glob("services/*/src"))]
+SOURCES = [*sorted(ROOT.glob("libs/*/src")), *sorted(ROOT.glob("services/*/src"))]
 
 
 def modules_below(source: Path) -> Iterator[tuple[str, str]]:

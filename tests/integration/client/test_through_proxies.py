@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from firesteel.checkpoint.places import ObjectPlace
-from firesteel.checkpoint.s3_client import S3Client
 from firesteel.client.rest_client import RestClient
 from firesteel.config import Settings
-from firesteel.connectors.formats.schema_registry import SchemaRegistry
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.core.proxies import opener_for
+from firesteel_formats.schema_registry import SchemaRegistry
+from firesteel_s3.client import S3Client
 
 VARIABLES = [name for word in ("http", "https", "no", "all") for name in (f"{word}_proxy", f"{word}_proxy".upper())]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from firesteel.kubernetes.access import ApiServerAccess, CredentialProgram, Credentials
-from firesteel.kubernetes.api import (
+from firesteel_kubernetes.access import ApiServerAccess, CredentialProgram, Credentials
+from firesteel_kubernetes.api import (
     ApiError,
     ConflictError,
     KubernetesApi,

@@ -6,7 +6,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from firesteel.kubernetes.pods import CONFIGURATION, GIVEN, PREPARE
+from firesteel_kubernetes.pods import CONFIGURATION, GIVEN, PREPARE
 
 
 def test_a_container_that_starts_again_has_the_configuration_of_now(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.ha.cells import Put
-from firesteel.ha.kubernetes import KubernetesServices
 from firesteel.ha.retrieval import of_job
 from firesteel.testing.clock import ManualClock
+from firesteel_kubernetes.high_availability import KubernetesServices
 from firesteel_operator.decisions import JobSeen, LastCheckpoint, OperationSeen, job_id_of
 from firesteel_operator.reconciler import FINALIZER, Reconciler
 from firesteel_operator.report import read_status

@@ -15,8 +15,8 @@ import numpy as np, pyarrow as pa
 from firesteel.common.typeinfo import Types
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.rocksdb.backend import RocksDBKeyedState
-from firesteel.state.rocksdb.settings import RocksDBSettings
+from firesteel_rocksdb.backend import RocksDBKeyedState
+from firesteel_rocksdb.settings import RocksDBSettings
 from firesteel.state.snapshots import SnapshotFiles
 
 BUDGET = 16 << 20

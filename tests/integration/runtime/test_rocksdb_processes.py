@@ -8,15 +8,15 @@ from pathlib import Path
 
 from firesteel.state.attempt_directories import remove_abandoned
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.rocksdb.backend import RocksDBKeyedState
-from firesteel.state.rocksdb.settings import RocksDBSettings
+from firesteel_rocksdb.backend import RocksDBKeyedState
+from firesteel_rocksdb.settings import RocksDBSettings
 
 
 def test_a_process_that_was_forked_behind_a_database_says_so(tmp_path: Path) -> None:
     program = """
 import os, sys
-from firesteel.state.rocksdb.database import RocksDatabase
-from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
+from firesteel_rocksdb.database import RocksDatabase
+from firesteel_rocksdb.settings import RocksDBSettings, memory_of
 settings = RocksDBSettings()
 memory = memory_of(settings, 0)
 database = RocksDatabase(sys.argv[1] + "/a", "one", settings, memory)
@@ -64,8 +64,8 @@ from firesteel.common.typeinfo import Types
 from firesteel.core.errors import StateDatabaseError
 from firesteel.functions.state import ValueStateDescriptor
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.rocksdb.backend import RocksDBKeyedState
-from firesteel.state.rocksdb.settings import RocksDBSettings
+from firesteel_rocksdb.backend import RocksDBKeyedState
+from firesteel_rocksdb.settings import RocksDBSettings
 from firesteel.testing.taken import take
 
 def made(name):

@@ -13,7 +13,7 @@ from pathlib import Path
 from firesteel.core.process import ProcessId, identify, is_running, kill
 from tests.waiting import wait_until
 
-GUARD = "import sys; from firesteel.yarn.container import main; sys.exit(main(sys.argv[1:]))"
+GUARD = "import sys; from firesteel_yarn.container import main; sys.exit(main(sys.argv[1:]))"
 CHILD = """
 import os, sys, time
 if os.fork() == 0:

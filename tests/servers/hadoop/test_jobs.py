@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.checkpoint.hdfs_client import HdfsClient
 from firesteel.checkpoint.places import object_place
 from firesteel.common import Configuration, Encoder, WatermarkStrategy
 from firesteel.config import Settings
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from firesteel_hdfs.client import HdfsClient
 from tests.integration.embedded.programs import new_environment, submitted_to
 from tests.integration.recovery import steps
 from tests.integration.recovery.places import SLOT, Embedded, embedded

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.checkpoint.hdfs_client import HdfsClient
 from firesteel.checkpoint.object_store import StoreRefusedError
 from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.storage import StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 from firesteel.testing import check_checkpoint_storage
+from firesteel_hdfs.client import HdfsClient
 from tests.servers.hadoop.server import SERVICE, Hadoop
 from tests.servers.kerberos.realm import REALM, Realm
 

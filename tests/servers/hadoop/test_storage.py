@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from firesteel.checkpoint.handles import FileState
-from firesteel.checkpoint.hdfs_client import HdfsClient
 from firesteel.checkpoint.object_store import NoSuchUploadError, ObjectExistsError
 from firesteel.checkpoint.places import ObjectPlace, object_place
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
@@ -22,6 +21,7 @@ from firesteel.ha.cells import MemoryCells
 from firesteel.ha.payloads import payloads_in
 from firesteel.testing import check_checkpoint_storage, check_high_availability
 from firesteel_dispatcher.programs import UploadedPrograms
+from firesteel_hdfs.client import HdfsClient
 from tests.servers.hadoop.server import DATANODE, NAMENODE, Hadoop
 
 pytestmark = pytest.mark.timeout(600)

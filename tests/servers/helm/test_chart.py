@@ -14,7 +14,7 @@ import yaml
 
 from firesteel.config import Settings
 from firesteel.config.options import ALL_OPTIONS
-from firesteel.kubernetes.pods import PodMaker, PodPlan
+from firesteel_kubernetes.pods import PodMaker, PodPlan
 from tests.servers.helm.chart import CASES, CHART, ROOT, golden, names, objects, rendered, template
 from tests.servers.helm.schema import problems
 from tools import helm_values

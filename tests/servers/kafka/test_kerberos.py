@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from firesteel.connectors.kafka.consumer import KafkaSession
-from firesteel.connectors.kafka.properties import consumer_arguments
 from firesteel.core.errors import ProgramError
+from firesteel_kafka.consumer import KafkaSession
+from firesteel_kafka.properties import consumer_arguments
 from tests.servers.kafka.attempts import Attempt
 from tests.servers.kafka.server import KafkaCluster
 from tests.servers.kafka.test_security import get_through, secured_sink

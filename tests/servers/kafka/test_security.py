@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from firesteel.connectors.kafka.consumer import AioConsumer, KafkaSession
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition
-from firesteel.connectors.kafka.properties import consumer_arguments
 from firesteel.core.errors import ProgramError
 from firesteel.functions.two_phase import CommitOutcome
+from firesteel_kafka.consumer import AioConsumer, KafkaSession
+from firesteel_kafka.partitions import KafkaTopicPartition
+from firesteel_kafka.properties import consumer_arguments
 from tests.servers.kafka.attempts import Attempt, texts
 from tests.servers.kafka.security import CLIENT, CLIENT_SECRET, PASSWORD, USER, TokenEndpoint, given_token, token
 from tests.servers.kafka.server import KafkaCluster

@@ -10,10 +10,10 @@ import pytest
 from aiokafka.partitioner import DefaultPartitioner
 
 from firesteel.common import SimpleStringSchema
-from firesteel.connectors.kafka.transactions import Transaction
 from firesteel.core.errors import ProgramError
 from firesteel.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema
 from firesteel.functions.two_phase import CommitOutcome
+from firesteel_kafka.transactions import Transaction
 from tests.servers.kafka.attempts import Attempt, texts
 from tests.servers.kafka.server import KafkaCluster
 from tests.waiting import wait_until

@@ -16,8 +16,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from firesteel.common import Configuration, Types
 from firesteel.common.watermark_strategy import WatermarkStrategy
-from firesteel.connectors.kafka.consumer import KafkaSession
-from firesteel.connectors.kafka.properties import consumer_arguments
 from firesteel.core.errors import FiresteelError
 from firesteel.core.process import myself
 from firesteel.datastream import StreamExecutionEnvironment
@@ -30,6 +28,8 @@ from firesteel.datastream.connectors.kafka import (
     KafkaTopicPartition,
 )
 from firesteel.datastream.formats.json import JsonRowDeserializationSchema
+from firesteel_kafka.consumer import KafkaSession
+from firesteel_kafka.properties import consumer_arguments
 from tests.integration.embedded.programs import new_environment, rest_of
 from tests.integration.recovery import steps
 from tests.integration.recovery.functions import Watched

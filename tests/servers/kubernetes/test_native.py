@@ -13,11 +13,11 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.testing import check_provider
-from firesteel_resourcemanager.kubernetes import KubernetesProvider
+from firesteel_kubernetes.clusters import KubernetesCluster, KubernetesClusterError
+from firesteel_kubernetes.provider import KubernetesProvider
 from tests.servers.kubernetes.server import ControlPlane
 from tests.waiting import wait_until
 

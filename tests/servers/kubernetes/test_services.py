@@ -20,10 +20,10 @@ from firesteel.config import Settings
 from firesteel.core.errors import FencedError
 from firesteel.ha.cells import AwayError, Put
 from firesteel.ha.disk import Disk
-from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
 from firesteel.ha.retrieval import Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership, load_high_availability, of_job
 from firesteel.testing import check_cells, check_high_availability
+from firesteel_kubernetes.high_availability import LARGEST_MAP, KubernetesCells, KubernetesServices
 from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.servers.kubernetes.server import API_SERVER, ETCD, ControlPlane
 from tests.unit.ha.crashes import check_failing_disk, check_power_cuts
@@ -126,7 +126,8 @@ def test_the_next_one_leads_when_the_lease_of_a_process_that_was_killed_is_over(
     settings: Settings, services: KubernetesServices
 ) -> None:
     program = (
-        "import time; from firesteel.config import Settings; from firesteel.ha.kubernetes import KubernetesServices;"
+        "import time; from firesteel.config import Settings;"
+        "from firesteel_kubernetes.high_availability import KubernetesServices;"
         f"l = KubernetesServices(Settings({dict(settings.to_plain())!r})).campaign('job-x');"
         "l.announce('http://first:1', 't'); print(l.epoch, flush=True); time.sleep(600)"
     )

@@ -19,10 +19,10 @@ from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
 
 from firesteel.checkpoint.handles import FileState
-from firesteel.checkpoint.s3 import S3CheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 from firesteel.testing import check_checkpoint_storage
+from firesteel_s3.storages import S3CheckpointStorage
 from tests.servers.minio.server import BUCKET, JOB, MinioServer
 from tests.servers.proxy import Proxy
 

@@ -36,7 +36,7 @@ PROPERTIES: dict[str, dict[str, object]] = {
 """A YARN without HDFS: containers get their files from this machine's disk."""
 MANY = 30_000
 """Records of a job that counts: enough for ten minutes."""
-MASTER = "firesteel.yarn.application_master"
+MASTER = "firesteel_yarn.application_master"
 
 
 def wait_for(condition: Callable[[], Any], what: str | Callable[[], str]) -> Any:

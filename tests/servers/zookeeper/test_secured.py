@@ -16,7 +16,7 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.ha.cells import Put
-from firesteel.ha.zookeeper import ZooKeeperCells
+from firesteel_zookeeper.services import ZooKeeperCells
 from tests.ports import free_ports
 from tests.servers.java_server import CACHE
 from tests.servers.kerberos.realm import REALM, Realm, ensure_kerberos
@@ -162,7 +162,7 @@ def test_half_of_the_settings_is_refused(secured: Secured) -> None:
 _CAMPAIGNS = """
 import json, sys
 from firesteel.config import Settings
-from firesteel.ha.zookeeper import ZooKeeperCells
+from firesteel_zookeeper.services import ZooKeeperCells
 
 cells = ZooKeeperCells(Settings(json.loads(sys.argv[1])))
 try:

@@ -20,8 +20,8 @@ from firesteel.ha.cells import Put, UnsureError
 from firesteel.ha.disk import Disk
 from firesteel.ha.retrieval import Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership, load_high_availability, load_retrieval, of_job
-from firesteel.ha.zookeeper import ZooKeeperCells, ZooKeeperServices
 from firesteel.testing import check_cells, check_high_availability
+from firesteel_zookeeper.services import ZooKeeperCells, ZooKeeperServices
 from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.servers.zookeeper.server import TICK_MS, ZooKeeper
 from tests.unit.ha.crashes import check_failing_disk, check_power_cuts
@@ -94,7 +94,8 @@ def test_the_next_one_leads_when_the_session_of_a_process_that_was_killed_is_ove
     settings: Settings, services: ZooKeeperServices
 ) -> None:
     program = (
-        "import sys, time; from firesteel.config import Settings; from firesteel.ha.zookeeper import ZooKeeperServices;"
+        "import sys, time; from firesteel.config import Settings;"
+        "from firesteel_zookeeper.services import ZooKeeperServices;"
         f"l = ZooKeeperServices(Settings({dict(settings.to_plain())!r})).campaign('job-x');"
         "l.announce('http://first:1', 't'); print(l.epoch, flush=True); time.sleep(600)"
     )

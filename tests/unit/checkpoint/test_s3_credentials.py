@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from urllib3.exceptions import ConnectTimeoutError
 
-from firesteel.checkpoint import s3_credentials
-from firesteel.checkpoint.s3_credentials import S3Credentials
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError
+from firesteel_s3 import credentials
+from firesteel_s3.credentials import S3Credentials
 
 AMAZON, MINIO = "s3.amazonaws.com", "minio:9000"
 
@@ -61,7 +61,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     made = Host()
-    monkeypatch.setattr(s3_credentials, "PoolManager", lambda **_: made)
+    monkeypatch.setattr(credentials, "PoolManager", lambda **_: made)
     return made
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import urllib3
 
-from firesteel.checkpoint import object_states, s3_client
+from firesteel.checkpoint import object_states
 from firesteel.checkpoint.handles import FileState, InlineState, checksum
 from firesteel.checkpoint.memory import MemoryCheckpointStorage
 from firesteel.checkpoint.object_store import ObjectStore
-from firesteel.checkpoint.s3 import S3CheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage, storage_name
 from firesteel.config import Settings
 from firesteel.core.errors import (
@@ -26,6 +25,8 @@ from firesteel.core.errors import (
 )
 from firesteel.testing import check_checkpoint_storage
 from firesteel.testing.clock import ManualClock
+from firesteel_s3 import client as s3_client
+from firesteel_s3.storages import S3CheckpointStorage
 from tests.unit.checkpoint.fake_s3 import SMALLEST_PART, FakeStore, Request, error, respond
 
 JOB = "ab" * 16

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import urllib3
 
-from firesteel.checkpoint import object_states, s3_client, savepoint_places, savepoints
+from firesteel.checkpoint import object_states, savepoint_places, savepoints
 from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.checkpoint.reader import inspect, read_savepoint
 from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
+from firesteel_s3 import client as s3_client
 from tests.unit.checkpoint.fake_s3 import FakeStore, Request
 from tests.unit.checkpoint_faults import test_savepoints
 from tests.unit.checkpoint_faults.test_savepoints import CLAIM, ask, begun, going_on, result, until_done

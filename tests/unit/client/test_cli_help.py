@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.client.cli import completion, exit_codes
-from firesteel.client.cli.arguments import parser
+from firesteel.client.cli import completion, exit_codes, targets
+from firesteel.client.cli.arguments import APPLICATION_TARGETS, CLUSTER_TARGETS, SESSION_TARGETS, parser
 from firesteel.client.cli.definitions import read
-from firesteel.client.cli.main import VERBS, main
+from firesteel.client.cli.main import PLUGIN_VERBS, VERBS, main
 from firesteel.client.cli.reference import page
-from firesteel.core.plugins import import_target
+from firesteel.core.plugins import import_target, known_names
 from firesteel.core.secret import rest_token
 
 ROOT = Path(__file__).parents[3]
@@ -116,6 +116,9 @@ def test_a_verb_of_two_words_is_named_as_it_was_typed(tmp_path: Path, capsys: py
 
 
 def test_every_verb_has_its_function() -> None:
+    assert set(PLUGIN_VERBS) == known_names("firesteel.commands")
+    assert {*APPLICATION_TARGETS} == known_names(targets.APPLICATIONS)
+    assert {*SESSION_TARGETS, *CLUSTER_TARGETS} - {"local", "remote"} == known_names(targets.SESSIONS)
     assert all(callable(import_target(f"firesteel.client.cli.{function}")) for function in VERBS.values())
 
 
@@ -164,7 +167,7 @@ def test_a_shell_completes_verbs_options_and_values(tmp_path: Path) -> None:
     }
     *answers, verbs, options = completed(*offered, "firesteel ", "firesteel run -")
     assert dict(zip(offered, answers, strict=True)) == offered
-    assert set(verbs) == {*VERBS, "--help", "--version"} - {"savepoint-inspect"}
+    assert set(verbs) == {*VERBS, *PLUGIN_VERBS, "--help", "--version"} - {"savepoint-inspect"}
     assert "--detached" in options
     assert not {"-c", "--class", "-z"} & set(options), "what is refused"
 

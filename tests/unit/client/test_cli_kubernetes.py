@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from firesteel.client.cli import exit_codes, kubernetes, targets
+from firesteel.client.cli import exit_codes, targets
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.main import main
 from firesteel.client.console import Console
 from firesteel.core.errors import ConfigurationError
-from firesteel.kubernetes.clusters import KubernetesCluster
+from firesteel_kubernetes import commands
+from firesteel_kubernetes.clusters import KubernetesCluster
 from tests.kubernetes_stand_in import StandIn
+from tests.uninstalled import uninstall
 
 NAMED = "-Dkubernetes.cluster-id=orders"
 
@@ -22,7 +24,7 @@ NAMED = "-Dkubernetes.cluster-id=orders"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     made = StandIn()
-    monkeypatch.setattr(kubernetes, "KubernetesCluster", lambda settings: KubernetesCluster(settings, made))  # type: ignore[arg-type]
+    monkeypatch.setattr(commands, "KubernetesCluster", lambda settings: KubernetesCluster(settings, made))  # type: ignore[arg-type]
     return made
 
 
@@ -40,7 +42,7 @@ def session(server: StandIn) -> None:
         return ""
 
     server.fault = address
-    assert kubernetes.kubernetes_session(parsed, Console()) == exit_codes.DONE
+    assert commands.kubernetes_session(parsed, Console()) == exit_codes.DONE
 
 
 def test_a_session_is_made_and_named_and_removed(server: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +61,7 @@ def test_a_session_is_made_and_named_and_removed(server: StandIn, capsys: pytest
     forwarded: Any = parser().parse_args(["list", "-t", "kubernetes-session", "-m", "127.0.0.1:9", NAMED])
     assert targets.use_named_cluster(forwarded, Console())
     assert not [one for one in forwarded.definitions if one.startswith("rest.")], "who says where it is, knows"
-    assert kubernetes.kubernetes_session(parser().parse_args(["kubernetes-session", "--stop", NAMED]), Console()) == 0
+    assert commands.kubernetes_session(parser().parse_args(["kubernetes-session", "--stop", NAMED]), Console()) == 0
     assert "/apis/apps/v1/namespaces/default/deployments/orders" not in server.objects
 
 
@@ -70,6 +72,26 @@ def test_others_are_left_alone(words: list[str], server: StandIn) -> None:
     assert server.asked == []
 
 
+@pytest.mark.parametrize(
+    ("words", "distribution", "extra"),
+    [
+        (["list", "-t", "kubernetes-session", NAMED], "firesteel-kubernetes", "kubernetes"),
+        (["list", "-Dexecution.target=kubernetes-application", NAMED], "firesteel-kubernetes", "kubernetes"),
+        (["list", "-t", "yarn-session"], "firesteel-yarn", "yarn"),
+        (["list", "-Dyarn.application.id=application_1_1"], "firesteel-yarn", "yarn"),
+        (["list", "-yid", "application_1_1"], "firesteel-yarn", "yarn"),
+        (["kubernetes-session", NAMED], "firesteel-kubernetes", "kubernetes"),
+        (["run-application", "-t", "yarn", "p.py"], "firesteel-yarn", "yarn"),
+    ],
+)
+def test_a_cluster_manager_that_is_not_installed_means_no_other_cluster(
+    words: list[str], distribution: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uninstall(distribution, monkeypatch)
+    assert main(words) == exit_codes.WRONG
+    assert f"is not installed: pip install 'firesteel[{extra}]'. " in capsys.readouterr().err
+
+
 def test_a_cluster_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-t", "kubernetes-session", "p.py"]) == exit_codes.WRONG
     assert "say which cluster: -Dkubernetes.cluster-id=NAME" in capsys.readouterr().err
@@ -77,7 +99,7 @@ def test_a_cluster_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_application_takes_its_program_from_the_image_or_a_store() -> None:
     def words(*given: str) -> list[str]:
-        return kubernetes._program(parser().parse_args(["run-application", "-t", "kubernetes-application", *given]))
+        return commands._program(parser().parse_args(["run-application", "-t", "kubernetes-application", *given]))
 
     assert words("local:///opt/job.py", "--rate", "7") == ["--python", "/opt/job.py", "--", "--rate", "7"]
     assert words("-s", "s3://b/chk-7", "-n", "s3://b/job.py") == [

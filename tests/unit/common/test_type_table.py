@@ -31,7 +31,6 @@ from firesteel.common.typeinfo import (
 from firesteel.connectors.formats.csv_columns import column_reader
 from firesteel.connectors.formats.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from firesteel.connectors.formats.json_rows import exact_parser, json_parser, json_printer
-from firesteel.connectors.jdbc.values import CONVERTS
 from firesteel.core.errors import GraphError, TypeMismatchError, UnsupportedFeatureError
 from firesteel.datastream.checks import key_type
 from firesteel.expressions.schema import FILE, arrow_type, type_info_of
@@ -40,6 +39,7 @@ from firesteel.expressions.values import column_of, field_of, values_of
 from firesteel.state.fitting import make_fit
 from firesteel.state.schema import SchemaCompatibility, compare, schema_of
 from firesteel.table import from_type_info, to_type_info
+from firesteel_jdbc.values import CONVERTS
 from tests.examples import examples
 from tests.unit.expressions.strategies import PLAIN, same
 

@@ -21,9 +21,6 @@ from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamForma
 from firesteel.connectors.file_source import FileSource
 from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.connectors.file_watch import WatchedFilesEnumerator
-from firesteel.connectors.formats.avro_files import AvroFormat
-from firesteel.connectors.formats.avro_parquet import AvroParquetReaders
-from firesteel.connectors.formats.avro_schema import AvroSchema
 from firesteel.connectors.formats.column_types import check_column, fitted
 from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvSchema
@@ -32,6 +29,9 @@ from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, Parqu
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.runtime.records.rows import to_records
+from firesteel_formats.avro_files import AvroFormat
+from firesteel_formats.avro_parquet import AvroParquetReaders
+from firesteel_formats.avro_schema import AvroSchema
 from tests.unit.connectors.reading import read_file, read_split
 
 

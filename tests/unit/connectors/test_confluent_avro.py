@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from firesteel.common import Row
-from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module
-from firesteel.connectors.formats.confluent_avro import (
+from firesteel.core.errors import MalformedDataError, ProgramError
+from firesteel.expressions.values import records_of
+from firesteel_formats.avro_schema import AvroSchema, fastavro_module
+from firesteel_formats.confluent_avro import (
     ConfluentRegistryAvroDeserializationSchema,
     ConfluentRegistryAvroSerializationSchema,
 )
-from firesteel.connectors.formats.schema_registry import RegisteredSchema, SchemaRegistry, UnknownSchemaError
-from firesteel.core.errors import MalformedDataError, ProgramError
-from firesteel.expressions.values import records_of
+from firesteel_formats.schema_registry import RegisteredSchema, SchemaRegistry, UnknownSchemaError
 from tests.unit.connectors.registries import Registry, refusal
 
 OLD = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}

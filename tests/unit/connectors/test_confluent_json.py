@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from firesteel.common import Row, Types
-from firesteel.connectors.formats.confluent_json import (
+from firesteel.core.errors import MalformedDataError, ProgramError
+from firesteel.expressions.values import column_of, records_of
+from firesteel_formats.confluent_json import (
     ConfluentRegistryJsonDeserializationSchema,
     ConfluentRegistryJsonSerializationSchema,
 )
-from firesteel.connectors.formats.schema_registry import framed
-from firesteel.core.errors import MalformedDataError, ProgramError
-from firesteel.expressions.values import column_of, records_of
+from firesteel_formats.schema_registry import framed
 from tests.unit.connectors.registries import Registry
 
 ROW = Types.ROW_NAMED(["id", "note"], [Types.LONG(), Types.STRING()])

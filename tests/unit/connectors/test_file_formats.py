@@ -23,9 +23,6 @@ from hypothesis import strategies as st
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.connectors.file_format import FileFormat, StreamFormat
-from firesteel.connectors.formats.avro_files import AvroFormat
-from firesteel.connectors.formats.avro_parquet import AvroParquetReaders
-from firesteel.connectors.formats.avro_schema import AvroSchema
 from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.json_rows import JsonLinesFormat
@@ -34,6 +31,9 @@ from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split, Wait
 from firesteel.testing import check_source
+from firesteel_formats.avro_files import AvroFormat
+from firesteel_formats.avro_parquet import AvroParquetReaders
+from firesteel_formats.avro_schema import AvroSchema
 from tests.examples import examples
 from tests.unit.connectors.reading import builder_of, read_file, read_split
 

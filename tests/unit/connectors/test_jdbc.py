@@ -16,15 +16,6 @@ import pytest
 from firesteel.common.time import Instant
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from firesteel.common.types import Row
-from firesteel.connectors.jdbc.databases import database_of, statement
-from firesteel.connectors.jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
-from firesteel.connectors.jdbc.sink import JdbcSink
-from firesteel.connectors.jdbc.source import (
-    JdbcGenericParameterValuesProvider,
-    JdbcNumericBetweenParametersProvider,
-    JdbcSource,
-)
-from firesteel.connectors.jdbc.values import DeclaredColumns
 from firesteel.connectors.split_reader import Chunk
 from firesteel.core.errors import FiresteelError, ProgramError
 from firesteel.expressions.values import records_of
@@ -32,6 +23,15 @@ from firesteel.functions.source import Split
 from firesteel.functions.two_phase import CommitOutcome, Committable
 from firesteel.testing import check_source, check_two_phase_sink
 from firesteel.testing.writing import Context
+from firesteel_jdbc.databases import database_of, statement
+from firesteel_jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
+from firesteel_jdbc.sink import JdbcSink
+from firesteel_jdbc.source import (
+    JdbcGenericParameterValuesProvider,
+    JdbcNumericBetweenParametersProvider,
+    JdbcSource,
+)
+from firesteel_jdbc.values import DeclaredColumns
 
 ROWS = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 UPSERT = "INSERT INTO t (id, name) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name"

@@ -19,8 +19,6 @@ import pytest
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.connectors.file_format import FileFormat, StreamFormat
-from firesteel.connectors.formats.avro_files import AvroFormat
-from firesteel.connectors.formats.avro_schema import AvroSchema
 from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvSchema, CsvSchemaBuilder
 from firesteel.connectors.formats.json_rows import JsonLinesFormat
@@ -29,6 +27,8 @@ from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, Mal
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.functions.source import Split
 from firesteel.testing import check_source
+from firesteel_formats.avro_files import AvroFormat
+from firesteel_formats.avro_schema import AvroSchema
 from tests.unit.connectors.reading import builder_of, read_file, read_split
 
 SKIP, EMIT = MalformedPolicy.SKIP, MalformedPolicy.EMIT

@@ -13,11 +13,11 @@ from hypothesis import example, given
 
 from firesteel.common.serialization import DeserializationSchema
 from firesteel.common.typeinfo import Types
-from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from firesteel.connectors.formats.csv_rows import CsvRowDeserializationSchema
 from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
 from firesteel.core.errors import MalformedDataError
 from firesteel.expressions.values import records_of
+from firesteel_formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
 
 NESTED = Types.ROW_NAMED(["x"], [Types.INT()])
 ROW = Types.ROW_NAMED(

@@ -11,16 +11,16 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
 from firesteel.common import Row, Types
-from firesteel.connectors.formats.protobuf_messages import ProtobufMessage
-from firesteel.connectors.formats.protobuf_rows import (
+from firesteel.core.errors import MalformedDataError, ProgramError
+from firesteel.expressions.values import records_of
+from firesteel_formats.protobuf_messages import ProtobufMessage
+from firesteel_formats.protobuf_rows import (
     ConfluentRegistryProtobufDeserializationSchema,
     ConfluentRegistryProtobufSerializationSchema,
     ProtobufRowDeserializationSchema,
     ProtobufRowSerializationSchema,
 )
-from firesteel.connectors.formats.schema_registry import framed
-from firesteel.core.errors import MalformedDataError, ProgramError
-from firesteel.expressions.values import records_of
+from firesteel_formats.schema_registry import framed
 from tests.unit.connectors.registries import Registry
 
 Field = descriptor_pb2.FieldDescriptorProto

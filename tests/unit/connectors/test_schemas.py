@@ -24,10 +24,6 @@ from firesteel.common.time import Instant
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from firesteel.common.types import Row, make_row
 from firesteel.connectors.formats import json_rows
-from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat
-from firesteel.connectors.formats.avro_parquet import AvroParquetReaders, AvroParquetWriters
-from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo
 from firesteel.connectors.formats.csv_files import CsvBulkWriters, CsvReaderFormat
 from firesteel.connectors.formats.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from firesteel.connectors.formats.csv_schema import CsvSchema
@@ -41,6 +37,10 @@ from firesteel.connectors.formats.json_rows import (
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
 from firesteel.table import DataTypes
+from firesteel_formats.avro_files import AvroBulkWriters, AvroFormat
+from firesteel_formats.avro_parquet import AvroParquetReaders, AvroParquetWriters
+from firesteel_formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from firesteel_formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo
 from tests.examples import examples
 from tests.unit.connectors.reading import read_file
 

@@ -13,7 +13,6 @@ import pytest
 from firesteel.common import SimpleStringSchema
 from firesteel.common.serialization import Encoder
 from firesteel.connectors.delivery import DeliveryGuarantee
-from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from firesteel.core.errors import ProgramError
 from firesteel.datastream import (
     ExternalizedCheckpointCleanup,
@@ -24,6 +23,7 @@ from firesteel.datastream import (
 )
 from firesteel.datastream.connectors import FileSink, FlinkKafkaConsumer, FlinkKafkaProducer, StreamingFileSink
 from firesteel.datastream.connectors.kafka import KafkaSink, KafkaSource, Semantic
+from firesteel_kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 
 CONNECTORS = Path(connectors.__file__).parent
 BROKERS = {"bootstrap.servers": "broker:9092"}

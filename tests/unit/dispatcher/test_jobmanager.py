@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from firesteel.config import Settings
-from firesteel.kubernetes.api import ApiError
-from firesteel.kubernetes.clusters import KubernetesCluster
 from firesteel.service.supervisor import OVER, STOPPED
-from firesteel_dispatcher import jobmanager
+from firesteel_kubernetes import jobmanager
+from firesteel_kubernetes.api import ApiError
+from firesteel_kubernetes.clusters import KubernetesCluster
 from tests.kubernetes_stand_in import StandIn
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/streams/deployments/orders"

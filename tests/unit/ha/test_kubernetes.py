@@ -16,10 +16,10 @@ from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cells import AwayError, ChangedError, Put, UnsureError
 from firesteel.ha.disk import Disk
-from firesteel.ha.kubernetes import LARGEST_MAP, KubernetesCells, KubernetesServices
 from firesteel.ha.retrieval import Leader, of_job
 from firesteel.ha.services import load_high_availability
 from firesteel.testing import check_cells, check_high_availability
+from firesteel_kubernetes.high_availability import LARGEST_MAP, KubernetesCells, KubernetesServices
 from tests.checkpoint_store_kit import check_checkpoint_store
 from tests.kubernetes_stand_in import StandIn
 from tests.unit.ha.crashes import check_failing_disk, check_power_cuts

@@ -10,7 +10,7 @@ from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.ha.payloads import DirectoryPayloads, ObjectPayloads
 from firesteel.ha.services import load_high_availability, load_retrieval
-from firesteel.ha.zookeeper import ZooKeeperServices
+from firesteel_zookeeper.services import ZooKeeperServices
 
 CLIENT = "high-availability.zookeeper.client"
 

@@ -9,8 +9,8 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
-from firesteel.kubernetes import access
-from firesteel.kubernetes.access import ApiServerAccess, TokenFile, find_access, namespace_of, of_kubeconfig
+from firesteel_kubernetes import access
+from firesteel_kubernetes.access import ApiServerAccess, TokenFile, find_access, namespace_of, of_kubeconfig
 
 CONFIG = """
 apiVersion: v1

@@ -11,10 +11,10 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
-from firesteel.kubernetes.api import ApiError
-from firesteel.kubernetes.clusters import KubernetesCluster, KubernetesClusterError
 from firesteel.service.supervisor import EXIT_TERMINATED
 from firesteel_dispatcher import standalone_job
+from firesteel_kubernetes.api import ApiError
+from firesteel_kubernetes.clusters import KubernetesCluster, KubernetesClusterError
 from tests.kubernetes_stand_in import StandIn
 
 CORE, APPS, BATCH = (f"{group}/namespaces/streams" for group in ("/api/v1", "/apis/apps/v1", "/apis/batch/v1"))

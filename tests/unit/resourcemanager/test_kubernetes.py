@@ -12,12 +12,12 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ConfigurationError
-from firesteel.kubernetes.api import ApiError, JsonObject
-from firesteel.kubernetes.pods import CONTAINER
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.testing import ManualClock, check_provider
-from firesteel_resourcemanager.kubernetes import KubernetesProvider
+from firesteel_kubernetes.api import ApiError, JsonObject
+from firesteel_kubernetes.pods import CONTAINER
+from firesteel_kubernetes.provider import KubernetesProvider
 from tests.kubernetes_stand_in import StandIn
 
 PODS = "/api/v1/namespaces/default/pods"

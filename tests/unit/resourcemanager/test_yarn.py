@@ -14,11 +14,11 @@ from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.spark.driver import GatewayAddress
 from firesteel.testing import check_provider
-from firesteel.yarn.launch import LAUNCH_FILE, Launch
-from firesteel.yarn.record import write_record
-from firesteel_resourcemanager import yarn
 from firesteel_resourcemanager.shell import _new_worker_id
-from firesteel_resourcemanager.yarn import FailingNodes, YarnProvider
+from firesteel_yarn import provider as yarn
+from firesteel_yarn.launch import LAUNCH_FILE, Launch
+from firesteel_yarn.provider import FailingNodes, YarnProvider
+from firesteel_yarn.record import write_record
 
 
 def test_a_node_that_fails_again_and_again_is_left_out_for_a_while() -> None:

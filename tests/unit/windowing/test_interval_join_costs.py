@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from firesteel.state.rocksdb.database import RocksDatabase
 from firesteel.testing.taken import Taking
+from firesteel_rocksdb.database import RocksDatabase
 from tests.unit.windowing.harness import Rig
 from tests.unit.windowing.test_old_interval_joins import LOWER, UPPER, rig_of
 

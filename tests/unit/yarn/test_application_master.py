@@ -10,9 +10,9 @@ import pytest
 from firesteel.core.errors import FleetError
 from firesteel.service.supervisor import OVER, REFUSED, STOPPED
 from firesteel.spark.driver import GatewayAddress
-from firesteel.yarn import application_master
-from firesteel.yarn.application_master import ApplicationMaster
-from firesteel.yarn.launch import LAUNCH_FILE, Launch
+from firesteel_yarn import application_master
+from firesteel_yarn.application_master import ApplicationMaster
+from firesteel_yarn.launch import LAUNCH_FILE, Launch
 
 
 class Master:

@@ -8,10 +8,10 @@ import pytest
 
 from firesteel.config import Settings, options
 from firesteel.core.errors import ConfigurationError
-from firesteel.yarn.client import attempts_of, check_sizes, cluster_settings, container_sizes, rest_address
-from firesteel.yarn.launch import Launch, Shipped
-from firesteel.yarn.packages import packages_here
-from firesteel.yarn.staging import is_left_over
+from firesteel_yarn.client import attempts_of, check_sizes, cluster_settings, container_sizes, rest_address
+from firesteel_yarn.launch import Launch, Shipped
+from firesteel_yarn.packages import packages_here
+from firesteel_yarn.staging import is_left_over
 
 ID = "application_1732402800000_0001"
 

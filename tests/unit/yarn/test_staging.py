@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.config import Settings
-from firesteel.yarn.staging import Staging
+from firesteel_yarn.staging import Staging
 
 YARN = "application_1732402800000"
 MINE, NEW = f"{YARN}_0001", f"{YARN}_0009"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel.yarn.token_file import LOCATION, SECRET, keep_secret, read_secrets, secret_of_container
+from firesteel_yarn.token_file import LOCATION, SECRET, keep_secret, read_secrets, secret_of_container
 
 TOKEN = b"\x05alias" + b"\x03idn" + b"\x02pw" + b"\x04kind" + b"\x03svc"
 

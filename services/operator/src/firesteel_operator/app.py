@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock
-from firesteel.kubernetes.access import find_access, namespace_of
-from firesteel.kubernetes.api import KubernetesApi
+from firesteel_kubernetes.access import find_access, namespace_of
+from firesteel_kubernetes.api import KubernetesApi
 from firesteel_operator.reconciler import Reconciler
 from firesteel_operator.shell import OperatorService
 from firesteel_operator.specs import DEPLOYMENTS, SESSION_JOBS

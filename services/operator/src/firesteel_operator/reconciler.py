@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ConfigurationError, FiresteelError
-from firesteel.kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, MissingError
+from firesteel_kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, MissingError
 from firesteel_operator.decisions import LATER, SOON, Decision, Event, ObservedObject, Release, Status, decide, remove
 from firesteel_operator.report import now_text, read_status, status_of
 from firesteel_operator.specs import GROUP, SESSION_JOBS, VERSION, Spec, SpecError

@@ -12,9 +12,9 @@ from firesteel.config import Settings
 from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.core.errors import FencedError
 from firesteel.ha.cells import AwayError
-from firesteel.ha.kubernetes import KubernetesCells
-from firesteel.kubernetes.api import KubernetesApi, Watched
 from firesteel.service.base import Service
+from firesteel_kubernetes.api import KubernetesApi, Watched
+from firesteel_kubernetes.high_availability import KubernetesCells
 from firesteel_operator.reconciler import FAILED_SECONDS, Reconciler
 from firesteel_operator.specs import DEPLOYMENTS, GROUP, SESSION_JOBS, VERSION
 

@@ -23,13 +23,13 @@ from firesteel.core.proxies import opener_for
 from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import AwayError
 from firesteel.ha.job_cells import CellJobStore
-from firesteel.ha.kubernetes import HIGH_AVAILABILITY, LABEL_KIND, KubernetesServices
 from firesteel.ha.retrieval import DISPATCHER, of_job
-from firesteel.kubernetes.api import JsonObject, KubernetesApi, MissingError
-from firesteel.kubernetes.clusters import Found, KubernetesCluster, KubernetesClusterError
-from firesteel.kubernetes.names import JOBMANAGER, LABEL_COMPONENT, cluster_labels, selector
-from firesteel.kubernetes.pods import end_of, waits_for
 from firesteel.rest.checkpoint_views import CHECKPOINTS_OFF, NoCheckpointsError, checkpoints
+from firesteel_kubernetes.api import JsonObject, KubernetesApi, MissingError
+from firesteel_kubernetes.clusters import Found, KubernetesCluster, KubernetesClusterError
+from firesteel_kubernetes.high_availability import HIGH_AVAILABILITY, LABEL_KIND, KubernetesServices
+from firesteel_kubernetes.names import JOBMANAGER, LABEL_COMPONENT, cluster_labels, selector
+from firesteel_kubernetes.pods import end_of, waits_for
 from firesteel_operator.decisions import (
     REMOVING,
     TERMINAL,

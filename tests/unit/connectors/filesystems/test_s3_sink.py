@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from urllib3.exceptions import NewConnectionError
 
-from firesteel.checkpoint import object_states, s3_client
+from firesteel.checkpoint import object_states
 from firesteel.checkpoint.object_store import ObjectStore
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.common.typeinfo import Types
@@ -28,6 +28,7 @@ from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import CommitOutcome, CommitResult, Committable, WriterState
 from firesteel.testing import check_two_phase_sink
 from firesteel.testing.clock import ManualClock
+from firesteel_s3 import client as s3_client
 from tests.unit.checkpoint.fake_s3 import FakeStore, Request
 
 SETTINGS = {

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from urllib3.exceptions import NewConnectionError
 
-from firesteel.checkpoint import s3_client
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
@@ -28,6 +27,7 @@ from firesteel.core.errors import FileSystemError, ProgramError
 from firesteel.functions.source import ReaderContext, Split, SplitEnumeratorContext
 from firesteel.testing import check_source
 from firesteel.testing.clock import ManualClock
+from firesteel_s3 import client as s3_client
 from tests.unit.checkpoint.fake_s3 import FakeStore, Request
 
 SETTINGS = {"s3.endpoint": "http://store:9000", "s3.access-key": "user", "s3.secret-key": "password"}

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from firesteel.connectors.kafka.consumer import OffsetGoneError, PartitionConsumer
-from firesteel.connectors.kafka.fetched import Fetched
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition
+from firesteel_kafka.consumer import OffsetGoneError, PartitionConsumer
+from firesteel_kafka.fetched import Fetched
+from firesteel_kafka.partitions import KafkaTopicPartition
 
 Message = tuple[bytes | None, bytes | None]
 """Key and value."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition
+from firesteel_kafka.partitions import KafkaTopicPartition
 
 
 class FakeCluster:

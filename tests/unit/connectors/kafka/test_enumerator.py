@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from firesteel.connectors.kafka.enumerator import Discovery, KafkaEnumerator
-from firesteel.connectors.kafka.offsets import KafkaOffsetsInitializer
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription, UnknownTopicError
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import ReaderInfo, Split, SplitEnumeratorContext
+from firesteel_kafka.enumerator import Discovery, KafkaEnumerator
+from firesteel_kafka.offsets import KafkaOffsetsInitializer
+from firesteel_kafka.partitions import KafkaTopicPartition, Subscription, UnknownTopicError
 from tests.unit.connectors.kafka.lookups import FakeCluster
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.connectors.kafka.fetched import Fetched, Piece
 from firesteel.core.errors import MalformedDataError
+from firesteel_kafka.fetched import Fetched, Piece
 from tests.unit.connectors.kafka.batches import ABORT, COMMIT, batch, fetched, marker
 
 A, B = 7, 8

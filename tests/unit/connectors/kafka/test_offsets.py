@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription, owner_of, partition_of, split_of
 from firesteel.core.errors import CheckpointVersionError, ProgramError
 from firesteel.functions.splits import Split
+from firesteel_kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+from firesteel_kafka.partitions import KafkaTopicPartition, Subscription, owner_of, partition_of, split_of
 from tests.unit.connectors.kafka.lookups import FakeCluster
 
 P0, P1, P2 = (KafkaTopicPartition("t", number) for number in range(3))

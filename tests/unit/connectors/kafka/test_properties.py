@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from firesteel.connectors.kafka import properties as properties_of_kafka
-from firesteel.connectors.kafka.kerberos import told
-from firesteel.connectors.kafka.oauth import OAuthSettings, Token, TokenRefusedError, fetch_token
-from firesteel.connectors.kafka.properties import (
+from firesteel.core.errors import ProgramError
+from firesteel_kafka import properties as properties_of_kafka
+from firesteel_kafka.kerberos import told
+from firesteel_kafka.oauth import OAuthSettings, Token, TokenRefusedError, fetch_token
+from firesteel_kafka.properties import (
     client_arguments,
     consumer_arguments,
     effective_consumer_properties,
@@ -24,7 +25,6 @@ from firesteel.connectors.kafka.properties import (
     producer_arguments,
     shown,
 )
-from firesteel.core.errors import ProgramError
 
 
 def test_names_of_java_and_librdkafka_mean_the_same() -> None:

@@ -13,15 +13,15 @@ import pytest
 from firesteel.common.serialization import DeserializationSchema, SimpleStringSchema
 from firesteel.common.typeinfo import Types
 from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
-from firesteel.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
-from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription, split_of
-from firesteel.connectors.kafka.reader import KafkaReader, ReaderPlan
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.functions.source import END, SourceBatch, Wait
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.source_conformance import ReaderStub
+from firesteel_kafka.deserialization import KafkaRecordDeserializationSchema
+from firesteel_kafka.offsets import KafkaOffsetResetStrategy
+from firesteel_kafka.partitions import KafkaTopicPartition, Subscription, split_of
+from firesteel_kafka.reader import KafkaReader, ReaderPlan
 from tests.unit.connectors.kafka.batches import ABORT, FakeConsumer, batch, marker
 
 P0, P1 = KafkaTopicPartition("t", 0), KafkaTopicPartition("t", 1)
@@ -355,7 +355,7 @@ def test_brokers_that_are_away_are_waited_for(
         waits.append(seconds)
         one.consumer.away = len(waits) < 3
 
-    monkeypatch.setattr("firesteel.connectors.kafka.reader.asyncio.sleep", pass_by)
+    monkeypatch.setattr("firesteel_kafka.reader.asyncio.sleep", pass_by)
     one.add(P0)
     assert one.poll().values == ["a"]
     assert waits == [0.25, 0.5, 1.0]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from firesteel.connectors.kafka import refusals
 from firesteel.core.errors import ProgramError
+from firesteel_kafka import refusals
 
 SERVERS = {"bootstrap_servers": "a:1,b:2,c:3"}
 

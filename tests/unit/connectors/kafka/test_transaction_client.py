@@ -11,8 +11,8 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.transaction import EndTxnRequest, InitProducerIdRequest
 
-from firesteel.connectors.kafka.transactions import Transaction, TransactionClient, _Undecided
 from firesteel.functions.two_phase import ALREADY_COMMITTED, CommitOutcome, CommitResult
+from firesteel_kafka.transactions import Transaction, TransactionClient, _Undecided
 
 TRANSACTION = Transaction("p-0-1", 7, 2, 1_000_000, 60_000, "t", 0, 40)
 FENCED = 90

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.connectors.kafka.transactional_ids import (
+from firesteel.core.errors import CheckpointVersionError, ProgramError
+from firesteel.functions.two_phase import COMMITTED, CommitOutcome
+from firesteel_kafka.transactional_ids import (
     DEFAULT_TIMEOUT_MS,
     IdPool,
     PoolState,
     ids_to_abort,
     transaction_timeout,
 )
-from firesteel.connectors.kafka.transactions import Transaction, evidence, verdict
-from firesteel.core.errors import CheckpointVersionError, ProgramError
-from firesteel.functions.two_phase import COMMITTED, CommitOutcome
+from firesteel_kafka.transactions import Transaction, evidence, verdict
 
 
 def test_an_id_comes_back_when_no_checkpoint_holds_it() -> None:

@@ -15,14 +15,14 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import RecordMetadata, TopicPartition
 
 from firesteel.common import SimpleStringSchema
-from firesteel.connectors.kafka import writer
-from firesteel.connectors.kafka.sink import KafkaSink
-from firesteel.connectors.kafka.transactional_ids import PoolState
-from firesteel.connectors.kafka.transactions import Transaction
-from firesteel.connectors.kafka.writer import TransactionalKafkaWriter
 from firesteel.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema
 from firesteel.functions.two_phase import CommitOutcome, CommitResult, Committable, Committer, WriterState
 from firesteel.testing.writing import Context
+from firesteel_kafka import writer
+from firesteel_kafka.sink import KafkaSink
+from firesteel_kafka.transactional_ids import PoolState
+from firesteel_kafka.transactions import Transaction
+from firesteel_kafka.writer import TransactionalKafkaWriter
 
 SECONDS = 20.0
 """For what takes none, if all is well."""
@@ -157,7 +157,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     monkeypatch.setattr(writer, "AIOKafkaProducer", lambda **given: Producer(brokers, given["transactional_id"]))
     monkeypatch.setattr(writer, "TransactionClient", lambda *given: _Client())
     monkeypatch.setattr(writer, "raise_if_refused", _not_refused)
-    monkeypatch.setattr("firesteel.connectors.kafka.committer.TransactionClient", lambda *given: _Client())
+    monkeypatch.setattr("firesteel_kafka.committer.TransactionClient", lambda *given: _Client())
     return brokers
 
 

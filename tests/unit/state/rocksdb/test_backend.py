@@ -24,13 +24,13 @@ from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, S
 from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
-from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
-from firesteel.state.rocksdb.database import Linking, RocksDatabase, _links
-from firesteel.state.rocksdb.metrics import _TICKERS, show
-from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.state_conformance import check_state_backend
 from firesteel.testing.taken import Taken, Taking, take
+from firesteel_rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
+from firesteel_rocksdb.database import Linking, RocksDatabase, _links
+from firesteel_rocksdb.metrics import _TICKERS, show
+from firesteel_rocksdb.settings import RocksDBSettings, memory_of
 from tests.examples import examples
 
 GROUPS = 8
@@ -86,7 +86,7 @@ def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
         raise ModuleNotFoundError("No module named 'rocksdict'", name="rocksdict")
 
     monkeypatch.setattr(plugins, "import_module", missing)
-    with pytest.raises(ConfigurationError, match=r"pip install firesteel\[rocksdb\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'firesteel\[rocksdb\]'"):
         load_state_backend("rocksdb")
 
 

@@ -17,14 +17,14 @@ import pytest
 from firesteel.core.errors import StateDatabaseError, StateMigrationError
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
-from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
-from firesteel.state.rocksdb.column_rows import KeyBytes, RowLayout
-from firesteel.state.rocksdb.columns import ChangedSlots, ColumnsOnDisk
-from firesteel.state.rocksdb.database import RocksDatabase
-from firesteel.state.rocksdb.settings import RocksDBSettings
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.taken import Taken, Taking, take
+from firesteel_rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
+from firesteel_rocksdb.column_rows import KeyBytes, RowLayout
+from firesteel_rocksdb.columns import ChangedSlots, ColumnsOnDisk
+from firesteel_rocksdb.database import RocksDatabase
+from firesteel_rocksdb.settings import RocksDBSettings
 from tests.examples import examples
 
 GROUPS = 8

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.common.types import Row
-from firesteel.state.rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
 from firesteel.windowing.windows import TimeWindow
+from firesteel_rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
 
 
 class Pair(NamedTuple):

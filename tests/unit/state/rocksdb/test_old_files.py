@@ -1,7 +1,7 @@
 """Files of RocksDB that earlier versions have written are read by all later ones.
 
 When this fails after a change of what entries or timers look like, the format has changed: give it another number
-(``firesteel.state.rocksdb.backend.FORMAT_WITH_TIMERS``, ``key_bytes.VERSION``), read both, and add a fixture beside the
+(``firesteel_rocksdb.backend.FORMAT_WITH_TIMERS``, ``key_bytes.VERSION``), read both, and add a fixture beside the
 old::
 
     python -m tests.unit.state.rocksdb.test_old_files NAME
@@ -20,11 +20,11 @@ import pytest
 from firesteel.common import Types
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.rocksdb.backend import CONTENTS, FORMAT_WITH_TIMERS, RocksDBKeyedState
-from firesteel.state.rocksdb.settings import RocksDBSettings
-from firesteel.state.rocksdb.timers import RocksTimerQueue
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.taken import take
+from firesteel_rocksdb.backend import CONTENTS, FORMAT_WITH_TIMERS, RocksDBKeyedState
+from firesteel_rocksdb.settings import RocksDBSettings
+from firesteel_rocksdb.timers import RocksTimerQueue
 from tests.unit.state.kept import keep, kept, names_in
 
 FIXTURES: Final = Path(__file__).parents[3] / "fixtures" / "rocksdb"

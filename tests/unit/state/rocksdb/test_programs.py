@@ -14,11 +14,11 @@ from hypothesis.stateful import precondition, rule
 from firesteel.common.time import Time
 from firesteel.functions.state import StateTtlConfig
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.rocksdb import table
-from firesteel.state.rocksdb.backend import RocksDBKeyedState
-from firesteel.state.rocksdb.settings import RocksDBSettings
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.taken import Taken, Taking
+from firesteel_rocksdb import table
+from firesteel_rocksdb.backend import RocksDBKeyedState
+from firesteel_rocksdb.settings import RocksDBSettings
 from tests.unit.state.test_models import GROUPS, KEYS, TTL, Programs, run
 
 

@@ -13,11 +13,11 @@ from firesteel.config import Settings
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.heap_timers import HeapTimerQueue
-from firesteel.state.rocksdb.backend import RocksDBKeyedState, RocksDBStateBackend
-from firesteel.state.rocksdb.settings import RocksDBSettings
-from firesteel.state.rocksdb.timers import RocksTimerQueue
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.taken import Taking, take
+from firesteel_rocksdb.backend import RocksDBKeyedState, RocksDBStateBackend
+from firesteel_rocksdb.settings import RocksDBSettings
+from firesteel_rocksdb.timers import RocksTimerQueue
 
 GROUPS = 8
 Make = Callable[..., RocksDBKeyedState]

@@ -1,9 +1,9 @@
 """The contract of object stores: what holds whole objects under keys, and puts large ones together from parts.
 
 Checkpoints, savepoints, payloads of high availability, archives and the file sink stand on it, once for all stores:
-those that speak S3 (``s3_client``), and HDFS, which is used as one (``hdfs_client``). An object is there as a whole or
-not at all; what several write at once under one key is one of them; a new one can be asked for. Folders come and go
-with what is in them.
+those that speak S3 (``firesteel-s3``), and HDFS, which is used as one (``firesteel-hdfs``). An object is there as a
+whole or not at all; what several write at once under one key is one of them; a new one can be asked for. Folders come
+and go with what is in them.
 
 Requests that could have been done although nobody heard the answer are harmless to repeat, or the caller looks what
 there is.

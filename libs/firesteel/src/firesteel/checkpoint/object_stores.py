@@ -1,11 +1,17 @@
-"""Which object store a place is in; its client is an extra, and imported when it is needed."""
+"""Which object store a place is in; its client is a plug-in, imported when it is needed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from firesteel.checkpoint.object_store import ObjectStore
-from firesteel.checkpoint.places import HDFS, ObjectPlace
+from firesteel.checkpoint.places import ObjectPlace
 from firesteel.config import Settings
-from firesteel.core.errors import ConfigurationError
+from firesteel.core.plugins import load
+
+GROUP: Final = "firesteel.object_stores"
+"""Entry points by scheme: subclasses of ``ObjectStore`` that are made from settings."""
 
 
 def open_store(place: ObjectPlace | str, settings: Settings) -> ObjectStore:
@@ -19,17 +25,5 @@ def open_store(place: ObjectPlace | str, settings: Settings) -> ObjectStore:
         ConfigurationError: the settings are wrong, or its client is not installed.
     """
     scheme = place if isinstance(place, str) else place.scheme
-    extra = "hdfs" if scheme == HDFS else "s3"
-    try:
-        if scheme == HDFS:
-            from firesteel.checkpoint.hdfs_client import HdfsClient
-
-            return HdfsClient(settings)
-        from firesteel.checkpoint.s3_client import S3Client
-
-        return S3Client(settings)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"paths that begin with {scheme}:// need the package {error.name!r}, which is not installed: pip install "
-            f"'firesteel[{extra}]'"
-        ) from error
+    client: Callable[[Settings], ObjectStore] = load(GROUP, scheme)
+    return client(settings)

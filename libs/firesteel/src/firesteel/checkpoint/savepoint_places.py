@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+from firesteel.checkpoint.object_savepoints import ObjectSavepointDirectory
 from firesteel.checkpoint.places import is_object, object_place
-from firesteel.checkpoint.s3_savepoints import S3SavepointDirectory
 from firesteel.checkpoint.savepoints import (
     LocalSavepointDirectory,
     SavepointDirectory,
@@ -31,7 +31,7 @@ def savepoint_directory(path: str, settings: Settings | None = None) -> Savepoin
     settings = settings or Settings()
     if is_object(path):
         place = object_place(path, "savepoint path")
-        return S3SavepointDirectory(place.parent if place.name == METADATA else place, settings)
+        return ObjectSavepointDirectory(place.parent if place.name == METADATA else place, settings)
     found = local_path(path, "savepoint path")
     return LocalSavepointDirectory(found.parent if found.name == METADATA else found, settings)
 
@@ -67,7 +67,7 @@ def make_savepoint(path: str, settings: Settings | None = None) -> str:
     """
     if is_object(path):
         place = object_place(path, "savepoint path")
-        S3SavepointDirectory(place, settings or Settings()).make()
+        ObjectSavepointDirectory(place, settings or Settings()).make()
         return str(place)
     made = local_path(path, "savepoint path")
     with told(f"the savepoint's directory {made} can't be made", savepoint=True):

@@ -1,25 +1,28 @@
-"""Plug-in look-up: built-ins in a literal table, third parties by entry point."""
+"""Plug-in look-up: what is built in stands in a literal table, all else is found by entry points.
+
+Firesteel's own plug-ins are distributions like anybody else's: nothing here knows them. The extras of ``firesteel`` say
+how one is installed that is missing.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
-from importlib import import_module
-from importlib.metadata import entry_points
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module, metadata
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
 
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
+    "firesteel.application_targets": {
+        "standalone": "firesteel.client.cli.applications:run_here",
+    },
     "firesteel.checkpoint_storages": {
         "filesystem": "firesteel.checkpoint.filesystem:DirectoryCheckpointStorage",
-        "hdfs": "firesteel.checkpoint.s3:HdfsCheckpointStorage",
         "jobmanager": "firesteel.checkpoint.memory:MemoryCheckpointStorage",
-        "s3": "firesteel.checkpoint.s3:S3CheckpointStorage",
-    },
-    "firesteel.dashboards": {
-        "dashboard": "firesteel_dispatcher.dashboard:dashboard_routes",
     },
     "firesteel.executors": {
         "local": "firesteel.client.embedded:EmbeddedExecutor",
@@ -27,42 +30,36 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     "firesteel.file_systems": {
         "file": "firesteel.connectors.filesystems.local:LocalFileSystem",
-        "hdfs": "firesteel.connectors.filesystems.s3:HdfsFileSystem",
-        "s3": "firesteel.connectors.filesystems.s3:S3FileSystem",
-        "s3a": "firesteel.connectors.filesystems.s3:S3FileSystem",
-        "s3p": "firesteel.connectors.filesystems.s3:S3FileSystem",
     },
     "firesteel.high_availability": {
         "NONE": "firesteel.ha.directory:without_high_availability",
         "directory": "firesteel.ha.directory:DirectoryServices",
-        "kubernetes": "firesteel.ha.kubernetes:KubernetesServices",
-        "zookeeper": "firesteel.ha.zookeeper:ZooKeeperServices",
     },
     "firesteel.providers": {
         "standalone": "firesteel.spark.hosted_provider:HostedProvider",
-        "local-process": "firesteel_resourcemanager.local_process:LocalProcessProvider",
-        "kubernetes": "firesteel_resourcemanager.kubernetes:KubernetesProvider",
-    },
-    "firesteel.services": {
-        "dispatcher": "firesteel_dispatcher.app:create_service",
-        "resourcemanager": "firesteel_resourcemanager.app:create_service",
-        "jobmaster": "firesteel_jobmaster.app:create_service",
-        "taskmanager": "firesteel_taskmanager.app:create_service",
     },
     "firesteel.state_backends": {
         "filesystem": "firesteel.state.heap:FileSystemStateBackend",
         "hashmap": "firesteel.state.heap:HeapStateBackend",
-        "rocksdb": "firesteel.state.rocksdb.backend:RocksDBStateBackend",
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""
-EXTRAS: Final = {"hdfs_native": "hdfs", "kazoo": "zookeeper", "minio": "s3", "rocksdict": "rocksdb"}
-"""Packages that built-in plug-ins need -> the extra that installs them."""
+_DISTRIBUTION: Final = "firesteel"
 
 
 def known_names(group: str) -> set[str]:
     """All names of a group."""
-    return {*BUILT_IN.get(group, {}), *(point.name for point in entry_points(group=group))}
+    return {*BUILT_IN.get(group, {}), *_installed(group)}
+
+
+def _installed(group: str) -> Mapping[str, str]:
+    return _entry_points(group, tuple(sys.path))
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, str]:
+    """Name -> ``module:attribute``. They are read once for each search path: that looks at every installed package."""
+    return {point.name: point.value for point in metadata.entry_points(group=group)}
 
 
 def import_target(target: str) -> Any:
@@ -86,34 +83,77 @@ def _this_process() -> str:
     return f"Process {os.getpid()} ({os.path.basename(program)}) on {socket.gethostname()}, with {sys.executable},"
 
 
-def load(group: str, name: str) -> Any:
+def load(group: str, name: str, *, extra: str | None = None) -> Any:
     """The object registered under a name.
 
+    Args:
+        group: of entry points.
+        name: of the plug-in.
+        extra: of ``firesteel`` that installs it, where that is not called as the plug-in.
+
     Raises:
-        ConfigurationError: the name is unknown (the message lists those that are known), or it can't be imported.
+        ConfigurationError: the name is unknown (the message lists those that are known, and says how one of ours is
+            installed), or it can't be imported.
     """
-    target = BUILT_IN.get(group, {}).get(name)
+    target = BUILT_IN.get(group, {}).get(name) or _installed(group).get(name)
     if target is None:
-        found = {point.name: point for point in entry_points(group=group)}
-        if name not in found:
-            known = sorted(known_names(group))
+        command = install_command(extra or name, name.partition("-")[0])
+        if command is not None:
             raise ConfigurationError(
-                f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}. {_this_process()} has "
-                "looked: each process that uses a plug-in needs its distribution in its own Python environment"
+                f"the {group} plug-in {name!r} is not installed: {command}. {_this_process()} has looked"
             )
-        target = found[name].value
+        known = sorted(known_names(group))
+        raise ConfigurationError(
+            f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}. {_this_process()} has "
+            "looked: each process that uses a plug-in needs its distribution in its own Python environment"
+        )
     module, _, attribute = target.partition(":")
     try:
         found_in = import_module(module)
     except ModuleNotFoundError as error:
         package = error.name or ""
-        if package not in EXTRAS and not (module == package or (package and module.startswith(f"{package}."))):
+        if package in sys.stdlib_module_names or package.startswith(f"{_DISTRIBUTION}."):
             raise
-        remedy = f": pip install firesteel[{EXTRAS[package]}]" if package in EXTRAS else ""
+        command = install_command(extra or name, name.partition("-")[0])
         raise ConfigurationError(
-            f"the {group} plug-in {name!r} needs the package {error.name!r}, which is not installed{remedy}"
+            f"the {group} plug-in {name!r} needs the package {package!r}, which is not installed"
+            f"{f': {command}' if command else ''}"
         ) from error
     try:
         return getattr(found_in, attribute)
     except AttributeError as error:
         raise ConfigurationError(f"the {group} plug-in {name!r} names {target}, which does not exist") from error
+
+
+def install_command(*extras: str) -> str | None:
+    """The command that installs the first of these extras that ``firesteel`` has; None if it has none of them."""
+    there = _extras()
+    return next((f"pip install '{_DISTRIBUTION}[{extra}]'" for extra in extras if extra in there), None)
+
+
+def missing_plugin(module: str | None, *extras: str) -> str | None:
+    """What to say of a module that can't be imported, if it is of a distribution of ours; None if it is not.
+
+    Args:
+        module: the name of a ``ModuleNotFoundError``.
+        extras: those of ``firesteel`` that would be better than the one which is called as the distribution.
+    """
+    top = (module or "").partition(".")[0]
+    extra = top.removeprefix(f"{_DISTRIBUTION}_")
+    command = install_command(*extras, extra) if extra != top else None
+    return None if command is None else f"{top.replace('_', '-')}, which is not installed: {command}"
+
+
+@cache
+def _extras() -> frozenset[str]:
+    try:
+        return frozenset(metadata.metadata(_DISTRIBUTION).get_all("Provides-Extra") or ())
+    except metadata.PackageNotFoundError:  # it runs from a folder on the search path
+        return frozenset()
+
+
+def loaded_folders(group: str) -> tuple[str, ...]:
+    """Folders of those plug-ins of a group that are imported in this process, with a separator at the end."""
+    tops = {target.partition(":")[0].partition(".")[0] for target in _installed(group).values()}
+    files = (getattr(sys.modules.get(top), "__file__", None) for top in tops)
+    return tuple(os.path.join(os.path.dirname(os.path.abspath(file)), "") for file in files if file)

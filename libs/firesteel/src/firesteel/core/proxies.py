@@ -13,11 +13,11 @@ import ipaddress
 import ssl
 import urllib.request
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from firesteel.core.errors import ConfigurationError
 
-__all__ = ["DIRECT", "opener_for", "proxy_for", "proxy_pool", "without_login"]
+__all__ = ["DIRECT", "opener_for", "proxy_for", "without_login"]
 
 DIRECT = "direct"
 """Says that there is no proxy, whatever the environment says."""
@@ -61,23 +61,6 @@ def without_login(proxy: str) -> str:
     """The URL of a proxy as people may see it."""
     scheme, _, rest = proxy.rpartition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}".removeprefix("://")
-
-
-def proxy_pool(proxy: str, **arguments: Any) -> Any:
-    """A pool of urllib3 whose connections go through a proxy.
-
-    Args:
-        proxy: of ``proxy_for``.
-        **arguments: those of a ``PoolManager``.
-    """
-    from urllib3 import ProxyManager, make_headers
-
-    address = urlsplit(proxy)
-    headers = None
-    if address.username:
-        login = f"{unquote(address.username)}:{unquote(address.password or '')}"
-        headers = make_headers(proxy_basic_auth=login)
-    return ProxyManager(without_login(proxy), proxy_headers=headers, **arguments)
 
 
 def opener_for(url: str, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:

@@ -13,6 +13,8 @@ from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from typing import Any, Final, NoReturn
 
+from firesteel.core.plugins import missing_plugin
+
 _PACKAGE: Final = "firesteel"
 
 
@@ -36,12 +38,16 @@ def missing_names(module: str) -> Callable[[str], NoReturn]:
 
 
 def reexports(module: str) -> Callable[[str], Any]:
-    """A package's ``__getattr__`` that finds names in modules below it when they are asked for, and ``__all__``.
+    """A module's ``__getattr__`` that finds names in other modules when they are asked for, and ``__all__``.
 
-    The names are those that the package imports below ``if TYPE_CHECKING``: its source is read for the first name.
+    The names are those that the module imports below ``if TYPE_CHECKING``: its source is read for the first name. The
+    other modules are those below a package, or of a plug-in that need not be installed.
 
     Args:
-        module: ``__name__`` of the package.
+        module: ``__name__`` of the module.
+
+    Raises:
+        ModuleNotFoundError: by the function that is returned: the plug-in is not installed; says how it is.
     """
     missing = missing_names(module)
 
@@ -60,7 +66,14 @@ def reexports(module: str) -> Callable[[str], Any]:
             return sorted(places())
         if name.startswith("_") or name not in places():
             return missing(name)
-        return getattr(import_module(places()[name]), name)
+        try:
+            owner = import_module(places()[name])
+        except ModuleNotFoundError as error:
+            missing_distribution = missing_plugin(error.name, module.rpartition(".")[2])
+            if missing_distribution is None:
+                raise
+            raise ModuleNotFoundError(f"{name} is in {missing_distribution}", name=error.name) from None
+        return getattr(owner, name)
 
     return __getattr__
 

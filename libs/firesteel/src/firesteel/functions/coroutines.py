@@ -12,7 +12,8 @@ __all__ = ["AWAITED", "refuse_coroutines", "refuse_result"]
 
 AWAITED: Final = frozenset({"open", "close", "timeout"})
 """Methods of classes made for asyncio (``AsyncFunction``, ``AsyncSourceReader``) that may be coroutine functions."""
-_OURS: Final = "firesteel."
+_OURS: Final = ("firesteel.", "firesteel_")
+"""Begins of names of our modules: of the core, and of our own plug-ins."""
 _HINT: Final = (
     "write it with def; what has to be awaited belongs into an AsyncFunction (its open() and close() may be coroutine "
     "functions) or an AsyncSourceReader, what blocks into a class with blocking = True"

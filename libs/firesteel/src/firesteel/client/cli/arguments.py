@@ -16,7 +16,6 @@ from firesteel.client.cli.refused import (
     refuse,
     refused_target,
 )
-from firesteel.client.cli.targets import APPLICATIONS, CLUSTER_TARGETS, SESSION_TARGETS
 
 _DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
 _EPILOG = """\
@@ -52,6 +51,12 @@ Attached, it shows what the program prints, and ends with its exit code: 0 if th
 that of the program or 1 if it FAILED. Detached (-d), it prints the application's id and where its REST API is.
 """
 
+SESSION_TARGETS = ("local", "remote", "kubernetes-session", "yarn-session")
+"""Of ``firesteel run``. Those of cluster managers are plug-ins (``targets``); their names are known without them."""
+CLUSTER_TARGETS = ("remote", "kubernetes-session", "kubernetes-application", "yarn-session")
+"""Of verbs that need a cluster."""
+APPLICATION_TARGETS = ("standalone", "kubernetes-application", "yarn", "yarn-application")
+"""Of ``firesteel run-application``."""
 SAVEPOINT = ("-s", "--fromSavepoint")
 
 
@@ -94,8 +99,8 @@ def parser() -> argparse.ArgumentParser:
     application.add_argument(
         "-t",
         "--target",
-        type=_target(tuple(APPLICATIONS)),
-        metavar=f"{{{','.join(APPLICATIONS)}}}",
+        type=_target(APPLICATION_TARGETS),
+        metavar=f"{{{','.join(APPLICATION_TARGETS)}}}",
         default="standalone",
         help="where the cluster is: processes of this host, pods on Kubernetes, or an application on YARN",
     )

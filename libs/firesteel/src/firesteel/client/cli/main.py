@@ -18,7 +18,7 @@ from firesteel.client.cli.refused import VERBS as REFUSED_VERBS
 from firesteel.client.console import Console
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE
 from firesteel.core.errors import ConfigurationError, FiresteelError
-from firesteel.core.plugins import import_target
+from firesteel.core.plugins import import_target, load
 from firesteel.core.text_output import escape_missing_characters
 
 COMPLETING_VARIABLE: Final = "_ARGCOMPLETE"
@@ -38,15 +38,14 @@ VERBS: Final = {
     "loglevel": "log_levels:loglevel",
     "top": "top:top",
     "doctor": "doctor:doctor",
-    "kubernetes-session": "kubernetes:kubernetes_session",
-    "yarn-session": "yarn:yarn_session",
-    "yarn-logs": "yarn:yarn_logs",
     "completion": "completion:completion",
     "token": "host:token",
     "memory": "host:memory",
     "warm-up": "host:warm_up",
 }
 """Module and function of each; what the others import costs this one no time."""
+PLUGIN_VERBS: Final = ("kubernetes-session", "yarn-session", "yarn-logs")
+"""Those whose functions are entry points of ``firesteel.commands``, of distributions that need not be installed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,8 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.WRONG
     if words[:2] == ["savepoint", "inspect"]:
         words[:2] = ["savepoint-inspect"]
-    if words and not words[0].startswith("-") and words[0] not in VERBS:
-        alike = difflib.get_close_matches(words[0], [verb for verb in VERBS if verb != "savepoint-inspect"], 1)
+    if words and not words[0].startswith("-") and words[0] not in (*VERBS, *PLUGIN_VERBS):
+        verbs = [verb for verb in (*VERBS, *PLUGIN_VERBS) if verb != "savepoint-inspect"]
+        alike = difflib.get_close_matches(words[0], verbs, 1)
         meant = f" Do you mean `firesteel {alike[0]}`?" if alike else ""
         console.note(f"firesteel: there is no verb {words[0]!r}.{meant} `firesteel --help` lists them")
         return exit_codes.WRONG
@@ -75,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_named = parsed.verb in CLUSTER_VERBS and targets.use_named_cluster(parsed, console)
         if parsed.verb in CLUSTER_VERBS and not is_named and not os.environ.get(CONF_DIR_VARIABLE):
             use_local_cluster(parsed, console)
-        verb: Callable[[argparse.Namespace, Console], int] = import_target(f"firesteel.client.cli.{VERBS[parsed.verb]}")
-        return verb(parsed, console)
+        return _function_of(parsed.verb)(parsed, console)
     except ConfigurationError as error:
         return _failed(console, name, str(error), exit_codes.WRONG, as_json)
     except FiresteelError as error:
@@ -86,6 +85,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.FAILED
     except KeyboardInterrupt:
         return _failed(console, name, "interrupted", exit_codes.INTERRUPTED, as_json)
+
+
+def _function_of(verb: str) -> Callable[[argparse.Namespace, Console], int]:
+    """The function of a verb.
+
+    Raises:
+        ConfigurationError: it is a plug-in's, which is not installed.
+    """
+    function: Callable[[argparse.Namespace, Console], int]
+    if verb in PLUGIN_VERBS:
+        function = load("firesteel.commands", verb)
+    else:
+        function = import_target(f"firesteel.client.cli.{VERBS[verb]}")
+    return function
 
 
 def _failed(console: Console, name: str, text: str, code: int, as_json: bool) -> int:

@@ -1,7 +1,7 @@
-"""Where clusters are that ``-t`` can name: one table for all cluster managers.
+"""Where clusters are that ``-t`` can name. What a cluster manager does is a plug-in's, by the name of the target.
 
-A row of ``SESSIONS`` is a function that goes by the cluster which command line and settings name, and says whether they
-name one of its kind. A row of ``APPLICATIONS`` runs a program in a cluster of its own.
+An entry point of ``SESSIONS`` is a function that goes by the cluster which command line and settings name, and says
+whether they name one of its kind. An entry point of ``APPLICATIONS`` runs a program in a cluster of its own.
 """
 
 from __future__ import annotations
@@ -10,43 +10,40 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
+from firesteel.client.cli.arguments import CLUSTER_TARGETS
+from firesteel.client.cli.definitions import read
 from firesteel.client.console import Console
-from firesteel.core.plugins import import_target
+from firesteel.config import options
+from firesteel.config.load import load_settings
+from firesteel.core.plugins import known_names, load
 
-_KUBERNETES: Final = "firesteel.client.cli.kubernetes"
-_YARN: Final = "firesteel.client.cli.yarn"
-SESSIONS: Final = {
-    "kubernetes-session": f"{_KUBERNETES}:use_cluster",
-    "kubernetes-application": f"{_KUBERNETES}:use_cluster",
-    "yarn-session": f"{_YARN}:use_cluster",
-}
-APPLICATIONS: Final = {
-    "standalone": "firesteel.client.cli.applications:run_here",
-    "kubernetes-application": f"{_KUBERNETES}:run_application",
-    "yarn": f"{_YARN}:run_application",
-    "yarn-application": f"{_YARN}:run_application",
-}
-SESSION_TARGETS: Final = ("local", "remote", *(name for name in SESSIONS if name.endswith("-session")))
-"""Of ``firesteel run``."""
-CLUSTER_TARGETS: Final = ("remote", *SESSIONS)
-"""Of verbs that need a cluster."""
+SESSIONS: Final = "firesteel.session_targets"
+APPLICATIONS: Final = "firesteel.application_targets"
+_Function = Callable[[argparse.Namespace, Console], int]
 
 
 def use_named_cluster(parsed: argparse.Namespace, console: Console) -> bool:
     """Go by the cluster that command line or settings name at a cluster manager; False: they name none.
 
     Raises:
-        FiresteelError: it can't be used.
+        FiresteelError: it can't be used, or its cluster manager's plug-in is not installed.
     """
-    return any(_load(one)(parsed, console) for one in dict.fromkeys(SESSIONS.values()))
+    targets = sorted(known_names(SESSIONS) | _named(parsed))
+    functions: dict[_Function, None] = dict.fromkeys(load(SESSIONS, target) for target in targets)
+    return any(function(parsed, console) for function in functions)
+
+
+def _named(parsed: argparse.Namespace) -> set[str]:
+    """Targets that are named, so that a plug-in which is missing does not mean another cluster."""
+    settings = load_settings(definitions=read(parsed))
+    target = getattr(parsed, "target", None) or settings.get(options.EXECUTION_TARGET)
+    names = {target} & {*CLUSTER_TARGETS} - {"remote"}
+    if getattr(parsed, "yarn_application", None) or settings.is_set(options.YARN_APPLICATION_ID):
+        names.add("yarn-session")
+    return names
 
 
 def run_application(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel run-application``."""
-    return int(_load(APPLICATIONS[parsed.target])(parsed, console))
-
-
-def _load(target: str) -> Callable[[argparse.Namespace, Console], int]:
-    """Imported when it is needed: each has libraries of its own."""
-    found: Callable[[argparse.Namespace, Console], int] = import_target(target)
-    return found
+    function: _Function = load(APPLICATIONS, parsed.target)
+    return function(parsed, console)

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar, Final
 
+from firesteel.checkpoint.places import S3_SCHEMES
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, ProgramError
-from firesteel.core.plugins import known_names, load
+from firesteel.core.plugins import install_command, known_names, load
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import CommitResult
 
@@ -269,7 +270,7 @@ class FileSystems:
         scheme = scheme_of(path)
         with self._lock:
             if scheme not in self._made:
-                self._made[scheme] = load(GROUP, scheme)(self._settings)
+                self._made[scheme] = load(GROUP, scheme, extra=_extra_of(scheme))(self._settings)
             return self._made[scheme]
 
 
@@ -279,8 +280,13 @@ def kind_of(path: str) -> type[FileSystem]:
     Raises:
         ConfigurationError: there is none for its scheme.
     """
-    found: type[FileSystem] = load(GROUP, scheme_of(path))
+    found: type[FileSystem] = load(GROUP, scheme_of(path), extra=_extra_of(scheme_of(path)))
     return found
+
+
+def _extra_of(scheme: str) -> str:
+    """The extra that installs the file system of a scheme, if one does: S3 has several schemes."""
+    return "s3" if scheme in S3_SCHEMES else scheme
 
 
 def remote_path(text: str, what: str) -> str | None:
@@ -293,6 +299,9 @@ def remote_path(text: str, what: str) -> str | None:
     if found is None or found[1].lower() == LOCAL:
         return None
     if found[1].lower() not in known_names(GROUP):
+        command = install_command(_extra_of(found[1].lower()))
+        if command is not None:
+            raise ProgramError(f"{what}: {text!r}: the file system of {found[1]}:// is not installed: {command}")
         known = ", ".join(f"{name}://" for name in sorted(known_names(GROUP)))
         raise ProgramError(
             f"{what}: {text!r}: there is no file system for {found[1]}://; known: {known}. Others come as plug-ins of "

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from firesteel.connectors.jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
-from firesteel.connectors.jdbc.sink import JdbcSink
-from firesteel.connectors.jdbc.source import (
-    JdbcGenericParameterValuesProvider,
-    JdbcNumericBetweenParametersProvider,
-    JdbcSource,
-    JdbcSourceBuilder,
-)
+from typing import TYPE_CHECKING
+
+from firesteel.core.pyflink_names import reexports
+
+if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`` imports a name when it is asked for
+    from firesteel_jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
+    from firesteel_jdbc.sink import JdbcSink
+    from firesteel_jdbc.source import (
+        JdbcGenericParameterValuesProvider,
+        JdbcNumericBetweenParametersProvider,
+        JdbcSource,
+        JdbcSourceBuilder,
+    )
 
 __all__ = [
     "JdbcConnectionOptions",
@@ -21,3 +26,6 @@ __all__ = [
     "JdbcSource",
     "JdbcSourceBuilder",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = reexports(__name__)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firesteel.connectors.delivery import DeliveryGuarantee
-from firesteel.connectors.kafka.deserialization import ConsumerRecord, KafkaRecordDeserializationSchema
-from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
-from firesteel.connectors.kafka.older import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic
-from firesteel.connectors.kafka.partitions import KafkaTopicPartition
-from firesteel.connectors.kafka.serialization import (
-    KafkaProducerRecord,
-    KafkaRecordSerializationSchema,
-    KafkaRecordSerializationSchemaBuilder,
-    KafkaTopicSelector,
-)
-from firesteel.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
-from firesteel.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
-from firesteel.core.pyflink_names import missing_names
+from firesteel.core.pyflink_names import reexports
+
+if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`` imports a name when it is asked for
+    from firesteel_kafka.deserialization import ConsumerRecord, KafkaRecordDeserializationSchema
+    from firesteel_kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+    from firesteel_kafka.older import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic
+    from firesteel_kafka.partitions import KafkaTopicPartition
+    from firesteel_kafka.serialization import (
+        KafkaProducerRecord,
+        KafkaRecordSerializationSchema,
+        KafkaRecordSerializationSchemaBuilder,
+        KafkaTopicSelector,
+    )
+    from firesteel_kafka.sink import KafkaSink, KafkaSinkBuilder
+    from firesteel_kafka.source import KafkaSource, KafkaSourceBuilder
 
 __all__ = [
     "ConsumerRecord",
@@ -40,4 +42,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = missing_names(__name__)
+    __getattr__ = reexports(__name__)

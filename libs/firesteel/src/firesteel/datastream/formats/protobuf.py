@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from firesteel.connectors.formats.protobuf_rows import (
-    ConfluentRegistryProtobufDeserializationSchema,
-    ConfluentRegistryProtobufSerializationSchema,
-    ProtobufMessage,
-    ProtobufRowDeserializationSchema,
-    ProtobufRowSerializationSchema,
-)
+from typing import TYPE_CHECKING
+
+from firesteel.core.pyflink_names import reexports
+
+if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`` imports a name when it is asked for
+    from firesteel_formats.protobuf_rows import (
+        ConfluentRegistryProtobufDeserializationSchema,
+        ConfluentRegistryProtobufSerializationSchema,
+        ProtobufMessage,
+        ProtobufRowDeserializationSchema,
+        ProtobufRowSerializationSchema,
+    )
 
 __all__ = [
     "ConfluentRegistryProtobufDeserializationSchema",
@@ -17,3 +22,6 @@ __all__ = [
     "ProtobufRowDeserializationSchema",
     "ProtobufRowSerializationSchema",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = reexports(__name__)

@@ -31,6 +31,7 @@ from firesteel.core.errors import (
     UnsupportedFeatureError,
     class_name,
 )
+from firesteel.core.plugins import loaded_folders
 from firesteel.core.short_repr import short_repr
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.operator_base.base import UserCode
@@ -176,8 +177,8 @@ def _text(error: BaseException) -> str:
 
 
 def is_runtime_file(name: str) -> bool:
-    """Whether this file is the runtime's, so that its frames are left out of the user's traceback."""
-    return name.startswith((*_OURS, _COERCION, _GENERATED))
+    """Whether this file is the runtime's or a state backend's: its frames are left out of the user's traceback."""
+    return name.startswith((*_OURS, _COERCION, _GENERATED, *loaded_folders("firesteel.state_backends")))
 
 
 def _format(error: BaseException, only_user_frames: bool) -> str:

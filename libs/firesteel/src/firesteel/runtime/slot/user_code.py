@@ -19,6 +19,7 @@ import cloudpickle
 
 from firesteel.core.archives import unpack_zip
 from firesteel.core.errors import ProgramError, TaskInterrupt, UnsafeArchiveError
+from firesteel.core.plugins import missing_plugin
 from firesteel.graph.specs import ChainSpec
 from firesteel.ha.blobs import DamagedBlobError
 
@@ -146,6 +147,9 @@ def _loads(blob: bytes, what: str) -> Any:
 
 def how_to_bring(module: str | None) -> str:
     """Advice for errors about a module that slots do not find."""
+    ours = missing_plugin(module)
+    if ours is not None:
+        return f"it is in {ours}, in the Python environment of the cluster"
     name = (module or "module").partition(".")[0]
     return (
         "install it in the Python environment of the cluster, or send it along: import it from the program's own "

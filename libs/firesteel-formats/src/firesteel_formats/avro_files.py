@@ -1,0 +1,231 @@
+"""Files of Avro records, as source and sink."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import IO, Any
+
+from typing_extensions import override
+
+from firesteel.common.io import InputFormat
+from firesteel.common.serialization import BulkWriter, BulkWriterFactory
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.file_format import BulkFormat, FileFormat
+from firesteel.connectors.file_source import FileSource, file_path
+from firesteel.connectors.filesystems.file_system import FileSystems
+from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.functions.source import Split, Wait
+from firesteel_formats.avro_blocks import MARKER_BYTES, Container, find_marker
+from firesteel_formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo, fastavro_module
+
+__all__ = ["AvroBulkWriters", "AvroFormat", "AvroInputFormat"]
+
+
+class AvroFormat(BulkFormat):
+    """Container files of Avro; records are dicts. Large files are cut between blocks.
+
+    Args:
+        schema: that the records are read as (Avro's rules of schema resolution hold); None = that of each file.
+    """
+
+    def __init__(self, schema: AvroSchema | None = None) -> None:
+        if schema is not None and not isinstance(schema, AvroSchema):
+            raise TypeError(f"AvroFormat takes an AvroSchema, not {type(schema).__name__}")
+        self._schema = schema
+
+    @property
+    @override
+    def splittable(self) -> bool:
+        return True
+
+    @property
+    def decompresses(self) -> bool:
+        """No: the blocks inside the file are compressed."""
+        return False
+
+    @property
+    def empty_is_damaged(self) -> bool:
+        """Yes: a file without records has a header."""
+        return True
+
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        """A cursor over the blocks that belong to the range."""
+        return _AvroCursor(split, self._schema, malformed, self.files)
+
+    def produced_type(self) -> TypeInformation | None:
+        """Records of the schema, if one was given."""
+        return None if self._schema is None else GenericRecordAvroTypeInfo(self._schema)
+
+    def check(self) -> None:
+        """See that fastavro is there.
+
+        Raises:
+            ProgramError: it is not installed.
+        """
+        fastavro_module()
+
+
+class AvroInputFormat(InputFormat):
+    """Avro files for ``env.create_input()``.
+
+    Args:
+        path: a file or folder.
+        schema: that the records are read as.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], schema: AvroSchema) -> None:
+        self._path = file_path(path, "AvroInputFormat")
+        self._schema = schema
+
+    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
+        """Returns the type of the records."""
+        return GenericRecordAvroTypeInfo(self._schema)
+
+    def file_format(self) -> FileFormat:
+        """Returns how the files are read."""
+        return AvroFormat(self._schema)
+
+    def source(self) -> FileSource:
+        """Returns the source of all records."""
+        return FileSource.for_bulk_file_format(AvroFormat(self._schema), self._path).build()
+
+
+class _AvroCursor(SplitCursor[Any]):
+    """A block belongs to the range in which the marker before it begins.
+
+    The position is ``[byte at which a block begins, records of it that were given out]``.
+    """
+
+    def __init__(
+        self, split: Split, schema: AvroSchema | None, malformed: MalformedRecords, files: FileSystems
+    ) -> None:
+        self._path = str(split.data["path"])
+        self._start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
+        self._schema, self._malformed = schema, malformed
+        self._stream: IO[bytes] = files.of(self._path).open(self._path)
+        self._file: Container | None = None
+        self._records: list[Any] = []
+        self._given = 0
+        self._block = self._next = 0
+        self._resume = split.position if isinstance(split.position, list) else None
+        self._began = False
+
+    def _begin(self) -> list[Any]:
+        """Read the header and go to the first block; what stands for a file that can't be read."""
+        self._began = True
+        try:
+            self._file = file = Container(self._stream, None if self._schema is None else self._schema.parsed)
+        except ValueError as error:
+            self._next = -1
+            if self._start or self._resume is not None:
+                return []  # the first range of the file reports it
+            return list(self._malformed.found(self._path, 0, str(error)))
+        if self._resume is not None:
+            self._next, self._given = self._resume
+            skip = self._given
+            if self._next >= 0 and skip:
+                instead = self._load()
+                self._given = skip
+                return instead
+            return []
+        marker = find_marker(self._stream, max(self._start, file.length - MARKER_BYTES), file.marker)
+        self._next = -1 if marker is None else marker + MARKER_BYTES
+        return []
+
+    def _load(self) -> list[Any]:
+        """Read the next block; what stands for one that is damaged. ``_next`` is -1 when there is none."""
+        assert self._file is not None
+        self._records, self._given, self._block = [], 0, self._next
+        if self._block - MARKER_BYTES >= self._end:
+            self._next = -1
+            return []
+        try:
+            block = self._file.read(self._block)
+            if block is None:
+                self._next = -1
+            else:
+                self._records, self._next = block
+            return []
+        except ValueError as error:
+            marker = find_marker(self._stream, self._block, self._file.marker)
+            self._next = -1 if marker is None else marker + MARKER_BYTES
+            until = "the end of the file" if marker is None else f"byte {self._next}"
+            return list(self._malformed.found(self._path, self._block, f"{error}; it is left out up to {until}"))
+
+    def read(self, max_records: int) -> Chunk[Any] | Wait:
+        """At most so many records."""
+        instead = [] if self._began else self._begin()
+        if not instead and self._given >= len(self._records) and self._next >= 0:
+            instead = self._load()
+        if instead:
+            return Chunk(instead, [self._next, 0], finished=self._next < 0)
+        values = self._records[self._given : self._given + max_records]
+        self._given += len(values)
+        if self._given < len(self._records):
+            return Chunk(values, [self._block, self._given])
+        if self._next < 0:
+            return Chunk(values, [self._next, 0], finished=True)
+        return Chunk(values, [self._next, 0]) if values else Wait(0.0)
+
+    @override
+    def close(self) -> None:
+        self._stream.close()
+
+
+class AvroBulkWriters(BulkWriterFactory):
+    """Writes container files of Avro. Made by ``AvroBulkWriters.for_generic_record(schema)``.
+
+    Args:
+        schema: of the records.
+        codec: compression of the blocks: ``null``, ``deflate``, ``bzip2``, ``xz``, ``snappy`` or ``zstandard``.
+    """
+
+    def __init__(self, schema: AvroSchema, codec: str = "null") -> None:
+        self._schema, self._codec = schema, codec
+
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> AvroBulkWriters:
+        """The writers of dicts."""
+        if not isinstance(schema, AvroSchema):
+            raise TypeError(f"AvroBulkWriters.for_generic_record() takes an AvroSchema, not {type(schema).__name__}")
+        return AvroBulkWriters(schema)
+
+    def create(self, stream: IO[bytes]) -> BulkWriter:
+        """A writer of one file."""
+        return _AvroWriter(self._schema, self._codec, stream)
+
+    def check(self) -> None:
+        """See that fastavro is there.
+
+        Raises:
+            ProgramError: it is not installed.
+        """
+        fastavro_module()
+
+
+class _AvroWriter(BulkWriter):
+    def __init__(self, schema: AvroSchema, codec: str, stream: IO[bytes]) -> None:
+        from fastavro.write import Writer
+
+        sequential: Any = _Sequential(stream)
+        self._writer: Any = Writer(sequential, schema.parsed, codec=codec)
+
+    def write(self, elements: Sequence[Any]) -> None:
+        write = self._writer.write
+        for value in elements:
+            write(value)
+
+    def finish(self) -> None:
+        self._writer.flush()
+
+
+class _Sequential:
+    """A file that is only appended to: fastavro looks into files that can be read."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.write, self.flush = stream.write, stream.flush
+
+    def seekable(self) -> bool:
+        return False

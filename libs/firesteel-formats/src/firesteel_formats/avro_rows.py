@@ -1,0 +1,274 @@
+"""Rows as Avro, one at a time: schemas for connectors."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from firesteel.common.serialization import DeserializationSchema, SerializationSchema
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from firesteel.common.types import make_row
+from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.expressions.schema import uncolumnar
+from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of, row_values
+from firesteel_formats.avro_schema import AvroSchema, fastavro_module
+
+__all__ = ["AvroRowDeserializationSchema", "AvroRowSerializationSchema"]
+
+Convert = Callable[[Any], Any]
+_PRIMITIVES: Final[dict[str, Callable[[], TypeInformation]]] = {
+    "null": Types.PICKLED_BYTE_ARRAY,
+    "boolean": Types.BOOLEAN,
+    "int": Types.INT,
+    "long": Types.LONG,
+    "float": Types.FLOAT,
+    "double": Types.DOUBLE,
+    "bytes": lambda: Types.PRIMITIVE_ARRAY(Types.BYTE()),
+    "string": Types.STRING,
+}
+_LOGICAL: Final[dict[str, Callable[[], TypeInformation]]] = {
+    "date": Types.SQL_DATE,
+    "time-millis": Types.SQL_TIME,
+    "time-micros": Types.SQL_TIME,
+    "timestamp-millis": Types.SQL_TIMESTAMP,
+    "timestamp-micros": Types.SQL_TIMESTAMP,
+    "local-timestamp-millis": Types.SQL_TIMESTAMP,
+    "local-timestamp-micros": Types.SQL_TIMESTAMP,
+    "decimal": Types.BIG_DEC,
+    "uuid": Types.STRING,
+}
+
+
+def _schema(record_class: Any, text: str | None, owner: str) -> AvroSchema:
+    if record_class is not None:
+        raise UnsupportedFeatureError(f"{owner}: record_class names a Java class; give avro_schema_string instead")
+    if text is None:
+        raise ProgramError(f"{owner}: give avro_schema_string, the JSON text of the schema")
+    schema = AvroSchema.parse_string(text)
+    schema.record_fields(owner)
+    return schema
+
+
+def type_of(schema: Any, named: dict[str, Any] | None = None) -> TypeInformation:
+    """The type of what is read with an Avro schema, records as rows.
+
+    Args:
+        schema: parsed.
+        named: schemas by their names, as far as they were met; a record inside itself is any object.
+    """
+    known = {} if named is None else named
+    if isinstance(schema, str):
+        make = _PRIMITIVES.get(schema)
+        return make() if make is not None else known.get(schema, Types.PICKLED_BYTE_ARRAY())
+    if isinstance(schema, list):
+        others = [branch for branch in schema if branch != "null"]
+        return type_of(others[0], known) if len(others) == 1 else Types.PICKLED_BYTE_ARRAY()
+    logical = _LOGICAL.get(str(schema.get("logicalType")))
+    if logical is not None:
+        return logical()
+    kind = schema["type"]
+    if kind == "record":
+        fields = schema["fields"]
+        made: TypeInformation = Types.ROW_NAMED(
+            [field["name"] for field in fields], [type_of(field["type"], known) for field in fields]
+        )
+    elif kind == "enum":
+        made = Types.STRING()
+    elif kind == "fixed":
+        made = Types.PRIMITIVE_ARRAY(Types.BYTE())
+    elif kind == "array":
+        return Types.LIST(type_of(schema["items"], known))
+    elif kind == "map":
+        return Types.MAP(Types.STRING(), type_of(schema["values"], known))
+    else:
+        return type_of(kind, known)
+    known[schema["name"]] = made
+    return made
+
+
+class AvroRowDeserializationSchema(DeserializationSchema):
+    """Avro's binary form of a record as a row; records inside it are rows, timestamps are in UTC without a zone.
+
+    Args:
+        record_class: the name of a Java class in PyFlink; refused here.
+        avro_schema_string: the schema as JSON.
+
+    Raises:
+        ProgramError: there is no schema, it is not one of records, or fastavro is not installed.
+    """
+
+    def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:
+        self._schema = _schema(record_class, avro_schema_string, type(self).__name__)
+        self._convert: Convert | None = None
+        self._columns: RecordColumns | None = None
+        self.gives_columns = uncolumnar(self.get_produced_type()) is None
+
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Returns the rows of many messages; None = read them one by one."""
+        if self._columns is None:
+            self._columns = RecordColumns(self._schema)
+        return self._columns.read(messages)
+
+    def deserialize(self, message: bytes) -> Any:
+        """Returns the row.
+
+        Raises:
+            MalformedDataError: it is malformed.
+        """
+        if message is None:
+            return None
+        stream = io.BytesIO(message)
+        try:
+            record = fastavro_module().schemaless_reader(stream, self._schema.parsed, None)
+            if stream.read(1):
+                raise ValueError("bytes are left behind the record")
+        except Exception as error:  # fastavro raises what it stumbles over
+            reason = f"malformed Avro {bytes(message)[:40]!r}: {type(error).__name__}: {error}"
+            raise MalformedDataError("", None, None, reason) from error
+        if self._convert is None:
+            self._convert = _converter(self._schema.parsed, {}, to_rows=True)
+        return self._convert(record)
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns the row type that the schema stands for."""
+        return type_of(self._schema.parsed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_convert": None, "_columns": None}
+
+
+class RecordColumns:
+    """Records in Avro's binary form as columns.
+
+    Args:
+        schema: of records, all of whose fields can stand in columns.
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._parsed = schema.parsed
+        declared = type_of(schema.parsed)
+        assert isinstance(declared, RowTypeInfo)
+        self._names, self._types = declared.field_names, declared.field_types
+        self._schema = arrow_schema(declared, {RECORDS: ROW})
+        named: dict[str, list[Convert]] = {}
+        self._converts = [_converter(field["type"], named, to_rows=True) for field in schema.parsed["fields"]]
+        self._read = fastavro_module().schemaless_reader
+
+    def read(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """One row for each message; None = one of them is malformed."""
+        records: list[dict[str, Any]] = []
+        try:
+            for message in messages:
+                stream = io.BytesIO(message)
+                records.append(self._read(stream, self._parsed, None))
+                if stream.read(1):
+                    return None
+        except Exception:  # fastavro raises what it stumbles over; one by one it is found out which it is
+            return None
+        return self.of(records)
+
+    def of(self, records: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
+        """One row for each record as fastavro gives it; None = one does not fit."""
+        arrays = []
+        try:
+            for name, declared, convert in zip(self._names, self._types, self._converts, strict=True):
+                values = [record[name] for record in records]
+                if convert is not _same:
+                    values = list(map(convert, values))
+                arrays.append(column_of(values, name, declared))
+        except Exception:  # whatever it is: rows say it
+            return None
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class AvroRowSerializationSchema(SerializationSchema):
+    """A row (or dict) in Avro's binary form.
+
+    Args:
+        record_class: the name of a Java class in PyFlink; refused here.
+        avro_schema_string: the schema as JSON.
+
+    Raises:
+        ProgramError: there is no schema, it is not one of records, or fastavro is not installed.
+    """
+
+    def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:
+        self._schema = _schema(record_class, avro_schema_string, type(self).__name__)
+        self._convert: Convert | None = None
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the record's bytes.
+
+        Raises:
+            ValueError, TypeError: it does not fit the schema.
+        """
+        stream = io.BytesIO()
+        if self._convert is None:
+            self._convert = _converter(self._schema.parsed, {}, to_rows=False)
+        record = self._convert(element)
+        fastavro_module().schemaless_writer(stream, self._schema.parsed, record, strict=True)
+        return stream.getvalue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_convert": None}
+
+
+def record_converter(schema: AvroSchema) -> Convert:
+    """What makes rows of a schema's records as fastavro gives them."""
+    return _converter(schema.parsed, {}, to_rows=True)
+
+
+def _converter(schema: Any, named: dict[str, list[Convert]], *, to_rows: bool) -> Convert:
+    """What turns dicts of records into rows, or back; a union of several types besides null is left as it is."""
+    if isinstance(schema, str):
+        box = named.get(schema)
+        return _same if box is None else lambda value: None if value is None else box[0](value)
+    if isinstance(schema, list):
+        others = [branch for branch in schema if branch != "null"]
+        if len(others) != 1:
+            return _same
+        inner = _converter(others[0], named, to_rows=to_rows)
+        return inner if inner is _same else lambda value: None if value is None else inner(value)
+    if schema.get("logicalType") in ("timestamp-millis", "timestamp-micros"):
+        return _without_zone if to_rows else _with_zone
+    kind = schema["type"]
+    if kind == "array":
+        item = _converter(schema["items"], named, to_rows=to_rows)
+        return _same if item is _same else lambda values: [item(value) for value in values]
+    if kind == "map":
+        part = _converter(schema["values"], named, to_rows=to_rows)
+        return _same if part is _same else lambda values: {key: part(value) for key, value in values.items()}
+    if kind != "record":
+        return _same if not isinstance(kind, (dict, list)) else _converter(kind, named, to_rows=to_rows)
+    place: list[Convert] = [_same]
+    named[schema["name"]] = place
+    names = tuple(field["name"] for field in schema["fields"])
+    parts = [_converter(field["type"], named, to_rows=to_rows) for field in schema["fields"]]
+
+    def row(value: Any) -> Any:
+        return make_row(names, [part(value[name]) for part, name in zip(parts, names, strict=True)])
+
+    def record(value: Any) -> Any:
+        pairs = zip(names, parts, row_values(value, names), strict=True)
+        return {name: part(item) for name, part, item in pairs}
+
+    place[0] = row if to_rows else record
+    return place[0]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _without_zone(value: Any) -> Any:
+    return value.astimezone(datetime.UTC).replace(tzinfo=None) if isinstance(value, datetime.datetime) else value
+
+
+def _with_zone(value: Any) -> Any:
+    """A time without a zone is in UTC; fastavro would take it for local time."""
+    naive = isinstance(value, datetime.datetime) and value.tzinfo is None
+    return value.replace(tzinfo=datetime.UTC) if naive else value

@@ -1,0 +1,171 @@
+"""Avro in Confluent's wire format: records that were written with schemas of a registry."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.common.serialization import DeserializationSchema, SerializationSchema
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.core.errors import MalformedDataError, ProgramError
+from firesteel.expressions.schema import uncolumnar
+from firesteel_formats.avro_rows import AvroRowSerializationSchema, RecordColumns, record_converter, type_of
+from firesteel_formats.avro_schema import AvroSchema, fastavro_module, parsed_schema
+from firesteel_formats.schema_registry import (
+    Fetch,
+    RegisteredSchema,
+    SchemaRegistry,
+    UnknownSchemaError,
+    framed,
+    unframed,
+)
+
+__all__ = ["ConfluentRegistryAvroDeserializationSchema", "ConfluentRegistryAvroSerializationSchema"]
+
+KIND = "AVRO"
+
+
+class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
+    """Records that were written with schemas of a registry, as rows of one schema.
+
+    Args:
+        avro_schema_string: what rows are, as JSON. Records that were written with another schema are brought to it by
+            Avro's rules.
+        schema_registry_url: of the registry.
+        registry_configs: of ``SchemaRegistry``.
+
+    Raises:
+        ProgramError: a schema is not one of records, or the URL is none.
+    """
+
+    def __init__(
+        self,
+        avro_schema_string: str,
+        schema_registry_url: str,
+        registry_configs: Mapping[str, str] | None = None,
+        *,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self._schema = AvroSchema.parse_string(avro_schema_string)
+        self._schema.record_fields(type(self).__name__)
+        self._where = schema_registry_url, registry_configs, fetch
+        self._registry: SchemaRegistry | None = SchemaRegistry(*self._where)
+        self._written: dict[int, Any] = {}
+        self._convert: Callable[[Any], Any] | None = None
+        self._columns: RecordColumns | None = None
+        self.gives_columns = uncolumnar(self.get_produced_type()) is None
+
+    def deserialize(self, message: bytes) -> Any:
+        """Returns the row.
+
+        Raises:
+            MalformedDataError: it is malformed, or the registry does not know its schema.
+            ConnectionError: the registry does not answer.
+        """
+        if message is None:
+            return None
+        if self._convert is None:
+            self._convert = record_converter(self._schema)
+        try:
+            return self._convert(self._record(message))
+        except (ConnectionError, ProgramError):
+            raise
+        except Exception as error:  # fastavro raises what it stumbles over
+            reason = f"malformed Avro {bytes(message)[:40]!r}: {type(error).__name__}: {error}"
+            raise MalformedDataError("", None, None, reason) from error
+
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Returns the rows of many messages; None = read them one by one."""
+        if self._columns is None:
+            self._columns = RecordColumns(self._schema)
+        try:
+            records = [self._record(message) for message in messages]
+        except (ConnectionError, ProgramError):
+            raise
+        except Exception:  # one by one it is found out which it is
+            return None
+        return self._columns.of(records)
+
+    def _record(self, message: bytes) -> Any:
+        number, payload = unframed(message)
+        written = self._written.get(number)
+        if written is None:
+            if self._registry is None:
+                self._registry = SchemaRegistry(*self._where)
+            schema = self._registry.schema(number, KIND)
+            written = self._written[number] = _parsed(self._registry, schema, {})
+        stream = io.BytesIO(payload)
+        record = fastavro_module().schemaless_reader(stream, written, self._schema.parsed)
+        if stream.read(1):
+            raise ValueError("bytes are left behind the record")
+        return record
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns the row type that the schema stands for."""
+        return type_of(self._schema.parsed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_registry": None, "_written": {}, "_convert": None, "_columns": None}
+
+
+class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
+    """Rows as records whose schema a registry has.
+
+    Args:
+        subject: for which the schema is registered; of values of a topic ``<topic>-value``, by Confluent's habit.
+        avro_schema_string: of the records, as JSON.
+        schema_registry_url: of the registry.
+        registry_configs: of ``SchemaRegistry``.
+        auto_register: a schema that is not registered is; otherwise it is an error.
+
+    Raises:
+        ProgramError: a schema is not one of records, or the URL is none.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        avro_schema_string: str,
+        schema_registry_url: str,
+        registry_configs: Mapping[str, str] | None = None,
+        *,
+        auto_register: bool = True,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self._rows = AvroRowSerializationSchema(avro_schema_string=avro_schema_string)
+        self._subject, self._new = subject, auto_register
+        self._schema = RegisteredSchema(KIND, json.dumps(json.loads(avro_schema_string)))
+        self._where = schema_registry_url, registry_configs, fetch
+        SchemaRegistry(*self._where)  # refuses at once
+        self._number: int | None = None
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the record's bytes.
+
+        Raises:
+            ValueError, TypeError: it does not fit the schema.
+            ConnectionError: the registry does not answer.
+            ProgramError: it refuses the schema.
+        """
+        if self._number is None:
+            self._number = SchemaRegistry(*self._where).register(self._subject, self._schema, new=self._new)
+        return framed(self._number, self._rows.serialize(element))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_number": None}
+
+
+def _parsed(registry: SchemaRegistry, schema: RegisteredSchema, named: dict[str, Any]) -> Any:
+    """A schema as fastavro takes it, with those that it uses."""
+    for reference in schema.references:
+        _parsed(registry, registry.referred(reference), named)
+    try:
+        return parsed_schema(json.loads(schema.text), named)
+    except (ConnectionError, ProgramError):
+        raise
+    except Exception as error:  # fastavro raises what it stumbles over
+        raise UnknownSchemaError(f"the registry's schema is not valid: {type(error).__name__}: {error}") from error

@@ -1,0 +1,194 @@
+"""A sink that writes records to topics of Kafka.
+
+Exactly once, a transaction holds what a subtask writes between two barriers. At the barrier all of it is flushed, and
+the transaction's name, producer and epoch go into the checkpoint; when that is complete the transaction is committed.
+Who reads with ``isolation.level=read_committed`` sees it from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from typing_extensions import override
+
+from firesteel.connectors.delivery import DeliveryGuarantee
+from firesteel.core.errors import ProgramError
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
+from firesteel_kafka.properties import canonical, effective_producer_properties, number, shown
+from firesteel_kafka.serialization import KafkaRecordSerializationSchema
+from firesteel_kafka.sink_settings import SERVERS, TIMEOUT, KafkaSinkSettings
+from firesteel_kafka.transactional_ids import transaction_timeout
+
+__all__ = ["KafkaSink", "KafkaSinkBuilder"]
+
+_OURS: Final = {
+    "delivery.timeout.ms": "120000",
+    "linger.ms": "0",
+    "buffer.memory": str(32 << 20),
+}
+"""Properties that the sink sees to itself -> default."""
+_DEFAULTS: Final = {"batch.size": str(256 << 10), "request.timeout.ms": "30000", "max.request.size": str(1 << 20)}
+
+
+class KafkaSink(TwoPhaseCommitSink[Any]):
+    """Writes records to topics. Made by ``KafkaSink.builder()``.
+
+    Args:
+        settings: of the builder.
+    """
+
+    needs_all_states = True
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder:
+        """A builder: brokers, a record serializer, a guarantee."""
+        return KafkaSinkBuilder()
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        """A writer with producers of its own."""
+        from firesteel_kafka.writer import KafkaWriter, TransactionalKafkaWriter
+
+        if self._settings.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            return TransactionalKafkaWriter(self._settings, context)
+        return KafkaWriter(self._settings, context)
+
+    @override
+    def create_committer(self, context: WriterContext) -> Committer:
+        from firesteel_kafka.committer import KafkaCommitter
+
+        return KafkaCommitter(self._settings, context)
+
+    def check(self) -> None:
+        """See that aiokafka is there.
+
+        Raises:
+            ProgramError: it is not.
+        """
+        try:
+            import aiokafka  # noqa: F401
+        except ImportError as error:
+            raise ProgramError("Kafka needs aiokafka: pip install 'firesteel[kafka]'") from error
+
+    def describe(self) -> dict[str, Any]:
+        """Guarantee, prefix and properties; what is secret is masked."""
+        settings = self._settings
+        found: dict[str, Any] = {"guarantee": settings.guarantee.name, **shown(settings.properties)}
+        return found | ({"transactionalIdPrefix": settings.prefix} if settings.prefix else {})
+
+
+class KafkaSinkBuilder:
+    """Builds a ``KafkaSink``."""
+
+    def __init__(self) -> None:
+        self._guarantee = DeliveryGuarantee.NONE
+        self._schema: KafkaRecordSerializationSchema | None = None
+        self._prefix = ""
+        self._properties: dict[str, str] = {}
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Brokers by which the others are found: ``host:port``, with commas between."""
+        return self.set_property(SERVERS, bootstrap_servers)
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """How often a record is delivered when the job is restarted; the default is ``NONE``.
+
+        Raises:
+            TypeError: it is no guarantee.
+        """
+        if not isinstance(delivery_guarantee, DeliveryGuarantee):
+            kind = type(delivery_guarantee).__name__
+            raise TypeError(f"set_delivery_guarantee() takes a DeliveryGuarantee, not {kind}")
+        self._guarantee = delivery_guarantee
+        return self
+
+    def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        """Makes the records of Kafka.
+
+        Raises:
+            TypeError: it is no such schema.
+        """
+        if not isinstance(record_serializer, KafkaRecordSerializationSchema):
+            kind = type(record_serializer).__name__
+            raise TypeError(
+                f"set_record_serializer() takes a KafkaRecordSerializationSchema, not {kind}; "
+                "KafkaRecordSerializationSchema.builder() makes one"
+            )
+        self._schema = record_serializer
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """Transactional ids begin with this; no two sinks that write to the same brokers may share it.
+
+        Raises:
+            TypeError: it is no text, or empty.
+        """
+        if not isinstance(transactional_id_prefix, str) or not transactional_id_prefix:
+            raise TypeError(f"set_transactional_id_prefix() takes a text, not {transactional_id_prefix!r}")
+        self._prefix = transactional_id_prefix
+        return self
+
+    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        """A property of the producer, by the name that Java's or librdkafka's client has for it (docs/kafka.md).
+
+        Raises:
+            TypeError: name or value is no text.
+        """
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"set_property() takes two texts, not {key!r} and a {type(value).__name__}")
+        self._properties[key] = value
+        return self
+
+    def build(self) -> KafkaSink:
+        """The sink.
+
+        Raises:
+            ProgramError: something is missing, or contradicts itself, or a property is not known or not valid.
+        """
+        return KafkaSink(self.settings())
+
+    def settings(self) -> KafkaSinkSettings:
+        """What was set, checked.
+
+        Raises:
+            ProgramError: as ``build``.
+        """
+        properties = canonical(self._properties)
+        if not properties.get(SERVERS):
+            raise ProgramError("Kafka sink: give the brokers with set_bootstrap_servers()")
+        if self._schema is None:
+            raise ProgramError("Kafka sink: say what is written with set_record_serializer()")
+        exactly = self._guarantee is DeliveryGuarantee.EXACTLY_ONCE
+        if exactly and not self._prefix:
+            raise ProgramError(
+                "Kafka sink: EXACTLY_ONCE needs set_transactional_id_prefix(), another one for each sink that writes "
+                "to these brokers"
+            )
+        own = {key: number(key, properties.pop(key, default)) for key, default in _OURS.items()}
+        for key, least in (("delivery.timeout.ms", 1), ("linger.ms", 0), ("buffer.memory", 1)):
+            if own[key] < least:
+                raise ProgramError(f"Kafka sink: {key} is at least {least}, not {own[key]}")
+        properties = _DEFAULTS | properties
+        if self._guarantee is not DeliveryGuarantee.NONE:
+            if properties.get("acks", "all") not in ("all", "-1"):
+                raise ProgramError(f"Kafka sink: {self._guarantee.name} needs acks=all, not {properties['acks']}")
+            properties["acks"] = "all"
+            if exactly and properties.get("enable.idempotence", "true") != "true":
+                raise ProgramError("Kafka sink: EXACTLY_ONCE needs enable.idempotence=true")
+            properties.setdefault("enable.idempotence", "true")
+        properties = effective_producer_properties(properties, () if exactly else (TIMEOUT,))
+        if exactly:
+            asked = properties.get(TIMEOUT)
+            transaction_timeout(None if asked is None else number(TIMEOUT, asked), None)
+        return KafkaSinkSettings(
+            self._guarantee,
+            self._schema,
+            properties,
+            self._prefix if exactly else "",
+            own["delivery.timeout.ms"],
+            own["linger.ms"],
+            own["buffer.memory"],
+        )

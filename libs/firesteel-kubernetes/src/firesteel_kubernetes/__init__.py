@@ -1,0 +1,1 @@
+"""Clusters on Kubernetes: its API server, pods, the ResourceManager's provider, high availability, commands."""

@@ -1,0 +1,730 @@
+"""Tables on disk, with the objects that are in use in front of them.
+
+What is written goes into a dict, the *young* one. When that is full it becomes a *layer* and a new one begins; layers
+are brought into the database some entries at a time, and what was brought there is kept until the next turn: so keys
+that come often are always in memory, where one look-up finds them. Bytes are made of values that leave only.
+
+A value that may be changed in place, and is handed out, counts as written: so it is found changed as long as it is in
+memory, and what snapshots hold is what readers see.
+
+While a snapshot is made its layers are brought into the database, and then the files are linked. Until that has been
+done, what is written later stays in memory; where it would be too much, the task waits.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from firesteel.common.own_copies import ATOMS
+from firesteel.core.errors import TaskInterrupt
+from firesteel.core.short_repr import short_repr
+from firesteel.state.backend import FETCHED_TOGETHER
+from firesteel.state.columnar.snapshots import Rows
+from firesteel.state.heap_snapshot import dumps
+from firesteel.state.heap_ttl import Drop, Life
+from firesteel.state.snapshots import Block, Outgoing, StateInfo
+from firesteel.state.tables import MISSING, is_frozen
+from firesteel_rocksdb.database import Linking, Pair, RocksDatabase
+from firesteel_rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
+from firesteel_rocksdb.settings import ObjectMemory
+
+ABSENT: Final = object()
+_place_of: Final = itemgetter(0)
+_NUMBER: Final = struct.Struct(">I")
+_GROUP: Final = struct.Struct(">H")
+PREFIX: Final = _NUMBER.size + _GROUP.size
+"""Bytes in front of what tells the entries of a table and a key group apart."""
+_LENGTH: Final = struct.Struct(">I")
+_INT_PLACE: Final = struct.Struct(">IHcq").pack
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_TO_BE_DRAINED: Final = 128
+"""New entries between two times that some are brought into the database."""
+_DRAINED: Final = 512
+"""Then so many: more would keep records waiting."""
+_KEPT_AT_LEAST: Final = 256
+"""Entries; if memory has no room for so many, none stay there that the database has."""
+_ENTRY: Final = 200
+"""Bytes of an object in memory with its key, beyond those that it is written as."""
+_UNKNOWN: Final = 4096
+"""Entries of a young dict, before anything is known of their size."""
+_SWEPT: Final = 64
+"""Entries that are looked at together as a table is cleaned up."""
+_RESTS: Final = 63
+"""So many times nothing is read ahead where that was of no use."""
+
+
+AnyTable = TypeVar("AnyTable", bound="RocksTable")
+
+
+class _Packed(bytes):
+    """A value of a layer that was serialised when it was handed out."""
+
+
+class StoredColumns(Protocol):
+    """State in columns that is in the same database."""
+
+    number: int
+    info: StateInfo
+
+    def begin(self) -> Rows:
+        """What has changed until now, on its way into the database."""
+
+    def write_removed(self, most: int) -> bool:
+        """Tell the database of some keys that had been removed when a snapshot began; whether there are any."""
+
+    def end(self) -> None:
+        """The snapshot is in the database, or was given up."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What files have to say beside the rows."""
+
+    def stream_of(self, entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Rows of the database as a chunk has them."""
+
+
+class TableStore:
+    """The tables and columns of a database, and what they share.
+
+    Args:
+        database: their entries.
+        group_of: the key group of a key.
+        groups_of: the key groups of many.
+        memory: for objects, of all databases.
+        next_number: of a table.
+
+    Attributes:
+        linking: files are linked, and nothing may be written to the database until they are.
+        outgoing: a snapshot is made, and its layers are brought into the database.
+    """
+
+    def __init__(
+        self,
+        database: RocksDatabase,
+        group_of: Callable[[Any], int],
+        groups_of: Callable[[Sequence[Any]], Sequence[int]],
+        memory: ObjectMemory,
+        next_number: int = 1,
+    ) -> None:
+        self.database, self.group_of, self.groups_of = database, group_of, groups_of
+        self.tables: dict[int, RocksTable] = {}
+        self.columns: dict[int, StoredColumns] = {}
+        self.next_number = next_number
+        self.linking: Linking | None = None
+        self.outgoing: OutgoingFiles | None = None
+        self._memory = memory
+        self._dropped: list[int] = []
+
+    def add_table(self, made: AnyTable) -> AnyTable:
+        self._memory.join()
+        self.tables[made.number] = made
+        return made
+
+    def add_columns(self, columns: StoredColumns, number: int = 0) -> int:
+        """State in columns is kept here, too; its number, which is a new one unless it has one."""
+        number = number or self.new_number()
+        self.columns[number] = columns
+        self._memory.join()
+        return number
+
+    def fetch(self, keys: Callable[[], Sequence[Any]]) -> None:
+        """Records of these keys come next: read what tables have of them."""
+        some = [table for table in self.tables.values() if table.fetches and not table.info.namespaced]
+        if wanting := [table for table in some if not table.rests()]:
+            wanted = keys()
+            for table in wanting:
+                table.fetch(wanted)
+
+    def new_number(self) -> int:
+        """Of one more table."""
+        number, self.next_number = self.next_number, self.next_number + 1
+        return number
+
+    def close(self) -> None:
+        """Close the database and remove its folder."""
+        self._memory.join(-len(self.tables) - len(self.columns))
+        self.tables, self.columns = {}, {}
+        self.database.close()
+
+    def drop(self, table: RocksTable) -> None:
+        """Forget a table and all that is in it; a snapshot that has begun has it still."""
+        del self.tables[table.number]
+        self._memory.join(-1)
+        self._dropped.append(table.number)
+        self.tidy()
+
+    @property
+    def free(self) -> bool:
+        """Whether later changes may be written to the database."""
+        if self.linking is not None and self.linking.done:
+            self.linking = None
+        return self.linking is None and self.outgoing is None
+
+    def tidy(self) -> None:
+        """Remove what tables held that were dropped."""
+        if self._dropped and self.free:
+            for number in self._dropped:
+                self.database.delete_range(_NUMBER.pack(number), _NUMBER.pack(number + 1))
+            self._dropped.clear()
+
+    def wait_until_free(self) -> None:
+        """Finish what a snapshot has to bring into the database, and wait until its files are linked."""
+        if self.outgoing is not None:
+            self.outgoing.finish()
+        if self.linking is not None:
+            self.linking.wait()
+        self.tidy()
+
+    def room_of(self, entry: int) -> int:
+        """How many entries of such a size a young dict may have."""
+        return max(self._memory.share // 3 // entry, 1)
+
+    @property
+    def share(self) -> int:
+        """Bytes of objects of each table, and of each state in columns."""
+        return self._memory.share
+
+    @property
+    def shares(self) -> int:
+        """Into how many the memory is divided."""
+        return self._memory.shares
+
+
+class RocksTable(MutableMapping[Any, Any]):
+    """The entries of one state, by key or by key and namespace.
+
+    Args:
+        store: has the database.
+        number: of the table in it.
+        info: what snapshots say about it.
+
+    Attributes:
+        young: what was written or handed out last, or ``MISSING``; who sets an entry here asks ``full_at``.
+        full_at: with so many young entries ``grown`` is to be called.
+    """
+
+    __slots__ = (
+        "_cursor",
+        "_entry",
+        "_fetched",
+        "_layers",
+        "_limit",
+        "_old",
+        "_prefix",
+        "_rests",
+        "_store",
+        "_sweeping",
+        "full_at",
+        "info",
+        "number",
+        "young",
+    )
+    writing: ClassVar[None] = None
+    fetches: ClassVar[bool] = True
+    """Whether its entries are those of keys."""
+
+    def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:
+        self._store, self.number, self.info = store, number, info
+        self._prefix = _NUMBER.pack(number)
+        self.young: dict[Any, Any] = {}
+        self._layers: list[dict[Any, Any]] = []  # the oldest one first
+        self._old: dict[Any, Any] = {}  # as they are in the database
+        self._fetched: dict[Any, bytes | None] = {}  # what it has of keys that will be asked for, None = nothing
+        self._rests = 0
+        self._entry = 0.0
+        self._limit = min(_UNKNOWN, store.room_of(_ENTRY))
+        self.full_at = min(self._limit, _TO_BE_DRAINED)
+        self._cursor = self._prefix
+        self._sweeping: list[Any] = []
+
+    # -- one entry
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key."""
+        value = self.young.get(key, ABSENT)
+        if value is ABSENT:
+            value = self.find(key)
+        return default if value is MISSING else value
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        young = self.young
+        young[key] = value
+        if len(young) >= self.full_at:
+            self.grown()
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self[key] = MISSING
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """The value of a key, which has none then."""
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            if default:
+                return default[0]
+            raise KeyError(key)
+        self[key] = MISSING
+        return value
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, which is this one from now on if it has none."""
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            self._hand_out(key, default)
+            return default
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        for known in (self.young, *reversed(self._layers), self._old):
+            value = known.get(key, ABSENT)
+            if value is not ABSENT:
+                return value is not MISSING
+        return self._store.database.get(self._place(key)) is not None
+
+    def touch(self, key: Any) -> None:
+        """Entries are in no order."""
+
+    def find(self, key: Any) -> Any:
+        """A value that is not young, to be handed out."""
+        for layer in reversed(self._layers):
+            value = layer.get(key, ABSENT)
+            if value is not ABSENT:
+                if value is not MISSING and not is_frozen(value):
+                    outgoing = self._store.outgoing
+                    if outgoing is not None and self in outgoing:
+                        layer[key] = outgoing.packed_early(self, key, value)
+                    self._hand_out(key, value)
+                return value
+        value = self._old.get(key, ABSENT)
+        if value is ABSENT:
+            data: Any = self._fetched.pop(key, ABSENT) if self._fetched else ABSENT
+            if data is ABSENT:
+                data = self._store.database.get(self._place(key))
+            if data is None:
+                return MISSING
+            value = pickle.loads(data[1:] if not data[0] else payload_of(data))
+            if value.__class__ in ATOMS or is_frozen(value):
+                if len(self._old) >= self._limit:
+                    self._forget_old()
+                self._old[key] = value
+                return value
+        elif is_frozen(value):
+            return value
+        self._hand_out(key, value)
+        return value
+
+    def _hand_out(self, key: Any, value: Any) -> None:
+        """A value counts as written; it leaves memory at the next access at the earliest, when it has been changed."""
+        if len(self.young) >= self.full_at:
+            self.grown()
+        self.young[key] = value
+
+    def rests(self) -> bool:
+        """Whether nothing is read ahead this time, since that was of no use."""
+        if not self._rests:
+            return False
+        self._rests -= 1
+        self._fetched = {}
+        return True
+
+    def fetch(self, keys: Sequence[Any]) -> None:
+        """Read those of these keys that are not in memory, together; they are about to be asked for.
+
+        What was read is of use once, and not behind a change. Where keys are in memory, or are not asked for after all,
+        nothing is read for some time.
+        """
+        unasked, self._fetched = len(self._fetched), {}
+        wanted = [key for key in dict.fromkeys(keys) if key not in self.young and key not in self._old]
+        for layer in self._layers:
+            wanted = [key for key in wanted if key not in layer]
+        if len(wanted) < FETCHED_TOGETHER or 2 * unasked > len(wanted):
+            self._rests = _RESTS
+            return
+        placed = sorted(zip(self._places(wanted), wanted, strict=True), key=_place_of)
+        found = self._store.database.get_many([place for place, _ in placed])
+        self._fetched = dict(zip([key for _, key in placed], found, strict=True))
+
+    # -- all entries
+
+    def _changes(self) -> dict[Any, Any]:
+        """What differs from the database."""
+        found: dict[Any, Any] = {}
+        for layer in self._layers:
+            found.update(layer)
+        found.update(self.young)
+        return found
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """All entries of now; values are not those in memory, and changes of them are lost."""
+        changes = self._changes()
+        for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
+            key = self._key(place, data)
+            if key not in changes:
+                yield key, self._value(data)
+        for key, value in changes.items():
+            if value is not MISSING:
+                yield key, pickle.loads(value) if value.__class__ is _Packed else value
+
+    def __iter__(self) -> Iterator[Any]:
+        changes = self._changes()
+        for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
+            key = self._key(place, data)
+            if key not in changes:
+                yield key
+        for key, value in changes.items():
+            if value is not MISSING:
+                yield key
+
+    def items(self) -> ItemsView[Any, Any]:
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        return _Values(self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def clear(self) -> None:
+        for key in self:
+            self[key] = MISSING
+
+    # -- into the database
+
+    def _place(self, key: Any) -> bytes:
+        group = self._store.group_of(key[0] if self.info.namespaced else key)
+        if key.__class__ is int and _LOWEST <= key <= _HIGHEST:  # as ``encode``, in one go
+            return _INT_PLACE(self.number, group, b"i", key)
+        return self._prefix + _GROUP.pack(group) + encode(key)[0]
+
+    def _places(self, keys: Sequence[Any]) -> list[bytes]:
+        groups = self._store.groups_of(keys)
+        if {int}.issuperset(map(type, keys)):
+            with suppress(struct.error):  # an integer of more than 64 bits
+                return [_INT_PLACE(self.number, group, b"i", key) for key, group in zip(keys, groups, strict=True)]
+        return [self._prefix + _GROUP.pack(group) + encode(key)[0] for key, group in zip(keys, groups, strict=True)]
+
+    def _pairs(self, entries: Sequence[tuple[Any, Any]]) -> list[Pair]:
+        """Entries as they are in the database.
+
+        Raises:
+            SerializationError: one can't be serialised.
+        """
+        keys: list[Any] = [key for key, _ in entries]
+        groups = self._store.groups_of([key[0] for key in keys] if self.info.namespaced else keys)
+        if not {int}.issuperset(map(type, keys)):
+            return [self._pair(key, value, group) for (key, value), group in zip(entries, groups, strict=True)]
+        number, dumps = self.number, pickle.dumps
+        try:
+            return [
+                (
+                    _INT_PLACE(number, group, b"i", key),
+                    b"\0" + dumps(value, 5)
+                    if value is not MISSING and value.__class__ is not _Packed
+                    else self._pair(key, value, group)[1],
+                )
+                for (key, value), group in zip(entries, groups, strict=True)
+            ]
+        except TaskInterrupt:
+            raise
+        except BaseException:  # an integer of more than 64 bits, or a value whose code raises what it likes
+            return [self._pair(key, value, group) for (key, value), group in zip(entries, groups, strict=True)]
+
+    def _pair(self, key: Any, value: Any, group: int) -> Pair:
+        data, exact = encode(key)
+        place = self._prefix + _GROUP.pack(group) + data
+        if value is MISSING:
+            return place, None
+        payload = value if value.__class__ is _Packed else self.packed(key, value)
+        if exact:
+            return place, b"\0" + payload
+        return place, self._beside(key) + payload
+
+    def _beside(self, key: Any) -> bytes:
+        """What stands in front of a value whose key can't be read from its place."""
+        whole = encode_exactly(key)
+        return b"\1" + _LENGTH.pack(len(whole)) + whole
+
+    def _key(self, place: bytes, data: bytes) -> Any:
+        return _key(place, data)
+
+    def _value(self, data: bytes) -> Any:
+        return pickle.loads(payload_of(data))
+
+    def packed(self, key: Any, value: Any) -> bytes:
+        """A value, serialised.
+
+        Raises:
+            SerializationError: it can't be.
+        """
+        return dumps(lambda: f"state {self.info.name!r} of key {short_repr(key, 40)}", value)
+
+    def grown(self) -> None:
+        """There are new entries: bring some older ones into the database, or begin the next turn."""
+        store, young = self._store, self.young
+        if len(young) < self._limit:
+            self.full_at = min(self._limit, len(young) + _TO_BE_DRAINED)
+            if self._layers and store.free:
+                self.drain(_DRAINED)
+            return
+        if not store.free:
+            store.wait_until_free()
+        while self._layers:
+            self.drain(_DRAINED)
+        self.turn()
+        self._forget_old()
+        if self._limit < _KEPT_AT_LEAST:  # so little memory, or such large values, that nothing is to stay
+            while self._layers:
+                self.drain(_DRAINED)
+
+    def _forget_old(self) -> None:
+        """What is in the database as well leaves memory."""
+        self._old.clear()
+
+    def turn(self) -> None:
+        """What was written becomes a layer."""
+        if self.young:
+            self._layers.append(self.young)
+            self.young = {}
+        self.full_at = min(self._limit, _TO_BE_DRAINED)
+
+    @property
+    def layers(self) -> int:
+        """Layers that are not in the database."""
+        return len(self._layers)
+
+    def drain(self, most: int) -> None:
+        """Bring entries of the oldest layer into the database.
+
+        Those that were written again since are left out: what is newer is brought there later.
+
+        Raises:
+            SerializationError: one can't be serialised; all are there still.
+        """
+        layer, *newer = self._layers
+        taken = [layer.popitem() for _ in range(min(most, len(layer)))]
+        outgoing = self._store.outgoing
+        if outgoing is None or self not in outgoing:
+            newer.append(self.young)
+        for known in newer:
+            taken = [pair for pair in taken if pair[0] not in known]
+        try:
+            pairs = self._pairs(taken)
+            written = self._store.database.write(pairs)
+        except BaseException:
+            layer.update(reversed(taken))
+            raise
+        old = self._old
+        if self._fetched:
+            for key, _ in taken:
+                self._fetched.pop(key, None)
+        kept = [pair for pair in taken if pair[1] is not MISSING and pair[1].__class__ is not _Packed]
+        old.update(kept)
+        if len(kept) < len(taken):
+            for key, value in taken:
+                if value is MISSING or value.__class__ is _Packed:
+                    old.pop(key, None)
+        if pairs:
+            size = written / len(pairs)
+            self._entry = size if not self._entry else self._entry + (size - self._entry) / 8
+            self._limit = self._store.room_of(int(2 * self._entry) + _ENTRY)
+            if self._limit < _KEPT_AT_LEAST:
+                self._forget_old()
+        if not layer:
+            del self._layers[0]
+
+    # -- time-to-live
+
+    def sweep(self, drop: Drop, dead: int) -> None:
+        """Look at some entries on disk, and at some in memory, and remove what has expired."""
+        if not self._sweeping:
+            self._sweeping = list(self.young)
+        for _ in range(min(_SWEPT, len(self._sweeping))):
+            key = self._sweeping.pop()
+            value = self.young.get(key, MISSING)
+            if value is not MISSING and drop(value, dead, _SWEPT):
+                self[key] = MISSING
+        found = self._store.database.read(self._cursor, _NUMBER.pack(self.number + 1), _SWEPT)
+        self._cursor = found[-1][0] + b"\0" if len(found) == _SWEPT else self._prefix
+        for place, data in found:
+            key = self._key(place, data)
+            if key in self.young or any(key in layer for layer in self._layers):
+                continue
+            value = pickle.loads(payload_of(data))
+            before = len(value)
+            if drop(value, dead, _SWEPT):
+                self[key] = MISSING
+            elif len(value) < before:
+                self[key] = value
+
+
+class _Items(ItemsView[Any, Any]):
+    _mapping: RocksTable
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._mapping.entries()
+
+
+class _Values(ValuesView[Any]):
+    _mapping: RocksTable
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._mapping.entries())
+
+
+def payload_of(data: bytes) -> bytes:
+    """The value in what the database has of an entry."""
+    if not data[0]:
+        return data[1:]
+    (size,) = _LENGTH.unpack_from(data, 1)
+    return data[1 + _LENGTH.size + size :]
+
+
+def _key(place: bytes, data: bytes) -> Any:
+    """The key in it."""
+    if not data[0]:
+        return decode(place[PREFIX:])
+    (size,) = _LENGTH.unpack_from(data, 1)
+    start = 1 + _LENGTH.size
+    return decode_exactly(data[start : start + size])
+
+
+def entry_in(place: bytes, data: bytes) -> tuple[Any, bytes]:
+    """The key in it, and the value as it was serialised."""
+    return _key(place, data), payload_of(data)
+
+
+def place_of_group(number: int, group: int) -> bytes:
+    """Where the entries of a table and a key group begin."""
+    return _NUMBER.pack(number) + _GROUP.pack(group)
+
+
+def range_of(number: int, groups: range) -> tuple[bytes, bytes]:
+    """Where the entries of a table and some key groups begin and end."""
+    prefix = _NUMBER.pack(number)
+    if groups.stop > 0xFFFF:
+        return prefix + _GROUP.pack(groups.start), _NUMBER.pack(number + 1)
+    return prefix + _GROUP.pack(groups.start), prefix + _GROUP.pack(groups.stop)
+
+
+def moved(place: bytes, number: int) -> bytes:
+    """The place of an entry in another table."""
+    return _NUMBER.pack(number) + place[_NUMBER.size :]
+
+
+class TableSweeper:
+    """Cleans a table up: each access owes a look at some entries, and many are looked at together."""
+
+    __slots__ = ("_drop", "_life", "_owed", "_table")
+
+    def __init__(self, table: RocksTable, life: Life, drop: Drop) -> None:
+        self._table, self._life, self._drop = table, life, drop
+        self._owed = 0
+
+    def sweep(self) -> None:
+        self._owed += self._life.cleanup_size
+        if self._owed >= _SWEPT:
+            self._owed = 0
+            self._table.sweep(self._drop, self._life.dead_before())
+
+
+class OutgoingFiles(Outgoing):
+    """All tables and columns on their way into the database, and then into a folder of linked files.
+
+    Args:
+        store: has the tables.
+        path: of the folder.
+    """
+
+    fewest: ClassVar[int] = 128
+    most: ClassVar[int] = 4096
+    share: ClassVar[float] = 0.5
+
+    def __init__(self, store: TableStore, path: str) -> None:
+        store.wait_until_free()
+        self._columns: list[tuple[StoredColumns, Rows]] = [
+            (columns, columns.begin()) for columns in store.columns.values()
+        ]
+        self.states = [table.info for table in store.tables.values()]
+        self.states += [columns.info for columns in store.columns.values()]
+        self.numbers = [*store.tables, *store.columns]
+        self.columns: dict[int, Any] = {}
+        self.next_number = store.next_number
+        self.error: BaseException | None = None
+        self.linking: Linking | None = None
+        self._store, self._path = store, path
+        for table in store.tables.values():
+            table.turn()
+        self._left = {id(table): table for table in store.tables.values() if table.layers}
+        store.outgoing = self
+
+    def __contains__(self, table: RocksTable) -> bool:
+        return id(table) in self._left
+
+    def packed_early(self, table: RocksTable, key: Any, value: Any) -> Any:
+        """What is written of a value that is about to be handed out."""
+        try:
+            return _Packed(table.packed(key, value))
+        except TaskInterrupt:
+            raise
+        except BaseException as error:
+            self.error = self.error or error
+            return value
+
+    def drain(self, entries: int) -> bool:
+        """Bring some entries into the database; False = all of them are there."""
+        for table in self._left.values():
+            table.drain(entries)
+            if not table.layers:
+                del self._left[id(table)]
+            return True
+        while self._columns:
+            columns, rows = self._columns[-1]
+            if columns.write_removed(entries) or rows.take(entries) is not None:
+                return True
+            columns.end()
+            self.columns[columns.number] = columns.to_json()
+            self._columns.pop()
+        return False
+
+    def next_block(self, entries: int) -> Block | None:
+        """Bring some entries into the database; none go into chunks."""
+        if self.drain(entries):
+            return Block(0, b"")
+        if self._store.outgoing is self:
+            self._store.outgoing = None
+            self.linking = self._store.linking = Linking(self._store.database, self._path)
+        return None
+
+    def finish(self) -> None:
+        """Bring all of it there at once; if that can't be done the snapshot is over."""
+        try:
+            while self.next_block(self.most) is not None:
+                pass
+        except TaskInterrupt:
+            raise
+        except BaseException as error:
+            self.error = self.error or error
+            self.end()
+
+    def end(self) -> None:
+        """No more is brought there for this snapshot."""
+        self._left = {}
+        for columns, _ in self._columns:
+            columns.end()
+        self._columns = []
+        if self._store.outgoing is self:
+            self._store.outgoing = None

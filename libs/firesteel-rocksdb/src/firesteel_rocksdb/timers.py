@@ -1,0 +1,267 @@
+"""Timers of which only the next ones are in memory.
+
+Those up to a *bound* in time are on the heap, as with ``hashmap``; later ones are in a table of the database, by key
+group and then by time. The bound is at the end of time until the heap is full: then the later half of it goes to the
+table. When what is on the heap has fired, the next ones are brought from the table: the first entries of all key
+groups, in the order of their timestamps. There may be more timers of one timestamp than memory has room for, so those
+at the bound itself may be in both places, each in one of them.
+
+Those of one timestamp fire in the order of registration as long as all of them are on the heap; behind those on the
+heap come those of the table, by key group and key.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+from firesteel.state.backend import Timer, TimerQueue
+from firesteel.state.heap_timers import HeapTimerQueue
+from firesteel.state.snapshots import StateInfo
+from firesteel.state.tables import MISSING
+from firesteel_rocksdb.database import Pair
+from firesteel_rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
+from firesteel_rocksdb.table import PREFIX, RocksTable, TableStore, place_of_group
+
+_TIME: Final = struct.Struct(">Q")
+_OFFSET: Final = 1 << 63
+_FEWEST: Final = 4
+"""Timers on the heap, however little memory there is."""
+_MOST: Final = 1 << 15
+"""Timers on the heap; what is moved between heap and table in one go is the half of it at most."""
+_TIMER: Final = 200
+"""Bytes of a timer on the heap with its key."""
+
+_Entry = tuple[int, Any, Any]
+"""Timestamp, key, namespace."""
+
+
+class TimerTable(RocksTable):
+    """Timers of all key groups of a subtask: those of a group in the order of time."""
+
+    fetches: ClassVar[bool] = False
+    __slots__ = ()
+
+    def _place(self, key: _Entry) -> bytes:
+        return self._place_in(key, self._store.group_of(key[1]))[0]
+
+    def _place_in(self, key: _Entry, group: int) -> tuple[bytes, bool]:
+        timestamp, *timer = key
+        data, exact = encode(tuple(timer))
+        return place_of_group(self.number, group) + _TIME.pack(timestamp + _OFFSET) + data, exact
+
+    def _pairs(self, entries: Sequence[tuple[Any, Any]]) -> list[Pair]:
+        groups = self._store.groups_of([timer[1] for timer, _ in entries])
+        return [self._pair(timer, value, group) for (timer, value), group in zip(entries, groups, strict=True)]
+
+    def _pair(self, key: Any, value: Any, group: int) -> Pair:
+        place, exact = self._place_in(key, group)
+        if value is MISSING:
+            return place, None
+        return place, b"\0" if exact else b"\1" + encode_exactly(key[1:])
+
+    def _key(self, place: bytes, data: bytes) -> Any:
+        return timer_in(place, data)
+
+    def _value(self, data: bytes) -> Any:
+        return True
+
+    def changes(self) -> dict[Any, Any]:
+        """Timers that the database does not have, and MISSING for those that it has no more."""
+        return self._changes()
+
+    def first(self, group: int, behind: bytes, most: int) -> list[tuple[bytes, bytes]]:
+        """The next entries on disk of a key group, behind the place of one of them or from the first one on."""
+        start = place_of_group(self.number, group)
+        stop = place_of_group(self.number, group + 1) if group < 0xFFFF else place_of_group(self.number + 1, 0)
+        return self._store.database.read(behind + b"\0" if behind else start, stop, most)
+
+
+def timer_in(place: bytes, data: bytes) -> _Entry:
+    """The timer of an entry."""
+    (timestamp,) = _TIME.unpack_from(place, PREFIX)
+    start = PREFIX + _TIME.size
+    key, namespace = decode_exactly(data[1:]) if data[0] else decode(place[start:])
+    return timestamp - _OFFSET, key, namespace
+
+
+class RocksTimerQueue(TimerQueue):
+    """See the module.
+
+    Args:
+        info: of the table.
+        groups: key groups of the subtask.
+        opened: the store with the database; opened when the heap is full.
+        room: bytes of memory for timers.
+
+    Attributes:
+        head: the next timers.
+        table: the later ones; None as long as there are none.
+    """
+
+    __slots__ = ("_behind", "_bound", "_far", "_groups", "_info", "_most", "_opened", "head", "table")
+
+    def __init__(self, info: StateInfo, groups: range, opened: Callable[[], TableStore], room: int) -> None:
+        self._info, self._groups, self._opened = info, groups, opened
+        self._most = max(_FEWEST, min(room // _TIMER, _MOST))
+        self.head = HeapTimerQueue()
+        self.table: TimerTable | None = None
+        self._bound: float = math.inf  # an int, or the end of time
+        self._far: int | None = 0  # timers in the table; None = nobody has counted them
+        self._behind: dict[int, bytes] = {}  # by key group: no timer is on disk up to this place
+
+    # -- as any queue
+
+    def __len__(self) -> int:
+        if self._far is None:
+            assert self.table is not None
+            self._far = len(self.table)
+        return len(self.head) + self._far
+
+    def __iter__(self) -> Iterator[Timer]:
+        yield from self.head
+        if self.table is not None:
+            for timer in self.table:
+                yield Timer(*timer)
+
+    def add(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        """Register a timer; returns whether it is new."""
+        if timestamp < self._bound:
+            head = self.head
+            if not head.add(timestamp, key, namespace):
+                return False
+            if len(head) > self._most:
+                self._spill()
+            return True
+        if timestamp == self._bound and self.head.holds(timestamp, key, namespace):
+            return False
+        timer = (timestamp, key, namespace)
+        assert self.table is not None
+        if timer in self.table:
+            return False
+        self._put(timer)
+        return True
+
+    def discard(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        """Forget a timer; returns whether it was there."""
+        if timestamp <= self._bound and self.head.discard(timestamp, key, namespace):
+            return True
+        table, timer = self.table, (timestamp, key, namespace)
+        if timestamp < self._bound or table is None or timer not in table:
+            return False
+        self._remove(timer)
+        return True
+
+    @property
+    def earliest(self) -> int | None:
+        """The smallest timestamp that has a timer."""
+        found = self.head.earliest
+        if found is None and self._load():
+            found = self.head.earliest
+        return found
+
+    def due(self, until: int) -> Iterator[Timer]:
+        """Take out all timers up to a timestamp, one by one; those that are added meanwhile, too."""
+        while True:
+            yield from self.head.due(until)
+            if self._bound > until or not self._load():
+                return
+
+    def clear(self) -> None:
+        self.head.clear()
+        self.table, self._bound, self._far = None, math.inf, 0
+
+    # -- between heap and table
+
+    def adopt(self, table: TimerTable) -> None:
+        """Go on with the timers of a database, before any other is there."""
+        self.table, self._far, self._bound = table, None, -math.inf
+        self._behind.clear()
+
+    def _put(self, timer: _Entry) -> None:
+        assert self.table is not None
+        self.table[timer] = True
+        if self._far is not None:
+            self._far += 1
+        if timer[0] == self._bound:
+            self._behind.clear()  # it may come before those of this timestamp that were taken
+
+    def _remove(self, timer: _Entry) -> None:
+        assert self.table is not None
+        self.table[timer] = MISSING
+        if self._far is not None:
+            self._far -= 1
+
+    def _spill(self) -> None:
+        """The heap is full: the later half of it goes to the table."""
+        if self.table is None:
+            store = self._opened()
+            self.table = store.add_table(TimerTable(store, store.new_number(), self._info))
+        timers = sorted(self.head, key=_time_of)
+        kept = len(timers) // 2
+        self._bound = timers[kept].timestamp
+        self._behind.clear()
+        for timer in timers[kept:]:
+            self.head.discard(*timer)
+            self._put(timer)
+
+    def _load(self) -> bool:
+        """Bring the next timers of the table to the heap; whether there were any."""
+        table = self.table
+        if table is None or self._bound == math.inf:
+            return False
+        changes = table.changes()
+        written = sorted((timer for timer, value in changes.items() if value is not MISSING), key=_time_of)
+        wanted, taken = self._most // 2, set[_Entry]()
+        for timer in heapq.merge(self._on_disk(table, changes), written, key=_time_of):
+            if timer in taken:
+                continue  # it was written again: it is among both
+            if len(taken) >= wanted:
+                if any(one[0] == self._bound and one not in taken for one in written):
+                    self._behind.clear()  # its place on disk may be before those that were taken
+                return True
+            self._bound = timer[0]
+            self._remove(timer)
+            self.head.add(*timer)
+            taken.add(timer)
+        self._bound, self._far = math.inf, 0
+        self._behind.clear()
+        return bool(taken)
+
+    def _on_disk(self, table: TimerTable, changes: dict[Any, Any]) -> Iterator[_Entry]:
+        """Timers of all key groups in the order of their timestamps, but for those that were removed since.
+
+        When another one is asked for, the one before is on the heap.
+        """
+        ahead = max(8, self._most // len(self._groups))
+        waiting: dict[int, deque[tuple[bytes, bytes]]] = {}
+        order: list[tuple[int, int]] = []
+
+        def read_on(group: int, behind: bytes) -> None:
+            found = waiting[group] = deque(table.first(group, behind, ahead))
+            if found:
+                heapq.heappush(order, (_TIME.unpack_from(found[0][0], PREFIX)[0], group))
+
+        for group in self._groups:
+            read_on(group, self._behind.get(group, b""))
+        while order:
+            _, group = heapq.heappop(order)
+            found = waiting[group]
+            place, data = found.popleft()
+            timer = timer_in(place, data)
+            if changes.get(timer) is not MISSING:
+                yield timer
+                self._behind[group] = place
+            if found:
+                heapq.heappush(order, (_TIME.unpack_from(found[0][0], PREFIX)[0], group))
+            else:
+                read_on(group, place)
+
+
+def _time_of(timer: Any) -> int:
+    timestamp: int = timer[0]
+    return timestamp

@@ -1,0 +1,342 @@
+"""The provider ``yarn``: TaskManagers are containers of the application on YARN that the ResourceManager belongs to.
+
+It speaks to YARN through the JVM of the ApplicationMaster (``firesteel.yarn``), which keeps registration and containers
+while ResourceManagers come and go. A worker's id is a number, which YARN keeps with the container: so the next attempt
+knows which of the containers that were left to it is which worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from firesteel.config import options
+from firesteel.config.memory import has_memory_options, taskmanager_memory
+from firesteel.core.errors import FiresteelError
+from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
+from firesteel.spark.hosted_provider import HostedProvider
+from firesteel_yarn.gateway import YarnError, attach, hang_up, yarn_errors
+from firesteel_yarn.launch import LAUNCH_FILE, Launch, fill, keytab_of
+from firesteel_yarn.record import read_record
+
+logger = logging.getLogger(__name__)
+_PREFIX: Final = "worker-"
+_REGISTERED_SECONDS: Final = 120.0
+_POLL: Final = 0.05
+_NODE_SECONDS: Final = 3.0
+"""In which a NodeManager notices that a container has ended, and YARN hears of it."""
+_PRIORITY: Final = 1
+_LONGEST_TEXT: Final = 1000
+_WAITING_SECONDS: Final = 20.0
+_IN_ORDER: Final = frozenset({0, -100, -105, -107})
+"""Exit codes of containers that tell nothing against their node: done, released, stopped."""
+_TELLING: Final = {
+    -101: "the disks of the node have failed",
+    -102: "it was preempted: YARN needs its room for others",
+    -103: "it has used more virtual memory than YARN allows (yarn.nodemanager.vmem-check-enabled)",
+    -106: "YARN's ResourceManager has ended it",
+    -108: "YARN has ended it to make room on the node",
+    -109: "its logs have grown over what YARN allows",
+    137: "it was killed (SIGKILL)",
+    143: "it was ended (SIGTERM)",
+}
+"""Facts: ``org.apache.hadoop.yarn.api.records.ContainerExitStatus``, Hadoop 3.5.0."""
+
+
+class YarnProvider(HostedProvider):
+    """Containers of our application; safe with any number of threads.
+
+    Args:
+        context: what it is made of.
+        folder: the ApplicationMaster's container, with what containers are started with; by default the directory that
+            this process works in.
+    """
+
+    is_active = True
+
+    def __init__(self, context: ProviderContext, folder: Path | None = None) -> None:
+        super().__init__(context)
+        settings = context.settings
+        self.ends_within = settings.get(options.YARN_HEARTBEAT) + _NODE_SECONDS
+        self._folder = folder or Path.cwd()
+        self._guard = threading.Lock()
+        """Held around the fields below."""
+        self._gateway: Any = None
+        self._master: Any = None
+        self._keytab: Any = None
+        self._launch: Launch | None = None
+        self._address = ""
+        self._nodes = FailingNodes(
+            settings.get(options.YARN_NODE_FAILURES), settings.get(options.YARN_NODE_EXCLUSION).total_seconds()
+        )
+        self._waiting: dict[str, float] = {}
+        """Workers whose containers are waited for, and since when."""
+
+    # -- contract
+
+    def recover(self, resourcemanager_address: str) -> list[str]:
+        """Attach to the ApplicationMaster's JVM, when the attempt is registered; the containers that it has are ours.
+
+        Raises:
+            WorkerError: there is none, or YARN's largest container is too small for a TaskManager.
+        """
+        deadline = time.monotonic() + _REGISTERED_SECONDS
+        try:
+            while (address := read_record(self.context.directory)) is None:
+                if time.monotonic() > deadline:
+                    raise WorkerError(
+                        f"the ApplicationMaster is not registered with YARN after {_REGISTERED_SECONDS:g} s"
+                    )
+                time.sleep(_POLL)
+            launch = Launch.read(self._folder / LAUNCH_FILE)
+            gateway = attach(address)
+            with yarn_errors("the ApplicationMaster's JVM can't be used"):
+                master = gateway.jvm.firesteel.yarn.Master.current()
+                largest = [int(word) for word in str(master.maximum()).split()]
+                found = [line.split("\t") for line in str(master.workers()).splitlines()]
+                keytab = keytab_of(gateway.jvm, self.context.settings, launch)
+        except (FiresteelError, OSError, ValueError) as error:
+            raise WorkerError(str(error)) from error
+        if launch.megabytes > largest[0] or launch.cores > largest[1]:
+            raise WorkerError(too_large(launch.megabytes, launch.cores, largest[0], largest[1]))
+        with self._guard:
+            self._gateway, self._master, self._launch, self._keytab = gateway, master, launch, keytab
+            self._address = resourcemanager_address.removeprefix("http://")
+            now = self.context.clock.monotonic()
+            self._waiting = {_worker(number): now for number, container, _ in found if container == "-"}
+        return [_worker(number) for number, _, _ in found]
+
+    def start_worker(self, spec: WorkerSpec) -> None:
+        """Ask YARN for a container; the JVM starts the TaskManager in it as soon as it is there.
+
+        Raises:
+            WorkerError: it can't be asked for.
+        """
+        number = _number(spec.worker_id)
+        with self._guard:
+            if self._master is None or self._launch is None:
+                raise WorkerError("the provider is not attached to the ApplicationMaster")
+            launch = self._launch
+            command = launch.command(
+                *("-m", "firesteel_yarn.task_executor", "--log-file", "<LOG_DIR>/taskmanager.log"),
+                *("-D", f"{options.TASKMANAGER_RESOURCE_ID.key}={spec.worker_id}"),
+                *("-D", f"{options.TASKMANAGER_SLOTS.key}={spec.slots}"),
+                *("-D", f"{options.RESOURCEMANAGER_ADDRESS.key}={self._address}"),
+                *("-D", f"{options.TASKMANAGER_HOST.key}={{{{NM_HOST}}}}"),
+                out="taskmanager",
+            )
+            try:
+                with yarn_errors(f"no container can be asked for ({spec.worker_id})"):
+                    made = fill(self._gateway.jvm, launch, (), launch.taskmanager_environment, command)
+                    made.ownCredentials()
+                    self._renew(made)
+                    self._master.request(number, launch.megabytes, launch.cores, launch.label, _PRIORITY, made.make())
+            except YarnError as error:
+                raise WorkerError(str(error)) from error
+            self._waiting.setdefault(spec.worker_id, self.context.clock.monotonic())
+
+    def _renew(self, made: Any) -> None:
+        """Tokens that the application was submitted with end with their longest life: a keytab brings others."""
+        if self._keytab is None:
+            return
+        try:
+            with yarn_errors(
+                "no new delegation tokens can be had, so the container gets those of its ApplicationMaster"
+            ):
+                made.credentials(self._keytab.tokens())
+        except YarnError as error:
+            logger.warning("%s", error)
+
+    def stop_worker(self, worker_id: str) -> None:
+        """Have its container end, or no longer wait for it."""
+        with self._guard:
+            if self._master is None:
+                return
+            try:
+                with yarn_errors(f"the container of {worker_id} can't be stopped"):
+                    self._master.stop(_number(worker_id))
+            except (WorkerError, YarnError) as error:  # no container is of another name
+                logger.warning("%s", error)
+
+    def ended_workers(self) -> list[tuple[str, str]]:
+        """What YARN has said since the last call."""
+        with self._guard:
+            if self._master is None:
+                return []
+            try:
+                with yarn_errors("YARN's news can't be taken"):
+                    lines = str(self._master.takeEvents()).splitlines()
+                    ended = [found for line in lines if (found := self._told(line.split("\t"))) is not None]
+                    self._exclude()
+            except YarnError as error:  # the ApplicationMaster ends with its JVM, and this process with it
+                logger.error("%s", error)
+                return []
+            return ended
+
+    def waiting_workers(self) -> dict[str, str]:
+        """A queue or a cluster that is full is nobody's fault, and people want to know what they wait for."""
+        with self._guard:
+            now = self.context.clock.monotonic()
+            late = [worker for worker, since in self._waiting.items() if now - since >= _WAITING_SECONDS]
+            if not late or self._master is None or self._launch is None:
+                return {}
+            try:
+                with yarn_errors("what the queue has left can't be told"):
+                    free = str(self._master.available()).split() or ["?", "?"]
+            except YarnError as error:
+                logger.warning("%s", error)
+                free = ["?", "?"]
+            queue = self.context.settings.get(options.YARN_QUEUE) or "default"
+            wanted = f"{self._launch.megabytes} MiB and {self._launch.cores} cores"
+            reason = (
+                f"YARN has given no container of {wanted} yet: the queue {queue} has room for {free[0]} MiB and "
+                f"{free[1]} cores more, or no node has so much in one piece"
+            )
+            return dict.fromkeys(late, reason)
+
+    def terminate(self) -> None:
+        """End all containers: YARN does it as the application ends, which the ApplicationMaster says."""
+        with self._guard:
+            if self._master is None:
+                return
+            try:
+                with yarn_errors("containers can't be stopped"):
+                    for line in str(self._master.workers()).splitlines():
+                        self._master.stop(int(line.split("\t")[0]))
+            except YarnError as error:
+                logger.warning("%s", error)
+            self._detach()
+
+    def close(self) -> None:
+        """Leave them to the next ResourceManager."""
+        with self._guard:
+            self._detach()
+
+    def _detach(self) -> None:
+        self._master = self._keytab = None
+        if self._gateway is not None:
+            hang_up(self._gateway)
+            self._gateway = None
+
+    # -- news
+
+    def _told(self, words: list[str]) -> tuple[str, str] | None:
+        kind, now = words[0], self.context.clock.monotonic()
+        if kind == "allocated":
+            worker = _worker(words[1])
+            self._waiting.pop(worker, None)
+            logger.info("worker %s is %s on %s", worker, words[2], words[3])
+        elif kind == "recovered":
+            logger.info("worker %s of a former attempt is %s on %s", _worker(words[1]), words[2], words[3])
+        elif kind == "node":
+            logger.warning("YARN says that node %s is %s", words[1], words[2])
+        elif kind == "ended":
+            _, number, container, node, status, diagnostics = words
+            worker = _worker(number)
+            self._waiting.pop(worker, None)
+            code = int(status)
+            if container and code not in _IN_ORDER:
+                self._nodes.failed(node, now)
+            return worker, self._cause(container, node, code, diagnostics)
+        return None
+
+    def _cause(self, container: str, node: str, code: int, diagnostics: str) -> str:
+        if not container:
+            return diagnostics
+        assert self._launch is not None
+        if code == -104:
+            settings = self.context.settings
+            where = f"taskmanager.memory.process.size is {self._launch.megabytes} MiB" + (
+                "" if settings.is_set(options.MEMORY_PROCESS_SIZE) or not has_memory_options(settings) else " in all"
+            )
+            overhead = taskmanager_memory(settings).overhead >> 20 if has_memory_options(settings) else 0
+            return (
+                f"container {container} on {node} has used more memory than it has ({where}): raise it, or, if it is "
+                "no slot that needs more (a slot over its share is named by its own error), "
+                f"taskmanager.memory.jvm-overhead.min ({overhead} MiB)." + _without_dump(diagnostics)
+            )
+        told = _TELLING.get(code, "")
+        return f"container {container} on {node} has ended with {code}" + "".join(
+            f": {text}" for text in (told, diagnostics) if text
+        )
+
+    def _exclude(self) -> None:
+        more, less = self._nodes.changes(self.context.clock.monotonic())
+        for node in more:
+            logger.warning(
+                "node %s gets no TaskManagers for %g s: %d of them have failed there (firesteel.yarn.node-failures)",
+                node, self._nodes.seconds, self._nodes.most,
+            )  # fmt: skip
+        if more or less:
+            self._master.exclude(more, less)
+
+
+def _without_dump(diagnostics: str) -> str:
+    """What YARN says; of long texts it keeps the end, and that is only a list of processes."""
+    text = diagnostics.partition("Dump of the process-tree")[0]
+    return f" YARN says: {text}" if 0 < len(text) < _LONGEST_TEXT else ""
+
+
+def too_large(megabytes: int, cores: int, most_megabytes: int, most_cores: int) -> str:
+    """What to say of a TaskManager for which YARN has no container."""
+    return (
+        f"a TaskManager needs {megabytes} MiB and {cores} cores, and YARN's largest container has {most_megabytes} MiB "
+        f"and {most_cores} cores: lower taskmanager.memory.process.size and taskmanager.numberOfTaskSlots (or "
+        "yarn.containers.vcores), or raise yarn.scheduler.maximum-allocation-mb and -vcores of the cluster"
+    )
+
+
+@dataclass
+class FailingNodes:
+    """Which nodes get no more TaskManagers. Pure.
+
+    Args:
+        most: failures on a node within ``seconds`` that exclude it; 0 = any number may.
+        seconds: for which failures count, and a node is excluded.
+    """
+
+    most: int
+    seconds: float
+    _failures: dict[str, deque[float]] = field(default_factory=dict)
+    _excluded: dict[str, float] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def failed(self, node: str, now: float) -> None:
+        """A container has failed on this node (``host:port``)."""
+        if self.most == 0:
+            return
+        host = node.rpartition(":")[0]
+        failures = self._failures.setdefault(host, deque())
+        failures.append(now)
+        while now - failures[0] > self.seconds:
+            failures.popleft()
+        if len(failures) >= self.most:
+            self._excluded[host] = now + self.seconds
+            del self._failures[host]
+
+    def changes(self, now: float) -> tuple[list[str], list[str]]:
+        """Hosts that are excluded, and those that are no longer, since the last call."""
+        self._excluded = {host: until for host, until in self._excluded.items() if until > now}
+        wanted = set(self._excluded)
+        more, less = sorted(wanted - self._told), sorted(self._told - wanted)
+        self._told = wanted
+        return more, less
+
+
+def _number(worker_id: str) -> int:
+    text = worker_id.removeprefix(_PREFIX)
+    try:
+        if worker_id == text or not 0 < len(text) <= 15:
+            raise ValueError
+        return int(text, 16) + (1 << 60)  # greater than 0, and as many digits come back
+    except ValueError:
+        raise WorkerError(f"{worker_id!r} is not an id of a worker: worker- and up to 15 hex digits") from None
+
+
+def _worker(number: int | str) -> str:
+    return f"{_PREFIX}{int(number) - (1 << 60):012x}"

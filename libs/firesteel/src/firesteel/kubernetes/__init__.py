@@ -1,1 +1,0 @@
-"""Kubernetes' API server: where it is, who asks it, and questions to it."""
