@@ -89,7 +89,8 @@ def event(
 class JobMasterCore:
     """One job from its start to its end. Single-threaded; every event returns what to do now.
 
-    Messages may come late, twice or never: what does not fit the current state is logged and ignored.
+    Messages may come late, twice or never: what does not fit the current state is logged and ignored. Events raise
+    ``RpcFault`` about a task that the job does not have, and ``ProtocolError`` about one that can't have said that.
 
     Args:
         job_graph: validated.
@@ -382,12 +383,7 @@ class JobMasterCore:
 
     @event
     def end_of_data(self, message: m.ExecutionRef) -> None:
-        """A task has all its results durable and waits for the checkpoint whose completion commits them.
-
-        Raises:
-            RpcFault: this job has no such task.
-            ProtocolError: it has nothing to commit.
-        """
+        """A task has all its results durable and waits for the checkpoint whose completion commits them."""
         self._job.tasks.end_of_data(message.execution_id)
 
     @event
@@ -405,12 +401,7 @@ class JobMasterCore:
 
     @query
     def request_splits(self, request: m.RequestSplits) -> m.Splits:
-        """A source subtask asks for work, perhaps again because it did not get the answer.
-
-        Raises:
-            RpcFault: this job has no such task.
-            ProtocolError: it is not a source.
-        """
+        """A source subtask asks for work, perhaps again because it did not get the answer."""
         return self._job.sources.request(request)
 
     @event
@@ -424,12 +415,7 @@ class JobMasterCore:
 
     @event
     def operator_events(self, message: OperatorEvents) -> None:
-        """A user's enumerator has decided something.
-
-        Raises:
-            RpcFault: this job has no such task.
-            ProtocolError: it runs no enumerator.
-        """
+        """A user's enumerator has decided something."""
         self._job.sources.operator_events(message)
 
     @event
@@ -441,21 +427,13 @@ class JobMasterCore:
 
     @event
     def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
-        """A task has written its state.
-
-        Raises:
-            RpcFault: this job has no such task.
-        """
+        """A task has written its state."""
         execution = self._state.task(message.execution_id)
         self.checkpoints.coordinator.acknowledge(execution, message.checkpoint_id, message.metrics, message.state)
 
     @event
     def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
-        """A task does not take part.
-
-        Raises:
-            RpcFault: this job has no such task.
-        """
+        """A task does not take part."""
         execution = self._state.task(message.execution_id)
         self.checkpoints.coordinator.decline(execution, message.checkpoint_id, message.reason, message.failure)
 

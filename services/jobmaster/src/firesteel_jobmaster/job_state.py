@@ -58,6 +58,7 @@ class JobState:
         has_deployed: a JobMaster before this one may have deployed tasks.
     """
 
+    # These look at the state themselves, and are set when they have been made of it.
     layout: JobLayout
     failover: FailureHandler
     checkpoints: JobCheckpoints

@@ -196,7 +196,7 @@ class ReactiveLayout(JobLayout):
         except StateRestoreError as error:
             state.checkpoints.restore_failed(error)
             return
-        if job.sources.begin_anew(job_graph, point):
+        if job.sources.begin_anew(point):
             job.deploying.schedule_all()
 
     @override

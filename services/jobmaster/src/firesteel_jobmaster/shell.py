@@ -63,7 +63,9 @@ LONGEST_SUBMIT_DELAY = 5.0
 _STDOUT, _STDERR = OutputQueue("stdout"), OutputQueue("stderr")
 
 
-def _row(row: Method[Request, None], event: Callable[[JobMasterCore, Request], list[do.Instruction]]) -> Any:
+def _row(
+    row: Method[Request, None], event: Callable[[JobMasterCore, Request], list[do.Instruction]]
+) -> Callable[[JobMaster, Request], None]:
     """A row of the contract is an event of the core: it is answered when the core has dealt with the message."""
 
     @answers(row)

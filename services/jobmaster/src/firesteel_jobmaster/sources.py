@@ -9,7 +9,6 @@ from firesteel.core.errors import GraphError, ProgramError, ProtocolError, RpcEr
 from firesteel.core.ids import VertexId
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.split_messages import OperatorEvents
@@ -61,10 +60,10 @@ class JobSources:
             self._state.checkpoints.restarting()
         return True
 
-    def begin_anew(self, job_graph: JobGraph, point: RestorePoint | None) -> bool:
-        """Other enumerators, of this graph, go on from a checkpoint; returns False if the job fails by that."""
+    def begin_anew(self, point: RestorePoint | None) -> bool:
+        """Other enumerators go on from a checkpoint: the graph has changed. Returns False if the job fails by that."""
         try:
-            self.assigner = SplitAssigner(job_graph, self.create)
+            self.assigner = SplitAssigner(self._state.graph.job_graph, self.create)
             self.assigner.begin(point)
         except Exception as error:
             self.failed(error, ())
