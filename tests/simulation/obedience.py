@@ -76,7 +76,7 @@ class Obedience:
         assert _kind(caller) in by, f"{caller} calls {gateway.__name__}.{call.method}, which only {by} may"
 
     def _taskmanager(self, caller: Any, callee: Any, call: Any, status: int, since: float, held: Any) -> None:
-        self._follows(callee, RESOURCEMANAGER, callee.service._link.token, call)
+        self._follows(callee, RESOURCEMANAGER, callee.service._link.bond.token, call)
         now = _slots(callee)
         if callee.world.now == since:
             changed = [held.get(i) or now[i] for i in now if held.get(i) != now[i]]

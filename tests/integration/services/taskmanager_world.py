@@ -43,7 +43,7 @@ class Caller(TaskManagerGateway):
 
     async def call(self, method: Method[Request, Reply], message: Request) -> Reply:
         from_resourcemanager = method.by == {Who.RESOURCEMANAGER}
-        self.token = self._service._link.token if from_resourcemanager else "jm token"
+        self.token = self._service._link.bond.token if from_resourcemanager else "jm token"
         return await super().call(method, message)
 
 
@@ -182,7 +182,7 @@ async def world(
             )  # fmt: skip
             async with serving(service):
                 await resourcemanagers.wait_for("register_taskmanager")
-                await eventually(lambda: service._link.is_registered)
+                await eventually(lambda: service._link.bond.is_registered)
                 tm = Caller(service)
                 yield World(service, resourcemanagers, jobmasters, tm, printed, str(directory.path), processes)
             await eventually(lambda: all(p.poll() is not None for p in processes))

@@ -92,7 +92,9 @@ async def start(w: World, *ids: str) -> None:
 
 async def request(w: World, allocation: str, index: int = 0) -> dict[str, Any]:
     message = m.RequestSlot(index, allocation, "job", w.jobmaster.address, "jm token")
-    return await client_of(w.service).call(w.service.address, "request_slot", message.to_plain(), w.service._link.token)
+    return await client_of(w.service).call(
+        w.service.address, "request_slot", message.to_plain(), w.service._link.bond.token
+    )
 
 
 async def slot(w: World, allocation: str, index: int, executor: str) -> None:

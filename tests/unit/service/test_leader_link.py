@@ -145,7 +145,7 @@ def test_a_registration_with_one_who_led_before_is_not_waited_for() -> None:
         w.leaders.change(Leader(4, "http://rm2", "of http://rm2"))
         await w.registered()
         assert [call[0] for call in w.calls] == ["http://rm1", "http://rm2"]
-        assert w.link.token == "of http://rm2"
+        assert w.link.bond.token == "of http://rm2"
 
     run(test, ELECTED)
 
@@ -189,7 +189,7 @@ def test_a_bond_that_breaks_again_and_again_is_renewed_more_slowly() -> None:
             await w.registered(times)
             w.link.lost("unknown here")
         await w.registered(6)
-        w.link.heard()
+        w.link.bond.heard()
         assert w.told.count("lost: unknown here") == 5
 
     run(test, ELECTED)

@@ -97,7 +97,7 @@ class UploadedPrograms:
     """
 
     def __init__(self, directory: Path | None, token: str) -> None:
-        self._given, self._token = directory, token
+        self._given, self.token = directory, token
         self._own: Path | None = None
         self._running: set[asyncio.subprocess.Process] = set()
         self._applications: set[asyncio.subprocess.Process] = set()
@@ -368,11 +368,6 @@ class UploadedPrograms:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._own is not None:
             shutil.rmtree(self._own, ignore_errors=True)
-
-    @property
-    def token(self) -> str:
-        """That opens the REST API."""
-        return self._token
 
 
 class _Run:

@@ -154,9 +154,9 @@ class ResourceManagerLink(LeaderLink):
                     self._refused(error)
                     return
                 if not is_silence(error):
-                    self.unanswered()
+                    self.bond.unanswered()
             else:
-                self.heard()
+                self.bond.heard()
                 self.last_heard = self._clock.monotonic()
 
     def _lane(self) -> Lane[m.DeclareRequirements]:

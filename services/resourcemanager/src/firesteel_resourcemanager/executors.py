@@ -34,34 +34,30 @@ class Executors:
 
     def __init__(self, taskmanagers: Mapping[str, RegisteredTaskManager], spare_cores: int) -> None:
         self._taskmanagers, self._spare_cores = taskmanagers, spare_cores
-        self._ready = self._needed = False
+        self._ready = self.are_needed = False
+        """The fleet has started, and runs slots on executors of TaskManagers."""
         self._attempts = 0
         self._attached: frozenset[str] = frozenset()
 
     @property
-    def are_needed(self) -> bool:
-        """Whether the fleet runs slots on executors of TaskManagers."""
-        return self._needed
-
-    @property
     def is_waiting(self) -> bool:
         """Whether one is on its way, so that the fleet should be asked often."""
-        return self._needed and any(
+        return self.are_needed and any(
             t.executor.state in (ExecutorState.ASKED, ExecutorState.STARTED) for t in self._taskmanagers.values()
         )
 
     def is_usable(self, taskmanager: RegisteredTaskManager) -> bool:
         """Whether slots can be launched on a TaskManager, as far as executors matter."""
         executor = taskmanager.executor
-        return not self._needed or (executor.state is ExecutorState.ATTACHED and executor.missing_since is None)
+        return not self.are_needed or (executor.state is ExecutorState.ATTACHED and executor.missing_since is None)
 
     def id_of(self, taskmanager: RegisteredTaskManager) -> str:
         """Where to launch its slots; empty if the fleet needs no executors."""
-        return taskmanager.executor.id if self._needed else ""
+        return taskmanager.executor.id if self.are_needed else ""
 
     def failing(self) -> tuple[str, str] | None:
         """(TaskManager, cause) if executors fail again and again and slots can be launched nowhere."""
-        if not self._needed or any(self.is_usable(t) for t in self._taskmanagers.values()):
+        if not self.are_needed or any(self.is_usable(t) for t in self._taskmanagers.values()):
             return None
         worst = [t for t in self._taskmanagers.values() if t.executor.failures >= MOST_FAILURES]
         return (worst[0].id, worst[0].executor.cause) if worst else None
@@ -70,7 +66,7 @@ class Executors:
 
     def fleet_started(self, attached: frozenset[str] | None, now: float) -> None:
         """Executors can be started; ``attached`` are those that are there already, None: the fleet needs none."""
-        self._ready, self._needed, self._attached = True, attached is not None, attached or frozenset()
+        self._ready, self.are_needed, self._attached = True, attached is not None, attached or frozenset()
         for taskmanager in self._taskmanagers.values():
             self.registered(taskmanager, now)
 
@@ -86,7 +82,7 @@ class Executors:
     def registered(self, taskmanager: RegisteredTaskManager, now: float) -> None:
         """A TaskManager is new, and may have an executor of this fleet already."""
         executor = taskmanager.executor
-        if self._needed and executor.state is ExecutorState.MISSING and executor.id in self._attached:
+        if self.are_needed and executor.state is ExecutorState.MISSING and executor.id in self._attached:
             executor.move(ExecutorState.ATTACHED, now)
 
     def named(self, taskmanager_id: str, attempt: int, executor_id: str) -> bool:
@@ -119,7 +115,7 @@ class Executors:
 
     def listed(self, attached: frozenset[str], now: float) -> list[RegisteredTaskManager]:
         """The fleet says which executors it has; returns TaskManagers on which slots can be launched from now on."""
-        if not (self._ready and self._needed):
+        if not (self._ready and self.are_needed):
             return []
         self._attached = attached
         usable: list[RegisteredTaskManager] = []
@@ -138,7 +134,7 @@ class Executors:
 
     def advance(self, now: float) -> list[Instruction]:
         """Give up what takes too long, and ask for what is missing."""
-        if not (self._ready and self._needed):
+        if not (self._ready and self.are_needed):
             return []
         out: list[Instruction] = []
         for taskmanager in self._taskmanagers.values():

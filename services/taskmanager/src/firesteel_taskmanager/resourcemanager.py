@@ -56,7 +56,7 @@ class ResourceManagerLink(LeaderLink):
 
     async def cancel_launch(self, slot: m.SlotAvailable) -> str:
         """Have the fleet give up a slot; returns what it knows about the slot's end, or nothing."""
-        if not self.is_registered:
+        if not self.bond.is_registered:
             return ""
         try:
             return (await self.gateway(_CANCEL_SECONDS).cancel_slot(slot)).cause
@@ -68,7 +68,7 @@ class ResourceManagerLink(LeaderLink):
 
     async def say_goodbye(self, taskmanager_id: str) -> None:
         """The TaskManager stops; a ResourceManager that can't be reached will notice."""
-        if self.is_registered:
+        if self.bond.is_registered:
             try:
                 await self.gateway().disconnect_taskmanager(m.DisconnectTaskManager(taskmanager_id, "it stopped"))
             except RpcError as error:

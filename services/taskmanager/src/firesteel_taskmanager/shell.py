@@ -86,7 +86,7 @@ class TaskManagerService(Service):
         super().__init__("taskmanager", drain_seconds=4.0)
         own = TaskManagerSettings.from_settings(settings)
         self._all_settings, self._settings = settings, own
-        self._secret, self._clock, self._memory = secret, clock, memory
+        self._secret, self.clock, self._memory = secret, clock, memory
         self.taskmanager_id = taskmanager_id
         self.environment = ""
         """By which its Python packages are compared with those of others; empty: it is not said."""
@@ -140,7 +140,7 @@ class TaskManagerService(Service):
             ConfigurationError: a directory for local copies of state can't be used.
         """
         self._local.open()
-        self.client = RpcClient(self.session, self._secret, self._clock)
+        self.client = RpcClient(self.session, self._secret, self.clock)
         self._link.start()
         try:
             await self.channels.start()
@@ -197,18 +197,14 @@ class TaskManagerService(Service):
         return not self.core.is_idle
 
     @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
     def now(self) -> float:
         """Monotonic seconds."""
-        return self._clock.monotonic()
+        return self.clock.monotonic()
 
     @property
     def now_ms(self) -> int:
         """Epoch."""
-        return self._clock.epoch_ms()
+        return self.clock.epoch_ms()
 
     # -- instructions
 
@@ -433,7 +429,7 @@ class TaskManagerService(Service):
         tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
         if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
             return
-        received_ms = self._clock.epoch_ms()
+        received_ms = self.clock.epoch_ms()
         blobs = await self._fetch(message, names)
         managed = 0 if self._memory is None else self._memory.managed // len(self.core.slots)
         mine = {
@@ -446,7 +442,7 @@ class TaskManagerService(Service):
         instructions = tasks.deploy(*where, {**plain, **mine})
         self.perform(instructions)
         if instructions and self._tracing is not None:
-            self._tracing.export(deployed(plain, self.taskmanager_id, received_ms, self._clock.epoch_ms()))
+            self._tracing.export(deployed(plain, self.taskmanager_id, received_ms, self.clock.epoch_ms()))
 
     async def _fetch(self, message: m.SubmitTasks, names: list[str]) -> dict[str, str]:
         for pause in (*_BLOB_PAUSES, None):
@@ -466,12 +462,12 @@ class TaskManagerService(Service):
 
     def resourcemanager_heartbeat(self) -> m.SlotReport:
         """The ResourceManager is alive."""
-        self._link.heard()
+        self._link.bond.heard()
         return m.SlotReport(self.core.report())
 
     def is_led_by(self, token: str) -> bool:
         """Whether this is the token of the ResourceManager that leads."""
-        return token == self._link.token
+        return token == self._link.bond.token
 
     async def is_soon_led_by(self, token: str) -> bool:
         """The same, when a registration that is on its way has been answered."""
@@ -482,7 +478,7 @@ class TaskManagerService(Service):
     @property
     def is_registered(self) -> bool:
         """Whether a ResourceManager knows it; a heartbeat may come before the answer that says so."""
-        return self._link.is_registered
+        return self._link.bond.is_registered
 
     def jobmaster_heartbeat(self, message: m.HeartbeatFromJobMaster, token: str = "") -> m.ExecutionReport:
         """A JobMaster is alive, and says which slots it has.
@@ -530,7 +526,7 @@ class TaskManagerService(Service):
 
     def is_ready(self) -> bool:
         """Whether the ResourceManager knows it."""
-        return super().is_ready() and self._link.is_registered
+        return super().is_ready() and self._link.bond.is_registered
 
     # -- watching
 

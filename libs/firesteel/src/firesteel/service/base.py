@@ -59,7 +59,8 @@ class Service:
         """One of its ports can be reached from other hosts."""
         self._session: aiohttp.ClientSession | None = None
         self._address = ""
-        self._started = self._stopping = False
+        self._started = self.stopping = False
+        """Whether it listens, and whether ``stop`` was called."""
         self._end_wanted = asyncio.Event()
         self._leaving = Leaving.HAND_OVER
 
@@ -105,11 +106,6 @@ class Service:
     def is_standby(self) -> bool:
         """Whether ``start`` waits because another process leads; it can be cancelled then."""
         return False
-
-    @property
-    def stopping(self) -> bool:
-        """Whether ``stop`` was called."""
-        return self._stopping
 
     @property
     def leaving(self) -> Leaving:
@@ -238,9 +234,9 @@ class Service:
             leaving: see ``request_stop``.
         """
         self._leave(leaving)
-        if self._stopping:
+        if self.stopping:
             return
-        self._stopping = True
+        self.stopping = True
         try:
             async with asyncio.timeout(self._drain_seconds):
                 await self.on_drain()
@@ -265,7 +261,7 @@ class Service:
 
     def is_ready(self) -> bool:
         """Whether it can do its work now; derived classes narrow it."""
-        return self._started and not self._stopping and self.failure is None
+        return self._started and not self.stopping and self.failure is None
 
     async def on_start(self) -> None:
         """Called when the service listens; start background tasks here."""

@@ -172,7 +172,8 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         super().__init__(leaders, RESOURCEMANAGER, ResourceManagerGateway, channel, self._leader_changed, address)
         self._register, self._clock = register, clock
         self._needed, self._on_registered, self._on_lost, self._on_ended = needed, registered, lost, ended
-        self._bond = Registration(settings, clock)
+        self.bond = Registration(settings, clock)
+        """Where signs of life are told, and how the registration stands."""
         self._alarm, self._registered, self._answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answered.set()  # no registration is on its way
         self.is_closed = False
@@ -183,35 +184,17 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         super().close()
         self._alarm.set()
 
-    @property
-    def is_registered(self) -> bool:
-        """Whether the ResourceManager knows the caller, as far as is known here."""
-        return self._bond.is_registered
-
-    @property
-    def token(self) -> str:
-        """Of the ResourceManager that leads, as far as is known here; empty before the first registration."""
-        return self._bond.token
-
     def gateway(self, timeout: float = DEFAULT_TIMEOUT, otherwise: str = "") -> ResourceManagerGateway:
         """For calls under the registration, or to the leader without one."""
         address, token = self.where(otherwise)
-        if self.is_registered or not token:
-            token = self._bond.token
+        if self.bond.is_registered or not token:
+            token = self.bond.token
         return self._make(self._channel(), address, token, timeout)
-
-    def heard(self) -> None:
-        """The leader gave a sign of life."""
-        self._bond.heard()
-
-    def unanswered(self) -> None:
-        """The leader could not be reached with a heartbeat."""
-        self._bond.unanswered()
 
     def lost(self, cause: str) -> None:
         """The leader does not know the caller any more, or leads no more: register again."""
-        if self._bond.is_registered:
-            self._bond.lost(cause)
+        if self.bond.is_registered:
+            self.bond.lost(cause)
             self._alarm.set()
             self._on_lost(cause)
 
@@ -230,13 +213,13 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         """Register, and again whenever the bond broke; until it is closed or given up."""
         while not self.is_closed:
             self._alarm.clear()
-            was_registered = self._bond.is_registered
-            calls = self._bond.tick()
-            if was_registered and not self._bond.is_registered:
+            was_registered = self.bond.is_registered
+            calls = self.bond.tick()
+            if was_registered and not self.bond.is_registered:
                 self._on_lost("it gives no sign of life")
             for _ in calls:
                 await self._call()
-            due = self._bond.next_tick
+            due = self.bond.next_tick
             if due is None:
                 return
             try:
@@ -257,7 +240,7 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         """
 
         async def say() -> None:
-            while not self.is_registered:
+            while not self.bond.is_registered:
                 self._registered.clear()
                 await self._registered.wait()
             try:
@@ -273,10 +256,10 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
 
     def _leader_changed(self) -> None:
         address, token = self.where()
-        if self.is_closed or (self._bond.is_registered and token and token == self._bond.token):
+        if self.is_closed or (self.bond.is_registered and token and token == self.bond.token):
             return
-        was_registered, cause = self._bond.is_registered, f"the ResourceManager at {address} leads"
-        self._bond.leads_elsewhere(cause)
+        was_registered, cause = self.bond.is_registered, f"the ResourceManager at {address} leads"
+        self.bond.leads_elsewhere(cause)
         self._alarm.set()
         if was_registered:
             self._on_lost(cause)
@@ -296,10 +279,10 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
             else:
                 refused = isinstance(error, RpcFault) and error.code in _REFUSALS
                 kind = RegistrationFailure.REFUSED if refused else RegistrationFailure.ERROR
-            for end in self._bond.failed(kind, str(error), self._needed()):
+            for end in self.bond.failed(kind, str(error), self._needed()):
                 self._on_ended(end.cause)
         else:
-            self._bond.accepted(token, interval)
+            self.bond.accepted(token, interval)
             self._registered.set()
             self._on_registered()
         finally:

@@ -40,7 +40,8 @@ class PeerLeader:
 
     def __init__(self, retrieval: LeaderRetrieval, component: str, changed: Callable[[], None] = lambda: None) -> None:
         self._retrieval, self._component, self._changed = retrieval, component, changed
-        self._leader: Leader | None = None
+        self.leader: Leader | None = None
+        """The last one that has said where it is; it may be gone."""
         self._end: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -50,7 +51,7 @@ class PeerLeader:
         Raises:
             ConfigurationError: it can't be known.
         """
-        self._leader = self._retrieval.leader(self._component)
+        self.leader = self._retrieval.leader(self._component)
         self._loop = asyncio.get_running_loop()
         self._end = self._retrieval.watch(self._component, self._heard)
 
@@ -62,19 +63,14 @@ class PeerLeader:
             self._end = None
 
     @property
-    def leader(self) -> Leader | None:
-        """The last one that has said where it is; it may be gone."""
-        return self._leader
-
-    @property
     def address(self) -> str:
         """Its base URL; empty where nobody is known to lead. A call there fails as if nobody answered."""
-        return "" if self._leader is None else self._leader.address
+        return "" if self.leader is None else self.leader.address
 
     @property
     def elected(self) -> Leader | None:
         """The leader, where leaders are elected; None where they are configured, or nobody is known to lead."""
-        leader = self._leader
+        leader = self.leader
         return leader if leader is not None and leader.epoch and leader.address else None
 
     def _heard(self, leader: Leader | None) -> None:
@@ -94,10 +90,10 @@ class PeerLeader:
             self._loop = None
 
     def _set(self, leader: Leader | None) -> None:
-        if self._loop is None or leader is None or not leader.address or leader == self._leader:
+        if self._loop is None or leader is None or not leader.address or leader == self.leader:
             return  # one that has gone is known until the next one says where it is
         logger.info("%s is led at %s (epoch %d)", self._component, leader.address, leader.epoch)
-        self._leader = leader
+        self.leader = leader
         self._changed()
 
 

@@ -49,16 +49,11 @@ class Listener:
             logger=_HttpLogger(refusals),
         )
         self._server: asyncio.Server | None = None
-        self._host, self._port = "", 0
-
-    @property
-    def port(self) -> int:
-        """The port that was bound."""
-        return self._port
+        self._host, self.port = "", 0
 
     def address(self, advertised_host: str = "") -> str:
         """Base URL, with the name under which others find it."""
-        return base_url(advertised_host or self._host, self._port)
+        return base_url(advertised_host or self._host, self.port)
 
     async def start(self, host: str, port: int, *, next_free: bool = False) -> None:
         """Bind and serve.
@@ -96,7 +91,7 @@ class Listener:
                         error.errno, f"{self._name} can't listen on {base_url(host, port)[7:]}{last}: {reason}"
                     ) from error
             else:
-                self._host, self._port = host, bound.getsockname()[1]
+                self._host, self.port = host, bound.getsockname()[1]
                 return
 
     async def stop(self) -> None:
