@@ -1,4 +1,7 @@
-"""Who gets which state when a job goes on from a checkpoint. Pure: handles are moved, nothing is read."""
+"""Assigns the state of a checkpoint to the subtasks of a job that goes on from it. Pure: handles move, nothing is read.
+
+As Flink's ``StateAssignmentOperation``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from firesteel.graph.specs import PartitionerKind
 
 T = TypeVar("T")
 RESULTS: Final = "results"
-"""The part of an operator's state that has the results that a client has not fetched."""
+"""Name of the part of an operator's state that contains results which the client has not fetched."""
 SPLIT, UNION, BROADCAST = "split", "union", "broadcast"
 _BY_KEY: Final = PartitionerKind.HASH.value
 _FIXED: Final = {PartitionerKind.BROADCAST.value, PartitionerKind.CUSTOM.value}
@@ -26,18 +29,18 @@ _FIXED: Final = {PartitionerKind.BROADCAST.value, PartitionerKind.CUSTOM.value}
 
 @dataclass(frozen=True)
 class OperatorRestore:
-    """What one subtask gets back for one operator.
+    """The state that one subtask gets back for one operator.
 
     Attributes:
-        keyed: by part of the operator: what former subtasks wrote whose key groups touch the own ones; chunks of other
-            key groups have to be left out.
-        operator: what former subtasks wrote, in their order, as ``HeapOperatorState.restore`` wants to know of them;
-            with ``alone`` only what the subtask of the same number wrote, which is all that the own one needs.
-        splits: plain splits to read on.
-        committables: to be committed before anything else.
-        keys: what is known of the keys that have state in any subtask.
-        in_flight: records to be replayed before any others.
-        alone: see ``operator``.
+        keyed: for each part of the operator, the state of former subtasks whose key groups overlap with its own; chunks
+            of other key groups have to be skipped.
+        operator: operator state of all former subtasks, in their order, as ``HeapOperatorState.restore`` needs it; with
+            ``alone`` only that of the subtask with the same number, if that is all the subtask needs.
+        splits: splits to go on reading, as plain data.
+        committables: committables to commit before anything else.
+        keys: kinds of the keys that have state in any subtask.
+        in_flight: records to replay before any others.
+        alone: whether ``operator`` is that of a single former subtask.
     """
 
     keyed: Mapping[str, tuple[KeyedState, ...]] = field(default_factory=dict)
@@ -85,27 +88,27 @@ class OperatorRestore:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
-        keys = given.get("keys")
+        fields: dict[str, Plain] = member(plain, dict, where)
+        keys = fields.get("keys")
         return cls(
-            named(given.get("keyed"), _keyed_parts, f"{where}.keyed"),
-            each(given.get("operator"), OperatorListState.from_plain, f"{where}.operator"),
-            each(given.get("splits"), lambda split, at: member(split, dict, at), f"{where}.splits"),
-            each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
+            named(fields.get("keyed"), _keyed_parts, f"{where}.keyed"),
+            each(fields.get("operator"), OperatorListState.from_plain, f"{where}.operator"),
+            each(fields.get("splits"), lambda split, at: member(split, dict, at), f"{where}.splits"),
+            each(fields.get("committables"), Committables.from_plain, f"{where}.committables"),
             None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
-            each(given.get("in_flight"), InFlight.from_plain, f"{where}.in_flight"),
-            member(given.get("alone", False), bool, f"{where}.alone"),
+            each(fields.get("in_flight"), InFlight.from_plain, f"{where}.in_flight"),
+            member(fields.get("alone", False), bool, f"{where}.alone"),
         )
 
 
 @dataclass(frozen=True)
 class TaskRestore:
-    """What one subtask goes on from (``TaskDescriptor.restore``).
+    """The state from which one subtask goes on (``TaskDescriptor.restore``).
 
     Attributes:
-        checkpoint_id: of the checkpoint.
-        finished: the whole vertex had finished: it commits what is left, gives nothing and ends.
-        operators: by operator id; those without state are left out.
+        checkpoint_id: id of the checkpoint.
+        finished: whether all tasks of the vertex had finished: then the task only commits what is left, and ends.
+        operators: state by operator id; operators without state are left out.
     """
 
     checkpoint_id: int
@@ -131,20 +134,20 @@ class TaskRestore:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            whole_number(given.get("checkpoint_id"), f"{where}.checkpoint_id"),
-            member(given.get("finished"), bool, f"{where}.finished"),
-            named(given.get("operators"), OperatorRestore.from_plain, f"{where}.operators"),
+            whole_number(fields.get("checkpoint_id"), f"{where}.checkpoint_id"),
+            member(fields.get("finished"), bool, f"{where}.finished"),
+            named(fields.get("operators"), OperatorRestore.from_plain, f"{where}.operators"),
         )
 
 
-class MadeWhenAsked(Sequence[T]):
-    """So many things, each of which is made when it is asked for.
+class LazySequence(Sequence[T]):
+    """A sequence whose items are created on each access.
 
     Args:
-        make: gives the one of a number.
-        count: of them.
+        make: creates the item at an index.
+        count: number of items.
     """
 
     def __init__(self, make: Callable[[int], T], count: int) -> None:
@@ -165,20 +168,21 @@ class MadeWhenAsked(Sequence[T]):
 def assign(
     state: OperatorState, parallelism: int, max_parallelism: int, *, same_program: bool = True
 ) -> Sequence[OperatorRestore]:
-    """What each subtask gets of an operator's state; that of a subtask is put together when it is asked for.
+    """Assign an operator's state to subtasks; the state of a subtask is put together when it is accessed.
 
-    Keyed state goes by ranges of key groups. Split lists, splits and committables stay where they were if the
-    parallelism is the same, else they are dealt out in turn; union and broadcast state goes to everybody. So do records
-    in flight, but those that are by key go to everybody, who picks the own ones.
+    Keyed state is assigned by ranges of key groups. Split lists, splits, committables and records in flight stay with
+    their subtask if the parallelism is the same, and are distributed round-robin otherwise. Union and broadcast state
+    goes to all subtasks. So do records in flight on keyed edges if the parallelism changes; each subtask selects its
+    own.
 
     Args:
-        state: in the checkpoint.
-        parallelism, max_parallelism: of now.
-        same_program: the program that wrote it goes on, so that its key selectors are the same.
+        state: state of the operator in the checkpoint.
+        parallelism, max_parallelism: those of the job that goes on.
+        same_program: whether the same program goes on, so that its key selectors are the same.
 
     Raises:
-        StateRestoreError: there is keyed state, and the maximum parallelism is another one; or the parallelism is
-            another one, and there are records in flight of an edge whose subtasks all get the same, or chosen, records.
+        StateRestoreError: there is keyed state and the maximum parallelism has changed; or the parallelism has changed
+            and there are records in flight on a broadcast or custom edge.
     """
     if state.max_parallelism != max_parallelism and any(s.keyed for s in state.subtasks.values()):
         raise StateRestoreError(
@@ -200,7 +204,7 @@ def assign(
     def keyed() -> list[dict[str, list[KeyedState]]]:
         return _keyed(state, parallelism, max_parallelism)
 
-    def of(index: int) -> OperatorRestore:
+    def restore_of(index: int) -> OperatorRestore:
         return OperatorRestore(
             {name: tuple(parts) for name, parts in keyed()[index].items()},
             (written[index],) if alone else everything,
@@ -211,18 +215,18 @@ def assign(
             alone,
         )
 
-    return MadeWhenAsked(of, parallelism)
+    return LazySequence(restore_of, parallelism)
 
 
 def _keyed(state: OperatorState, parallelism: int, max_parallelism: int) -> list[dict[str, list[KeyedState]]]:
-    """By subtask: each part goes to those that own some of its key groups, which are next to one another."""
-    found: list[dict[str, list[KeyedState]]] = [{} for _ in range(parallelism)]
+    """Keyed state by new subtask: each part goes to all that own some of its key groups, which are consecutive."""
+    parts_of: list[dict[str, list[KeyedState]]] = [{} for _ in range(parallelism)]
     for _, subtask in sorted(state.subtasks.items()):
         for name, part in subtask.keyed.items():
             first, last = (operator_index(group, parallelism, max_parallelism) for group in part.key_groups)
             for index in range(first, min(last, parallelism - 1) + 1):
-                found[index].setdefault(name, []).append(part)
-    return found
+                parts_of[index].setdefault(name, []).append(part)
+    return parts_of
 
 
 def _in_flight(
@@ -230,28 +234,29 @@ def _in_flight(
 ) -> list[tuple[InFlight, ...]]:
     if parallelism == state.parallelism:
         return list(former)
-    fixed = {one.partitioner for part in former for one in part} & _FIXED
+    fixed = {in_flight.partitioner for part in former for in_flight in part} & _FIXED
     if fixed:
         raise StateRestoreError(
             f"operator {state.name!r} ({state.operator_id}): its checkpoint is unaligned and holds records in flight "
             f"of {' and '.join(sorted(fixed))} edges, which only the subtasks of then can go on with: keep the "
             f"parallelism {state.parallelism}, or go on from an aligned checkpoint or a savepoint."
         )
-    shared = tuple(replace(one, shared=True) for part in former for one in part if one.partitioner == _BY_KEY)
-    dealt = _deal(
-        [tuple(one for one in part if one.partitioner != _BY_KEY) for part in former], parallelism, same=False
-    )
-    return [(*shared, *own) for own in dealt]
+    everything = [in_flight for part in former for in_flight in part]
+    shared = tuple(replace(in_flight, shared=True) for in_flight in everything if in_flight.partitioner == _BY_KEY)
+    others = [tuple(in_flight for in_flight in part if in_flight.partitioner != _BY_KEY) for part in former]
+    return [(*shared, *dealt) for dealt in _deal(others, parallelism, same=False)]
 
 
-def _keys(known: Sequence[KeyKinds], same_program: bool) -> KeyKinds | None:
-    if not known:
+def _keys(key_kinds: Sequence[KeyKinds], same_program: bool) -> KeyKinds | None:
+    """The kinds of keys of all former subtasks."""
+    if not key_kinds:
         return None
-    kinds = merged(kind for one in known for kind in one.kinds)
-    return KeyKinds(tuple(kinds), same_program and all(one.proved for one in known))
+    kinds = merged(kind for part in key_kinds for kind in part.kinds)
+    return KeyKinds(tuple(kinds), same_program and all(part.proved for part in key_kinds))
 
 
 def _deal(lists: Sequence[tuple[T, ...]], parallelism: int, same: bool) -> list[tuple[T, ...]]:
+    """Distribute the items of all lists round-robin; with the ``same`` parallelism each list stays as it is."""
     if same:
         return list(lists)
     everything = [item for items in lists for item in items]

@@ -1,9 +1,9 @@
-"""Chunks of keyed state in a stream of bytes: frame after frame, each with checksums of its own.
+"""Chunks of keyed state in a stream of bytes: frame after frame, each with its own checksums.
 
 A frame is a header, ``<u16 state> <u16 key group> <u32 entries> <u32 length> <u32 CRC-32 of the data> <u32 CRC-32 of
-these 16 bytes>``, little endian, and ``length`` bytes of data. Who wants some key groups only skips the data of the
-others; the header has a checksum of its own, since one that was changed would have the wrong data skipped. A key group
-of 65535 says that entries of several groups are in the chunk, which nobody skips.
+these 16 bytes>``, little endian, and ``length`` bytes of data. A reader of some key groups skips the data of the
+others. The header has a checksum of its own, because a changed header would make it skip wrong data. A key group of
+65535 stands for entries of several groups; such a chunk is never skipped.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SEVERAL: Final = 0xFFFF
 
 
 class StoredChunk(NamedTuple):
-    """Some entries of one state and one key group; as ``firesteel.state.snapshots.StateChunk``.
+    """Entries of one state, as ``firesteel.state.snapshots.StateChunk``.
 
     Attributes:
-        state: index of the state in the snapshot that the stream belongs to.
-        key_group: of all entries; or 65535.
-        entries: number of them.
-        data: serialised.
+        state: index of the state in the snapshot to which the stream belongs.
+        key_group: key group of all entries, or 65535.
+        entries: number of entries.
+        data: the entries, serialised.
     """
 
     state: int
@@ -39,7 +39,7 @@ class StoredChunk(NamedTuple):
 
 
 def frame(state: int, key_group: int, count: int, data: bytes) -> tuple[bytes, bytes]:
-    """A chunk as it is written: its header, and its data as they are."""
+    """Frame a chunk; returns the header and the unchanged data, which are written one after the other."""
     head = _HEAD.pack(state, key_group, count, len(data), zlib.crc32(data))
     return head + _CRC.pack(zlib.crc32(head)), data
 
@@ -49,15 +49,15 @@ def write_chunks(chunks: Iterable[tuple[int, int, int, bytes]]) -> bytes:
 
 
 def read_chunks(stream: BinaryIO, where: str, key_groups: range | None = None) -> Iterator[StoredChunk]:
-    """The chunks of a stream, one by one.
+    """Yield the chunks of a stream.
 
     Args:
-        stream: at its begin; has to be seekable if ``key_groups`` are given.
+        stream: stream at its beginning; has to be seekable if ``key_groups`` are given.
         where: path of the file, named in errors.
-        key_groups: those that are wanted; None = all.
+        key_groups: key groups to read; None = all.
 
     Raises:
-        CheckpointCorruptedError: the stream ends in a frame, or a checksum is wrong.
+        CheckpointCorruptedError: the stream ends within a frame, or a checksum is wrong.
     """
     position = 0
     while header := stream.read(HEADER_BYTES):

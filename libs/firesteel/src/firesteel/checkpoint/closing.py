@@ -1,5 +1,7 @@
-"""What goes of the checkpoints of a job that has ended for good, whoever sees to that: its JobMaster, or, when that one
-has died meanwhile, the Dispatcher."""
+"""Removes checkpoints of a job that has ended for good, as far as they are not to be kept.
+
+The JobMaster does this, or the Dispatcher if the JobMaster has died meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,30 @@ from firesteel.graph.key_hash import KEY_HASH_VERSION
 
 
 class CleanUp(StrEnum):
-    """What becomes of the checkpoints of a job that has ended."""
+    """What is done with the checkpoints of a job that has ended."""
 
     REMOVE = "remove"
-    """All go."""
+    """All are removed."""
     KEEP = "keep"
-    """Those in the store stay; what is left of others goes."""
+    """Those in the store stay; remains of others are removed."""
     TOUCH_NOTHING = "touch nothing"
-    """All files stay, since somebody may want to look at those that are damaged."""
+    """All files stay, because somebody may want to look at damaged ones."""
 
 
 class CheckpointRetention(StrEnum):
-    """What becomes of completed checkpoints when the job has ended; as in Flink."""
+    """Whether completed checkpoints stay when the job has ended; as in Flink."""
 
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
     """They stay if the job has failed."""
     RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
     """They stay if the job has failed or was cancelled."""
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
-    """They go."""
+    """They are always removed."""
 
     def keeps(self, state: str) -> bool:
         """Whether completed checkpoints stay when the job ends in this state.
 
-        A job that is suspended keeps them: somebody may go on with it.
+        They stay when the job is suspended, because it may be resumed.
         """
         if state == "SUSPENDED":
             return True
@@ -48,11 +50,11 @@ class CheckpointRetention(StrEnum):
 
 
 def clean_up_of(settings: Settings, state: str) -> CleanUp:
-    """What becomes of the checkpoints of a job that ends in this state, where nothing else is known of them.
+    """Decide from the configuration what is done with the checkpoints of a job that ends in this state.
 
     Args:
-        settings: of the job, the cluster's below.
-        state: in which it ends.
+        settings: configuration of the job, on top of the cluster's.
+        state: the job's last state.
 
     Raises:
         ConfigurationError: a value is not valid.
@@ -62,10 +64,10 @@ def clean_up_of(settings: Settings, state: str) -> CleanUp:
 
 
 def read_own(storage: CheckpointStorage, job_id: str, entry: StoredCheckpoint) -> CheckpointMetadata:
-    """The metadata of a checkpoint in the store of a job.
+    """Read the metadata of a checkpoint that is in the store of a job.
 
     Raises:
-        CheckpointCorruptedError: they are damaged, or those of another checkpoint.
+        CheckpointCorruptedError: they are damaged, or belong to another checkpoint or job.
         CheckpointError: they can't be read for now.
     """
     metadata = read_whole(storage, entry.location, entry.metadata)
@@ -78,14 +80,19 @@ def read_own(storage: CheckpointStorage, job_id: str, entry: StoredCheckpoint) -
     return metadata
 
 
-def read_whole(storage: CheckpointStorage, location: str, kept: str | None = None) -> CheckpointMetadata:
-    """The metadata at a location, or those that were kept beside it, of a checkpoint whose files are there.
+def read_whole(storage: CheckpointStorage, location: str, stored: str | None = None) -> CheckpointMetadata:
+    """Read metadata, and verify that all files of the checkpoint exist.
+
+    Args:
+        storage: the checkpoint storage.
+        location: location of the metadata.
+        stored: the metadata themselves, if the store keeps them and not the storage.
 
     Raises:
-        CheckpointError: as in ``read_own``.
-        ConfigurationError: the location is none.
+        CheckpointError: as for ``read_own``.
+        ConfigurationError: the location is malformed.
     """
-    where, data = (location, kept.encode()) if kept is not None else storage.read_metadata(location)
+    where, data = (location, stored.encode()) if stored is not None else storage.read_metadata(location)
     metadata = CheckpointMetadata.from_bytes(data, where)
     _check_key_hash(metadata, where)
     storage.verify(metadata.handles())
@@ -93,8 +100,10 @@ def read_whole(storage: CheckpointStorage, location: str, kept: str | None = Non
 
 
 def _check_key_hash(metadata: CheckpointMetadata, where: str) -> None:
-    """Raises:
-    CheckpointVersionError: another release finds the keys of its state in other key groups than this one.
+    """Check that keys were hashed by the version of the table that this release has.
+
+    Raises:
+        CheckpointVersionError: they were not, so this release would look for them in other key groups.
     """
     version = metadata.properties.get("key_hash", KEY_HASH_VERSION)
     keyed = [o.name for o in metadata.operators if any(subtask.keyed for subtask in o.subtasks.values())]
@@ -107,7 +116,7 @@ def _check_key_hash(metadata: CheckpointMetadata, where: str) -> None:
 
 
 def files_of(storage: CheckpointStorage, job_id: str, entries: Iterable[StoredCheckpoint]) -> frozenset[str]:
-    """The files that checkpoints in the store need; raises as ``read_own``."""
+    """The files that checkpoints in the store refer to; raises as ``read_own``."""
     return frozenset(file for entry in entries for file in read_own(storage, job_id, entry).files())
 
 
@@ -118,17 +127,17 @@ def close_checkpoints(
     how: CleanUp,
     first: Iterable[Callable[[], None]] = (),
 ) -> None:
-    """Remove what is to go, as far as that can be done, and empty the store. Harmless to repeat.
+    """Remove the checkpoints of a job as far as possible, and empty the store. Idempotent.
 
     Args:
-        storage: gives that of the job.
-        store: of its completed checkpoints.
-        job_id: of the job.
-        how: what goes.
-        first: steps in front of all others.
+        storage: opens the checkpoint storage of the job.
+        store: store of its completed checkpoints.
+        job_id: id of the job.
+        how: what to remove.
+        first: steps to take before all others.
 
     Raises:
-        CheckpointError: something could not be removed; the store still names it.
+        CheckpointError: a checkpoint could not be removed; the store still names it.
     """
     if how is CleanUp.TOUCH_NOTHING:
         store.clear()
@@ -142,17 +151,18 @@ def close_checkpoints(
     for step in steps:
         try:
             step()
-        except CheckpointError as error:  # the others are to go all the same
+        except CheckpointError as error:  # go on with the other steps
             failed = failed or error
     if failed is not None:
         raise failed
-    store.clear()  # until then it says what checkpoints that stay need
+    store.clear()  # only now: until everything else is done it names the files that have to stay
 
 
 def _drop(storage: CheckpointStorage, store: CompletedCheckpointStore, job_id: str) -> None:
-    """Also checkpoints that the job has never gone on from: it ended before, or they are damaged.
+    """Remove all checkpoints in the store but savepoints, including damaged ones.
 
-    Nobody goes on from any of them, so the files go first: what could not be removed is named for the next try.
+    The job never goes on from any of them, so files are removed before the entry: if that fails, the entry still names
+    them for the next try.
     """
     for entry in store.all():
         if entry.savepoint:

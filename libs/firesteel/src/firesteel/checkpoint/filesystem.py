@@ -3,7 +3,7 @@
 ::
 
     <execution.checkpointing.dir>/<job id>/
-        chk-7/_metadata        what belongs to the checkpoint
+        chk-7/_metadata        description of the checkpoint
         chk-7/<unique>         state of this checkpoint only
         shared/  taskowned/    state that several checkpoints may use
 """
@@ -21,9 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
 from firesteel.checkpoint.places import is_object
-from firesteel.checkpoint.state_files import METADATA, check_mounted, end_of_state, local_path, told
+from firesteel.checkpoint.state_files import METADATA, check_mounted, end_of_state, local_path, translated_errors
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
@@ -36,18 +38,18 @@ _CHECKPOINT: Final = re.compile(r"chk-(\d+)")
 _OF_A_CHECKPOINT: Final = re.compile(r"(\d+)-")
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 _ATTEMPTS: Final = 8
-"""So often a directory is removed that others write into."""
+"""Attempts to remove a directory into which others still write."""
 _KEY: Final = options.CHECKPOINTING_DIRECTORY.key
 
 
 class DirectoryCheckpointStorage(CheckpointStorage):
-    """See the head of this module.
+    """The checkpoint storage ``filesystem``.
 
     Args:
-        parameters: their settings have ``execution.checkpointing.dir``.
+        parameters: parameters whose settings have ``execution.checkpointing.dir``.
 
     Raises:
-        ConfigurationError: there is no directory, or it can't be one.
+        ConfigurationError: no directory is set, or it is malformed.
     """
 
     name = "filesystem"
@@ -61,14 +63,14 @@ class DirectoryCheckpointStorage(CheckpointStorage):
             )
         self.base = local_path(directory, _KEY)
         self._reader = StateReader(settings)
-        self._own = settings.get(options.CHECKPOINTING_CREATE_SUBDIRECTORY)
-        self.root = self.base / parameters.job_id if self._own else self.base
+        self._own_subdirectory = settings.get(options.CHECKPOINTING_CREATE_SUBDIRECTORY)
+        self.root = self.base / parameters.job_id if self._own_subdirectory else self.base
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._buffer = max(settings.get(options.CHECKPOINTING_WRITE_BUFFER), self._threshold, 1)
         self._seen = False
-        """The job's directory has been there."""
+        """Whether the job's directory has existed before, so that it is a fault if it is missing."""
         self._written: set[Path] = set()
-        """Metadata that this object has written and not removed: others in the directory may be somebody else's."""
+        """Metadata that this object has written and not removed. Others in the directory may belong to another job."""
 
     @property
     def persistent(self) -> bool:
@@ -80,47 +82,48 @@ class DirectoryCheckpointStorage(CheckpointStorage):
     # -- slots
 
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """A writer of a file of its own, which is not made before it is needed."""
+        """Open a writer of a new file, which is created only when it is needed."""
         return StateFileWriter(self.directory(checkpoint_id) / uuid.uuid4().hex, hint, self._threshold, self._buffer)
 
     def open_shared_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """A writer of a file that stays with any checkpoint that uses it; its name says for which one it was made."""
+        """Open a writer of a file that stays while any checkpoint uses it; its name has the id of the first one."""
         path = self.root / SHARED / f"{checkpoint_id}-{uuid.uuid4().hex}"
         return StateFileWriter(path, hint, self._threshold, self._buffer, self.directory(checkpoint_id))
 
+    @override
     def open_state(self, handle: StateHandle) -> BinaryIO:
-        """A stream over the bytes of a handle."""
         return self._reader.open_state(handle)
 
     # -- the JobMaster
 
     def prepare(self, checkpoint_id: int) -> None:
         metadata = self.directory(checkpoint_id) / METADATA
-        with told(f"{self.root} can't be read"):
+        with translated_errors(f"{self.root} can't be read"):
             if metadata.exists():
-                taken = [number for number, directory in self._checkpoints() if (directory / METADATA).exists()]
+                numbers = [number for number, directory in self._checkpoints() if (directory / METADATA).exists()]
                 raise CheckpointNumberTakenError(
                     f"{metadata} is a checkpoint already, of another run: start from it with -s, or use another "
                     f"directory ({_KEY})",
-                    max(taken, default=checkpoint_id),
+                    max(numbers, default=checkpoint_id),
                 )
         if self._seen:
-            check_mounted(str(metadata))  # nothing is written into a mount point, which may be the job's own directory
-        with told(f"no directory for checkpoint {checkpoint_id} can be made below {self.root}"):
+            # Without its file system the mount point would be filled, which may be the job's own directory.
+            check_mounted(str(metadata))
+        with translated_errors(f"no directory for checkpoint {checkpoint_id} can be made below {self.root}"):
             for directory in (self.root / SHARED, self.root / TASK_OWNED, self.directory(checkpoint_id)):
                 directory.mkdir(parents=True, exist_ok=True)
         self._seen = True
 
+    @override
     def verify(self, handles: Iterable[StateHandle]) -> None:
-        """Look at the size of each file."""
         self._reader.verify(handles)
 
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
-        """Write a file under another name and link it to its own."""
+        """Create the metadata atomically: write a draft, then link it to its final name, which must be free."""
         directory = self.directory(checkpoint_id)
         final = directory / METADATA
         what = f"the metadata of checkpoint {checkpoint_id} can't be written to {directory}"
-        with told(what):
+        with translated_errors(what):
             draft = directory / f".{METADATA}.inprogress.{uuid.uuid4().hex}"
             try:
                 _write_new(draft, data)
@@ -138,7 +141,7 @@ class DirectoryCheckpointStorage(CheckpointStorage):
                     _create(final, data)
                 self._written.add(final)
             finally:
-                with suppress(OSError):  # it goes with the directory
+                with suppress(OSError):  # a draft that stays is removed with the directory
                     draft.unlink(missing_ok=True)
             try:
                 sync_directory(directory)
@@ -147,43 +150,43 @@ class DirectoryCheckpointStorage(CheckpointStorage):
                         f"{final} does not hold what was written to it: the storage loses data"
                     )
             except (OSError, CheckpointStorageError):
-                with suppress(OSError):  # it is ours, and no checkpoint
+                with suppress(OSError):  # this call has created it, and nobody knows of it as a checkpoint yet
                     final.unlink(missing_ok=True)
                 raise
         return str(final)
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
-        """Of a file, or of the directory with it."""
-        found = self._reader.read_metadata(location)
-        with told(f"{self.root} can't be read"):
+        """Read the metadata in a file, or in a directory with that file."""
+        metadata = self._reader.read_metadata(location)
+        with translated_errors(f"{self.root} can't be read"):
             self._seen = self._seen or bool(_entries(self.root))
-        return found
+        return metadata
 
+    @override
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
-        """Directories and shared files of checkpoints; none where the directory is not the job's alone."""
-        if not self._own:
+        if not self._own_subdirectory:
             return []
-        found: dict[int, tuple[int, str, bytes | None]] = {}
-        with told(f"{self.root} can't be read"):
+        remains: dict[int, tuple[int, str, bytes | None]] = {}
+        with translated_errors(f"{self.root} can't be read"):
             for number, _ in self._shared():
-                found[number] = (number, str(self.directory(number) / METADATA), None)
+                remains[number] = (number, str(self.directory(number) / METADATA), None)
             for number, directory in self._checkpoints():
                 metadata = directory / METADATA
-                found[number] = (number, str(metadata), metadata.read_bytes() if metadata.exists() else None)
-        return [entry for number, entry in sorted(found.items()) if number < below]
+                remains[number] = (number, str(metadata), metadata.read_bytes() if metadata.exists() else None)
+        return [entry for number, entry in sorted(remains.items()) if number < below]
 
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
-        """Remove the directory, unless somebody else's checkpoint is in it; streams that are open find it gone."""
-        kept = {str(path) for path in keep}
-        self._remove(files, kept)
+        """Remove the directory, unless another job's checkpoint is in it. Open streams fail when they miss it."""
+        kept_files = {str(path) for path in keep}
+        self._remove(files, kept_files)
         directory = self.directory(checkpoint_id)
         metadata = directory / METADATA
-        with told(f"what is left of checkpoint {checkpoint_id} can't be removed from {directory}"):
+        with translated_errors(f"what is left of checkpoint {checkpoint_id} can't be removed from {directory}"):
             if metadata in self._written or not metadata.exists():
-                remove_all_but(directory, kept)
+                remove_all_but(directory, kept_files)
                 self._written.discard(metadata)
-            for number, file in self._shared() if self._own else ():
-                if number == checkpoint_id and str(file) not in kept:
+            for number, file in self._shared() if self._own_subdirectory else ():
+                if number == checkpoint_id and str(file) not in kept_files:
                     file.unlink(missing_ok=True)
 
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
@@ -193,37 +196,37 @@ class DirectoryCheckpointStorage(CheckpointStorage):
         metadata = local_path(location, "checkpoint path")
         if self.root not in metadata.parents:
             return
-        with told(f"the checkpoint at {metadata.parent} can't be removed"):
+        with translated_errors(f"the checkpoint at {metadata.parent} can't be removed"):
             metadata.unlink(missing_ok=True)
             self._written.discard(metadata)
-        kept = {str(path) for path in keep}
-        self._remove(files, kept)
+        kept_files = {str(path) for path in keep}
+        self._remove(files, kept_files)
         if _CHECKPOINT.fullmatch(metadata.parent.name):
-            with told(f"the checkpoint at {metadata.parent} can't be removed"):
-                remove_all_but(metadata.parent, kept)
+            with translated_errors(f"the checkpoint at {metadata.parent} can't be removed"):
+                remove_all_but(metadata.parent, kept_files)
 
-    def _remove(self, files: Iterable[str], kept: Collection[str]) -> None:
+    def _remove(self, files: Iterable[str], kept_files: Collection[str]) -> None:
         for file in files:
             path = Path(os.path.normpath(file))
-            if file not in kept and str(path) not in kept and self.root in path.parents:
-                with told(f"state file {path} can't be removed"):
+            if file not in kept_files and str(path) not in kept_files and self.root in path.parents:
+                with translated_errors(f"state file {path} can't be removed"):
                     path.unlink(missing_ok=True)
                     if _CHECKPOINT.fullmatch(path.parent.name):
                         _remove_if_empty(path.parent)
 
     def close_job(self, keep: Collection[str] = ()) -> None:
         """Remove the job's directory, but for checkpoints and what they need."""
-        kept = {str(path) for path in keep}
-        with told(f"{self.root} can't be removed"):
-            left = [directory for _, directory in self._checkpoints()]
-            for directory in left:
+        kept_files = {str(path) for path in keep}
+        with translated_errors(f"{self.root} can't be removed"):
+            directories = [directory for _, directory in self._checkpoints()]
+            for directory in directories:
                 if not (directory / METADATA).exists():
-                    remove_all_but(directory, kept)
-            if any(directory.exists() for directory in left):
+                    remove_all_but(directory, kept_files)
+            if any(directory.exists() for directory in directories):
                 return
             for name in (SHARED, TASK_OWNED):
-                remove_all_but(self.root / name, kept)
-            if self._own:
+                remove_all_but(self.root / name, kept_files)
+            if self._own_subdirectory:
                 _remove_if_empty(self.root)
 
     def _shared(self) -> list[tuple[int, Path]]:
@@ -237,22 +240,27 @@ class DirectoryCheckpointStorage(CheckpointStorage):
 
 
 class StateFileWriter(StateWriter):
-    """Gathers small state, and writes what is larger to a file that it makes.
+    """Buffers small state, which becomes inline, and writes larger state to a file.
 
     Args:
-        head: stands in the file in front of the state; with one there is a line with a checksum behind it.
+        path: path of the file.
+        hint: what the state is, for errors.
+        threshold: bytes below which state becomes inline.
+        buffer: bytes that are buffered before they are written.
+        owner: directory of the checkpoint; if it is missing, the checkpoint was given up.
+        head: bytes in the file in front of the state. With a head, a line with a checksum follows the state.
     """
 
     def __init__(
         self, path: Path, hint: str, threshold: int, buffer: int, owner: Path | None = None, head: bytes = b""
     ) -> None:
-        self._owner = owner or path.parent  # without this directory the checkpoint was given up
+        self._owner = owner or path.parent
         self._head = head
         self._path, self._threshold, self._limit = path, threshold, buffer
         self._what = f"state of {hint!r}" if hint else "state"
         self._buffer = bytearray()
         self._file: io.FileIO | None = None
-        self._made = False
+        self._created = False
         self._closed = False
         self._length = 0
         self._checksum = RunningChecksum()
@@ -280,7 +288,7 @@ class StateFileWriter(StateWriter):
             self._file = None
             sync_directory(self._path.parent)
             if self._owner != self._path.parent:
-                os.stat(self._owner)
+                os.stat(self._owner)  # fails if the checkpoint was given up meanwhile
         self._closed = True
         return FileState(str(self._path), self._length, self._checksum.hexdigest(), len(self._head))
 
@@ -292,8 +300,8 @@ class StateFileWriter(StateWriter):
         if self._file is not None:
             self._file.close()
             self._file = None
-        if self._made:
-            with told(f"{self._path} can't be removed"):
+        if self._created:
+            with translated_errors(f"{self._path} can't be removed"):
                 self._path.unlink(missing_ok=True)
 
     def _check(self) -> None:
@@ -308,7 +316,7 @@ class StateFileWriter(StateWriter):
         with self._leaving_nothing(), memoryview(data).cast("B") as view:
             if self._file is None:
                 self._file = io.FileIO(self._path, "xb")
-                self._made = True
+                self._created = True
                 self._write(self._file, self._head)
             self._write(self._file, view)
             self._checksum.update(view)
@@ -322,8 +330,9 @@ class StateFileWriter(StateWriter):
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
+        """Remove the file if the block fails, as the contract demands."""
         try:
-            with told(f"{self._what} can't be written to {self._path.parent}", savepoint=bool(self._head)):
+            with translated_errors(f"{self._what} can't be written to {self._path.parent}", savepoint=bool(self._head)):
                 yield
         except CheckpointStorageError as error:
             try:
@@ -341,7 +350,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Create a file where there are no links: what a crash cuts off is found by its checksum."""
+    """Create a file on a file system without links; if a crash cuts it off, its checksum is wrong."""
     try:
         _write_new(path, data)
     except FileExistsError:
@@ -356,18 +365,18 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """What is in a directory; nothing if it is not there, or not any more."""
+    """The entries of a directory; none if it does not exist, or not any more."""
     try:
         return list(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def remove_all_but(directory: Path, kept: Collection[str]) -> None:
-    """Remove a directory, also while others write into it or remove it; if files in it are kept, the others."""
-    if any(Path(path).parent == directory for path in kept):
+def remove_all_but(directory: Path, kept_files: Collection[str]) -> None:
+    """Remove a directory, even while others write into it or remove it; if it holds kept files, all but those."""
+    if any(Path(path).parent == directory for path in kept_files):
         for entry in _entries(directory):
-            if str(entry) not in kept:
+            if str(entry) not in kept_files:
                 entry.unlink(missing_ok=True)
         return
     for attempt in range(_ATTEMPTS):
@@ -376,7 +385,7 @@ def remove_all_but(directory: Path, kept: Collection[str]) -> None:
         try:
             shutil.rmtree(directory)
         except FileNotFoundError:
-            pass  # somebody else has removed something of it: again, for what may be left
+            pass  # another process has removed a part of it: try again
         except OSError as error:
             if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
                 raise
@@ -388,5 +397,5 @@ def _remove_if_empty(directory: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        if error.errno != errno.ENOTEMPTY:  # somebody keeps something else there
+        if error.errno != errno.ENOTEMPTY:  # other files are in it
             raise

@@ -1,4 +1,4 @@
-"""Where a piece of state is: in the message or metadata itself, or in a file. Every handle carries a checksum."""
+"""Handles of pieces of state, which are in the message or metadata itself, or in a file. Each carries a checksum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def checksum(data: bytes | bytearray | memoryview) -> str:
 
 
 class RunningChecksum:
-    """The same, of data that comes in pieces."""
+    """Computes ``checksum`` of data that comes in pieces."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=CHECKSUM_BYTES)
@@ -29,19 +29,17 @@ class RunningChecksum:
         self._hash.update(data)
 
     def hexdigest(self) -> str:
-        """Of all pieces so far."""
         return self._hash.hexdigest()
 
 
 @dataclass(frozen=True)
 class InlineState:
-    """A small piece of state that travels with whoever names it."""
+    """A small piece of state that is contained in its handle."""
 
     data: bytes = field(repr=False)
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return len(self.data)
 
     def to_plain(self) -> dict[str, Any]:
@@ -50,13 +48,13 @@ class InlineState:
 
 @dataclass(frozen=True)
 class FileState:
-    """A piece of state in a file of the checkpoint storage, which is never written again.
+    """A piece of state in a file of the checkpoint storage, which is never changed.
 
     Attributes:
-        path: as the storage names it.
-        length: bytes.
-        checksum: of these bytes, see ``checksum``.
-        offset: where it begins.
+        path: path of the file, as the storage names it.
+        length: number of bytes.
+        checksum: ``checksum`` of these bytes.
+        offset: position of the first byte in the file.
     """
 
     path: str
@@ -66,7 +64,6 @@ class FileState:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self.length
 
     def to_plain(self) -> dict[str, Any]:
@@ -80,16 +77,16 @@ def handle_from_plain(plain: Any, where: str) -> StateHandle:
     """The inverse of ``to_plain``.
 
     Args:
-        plain: what was read.
-        where: named in errors.
+        plain: plain data of a handle.
+        where: path of the field, named in errors.
 
     Raises:
         CheckpointFormatError: it is malformed, or inline data does not have its checksum.
     """
-    given: Mapping[str, Plain] = member(plain, dict, where)
-    expected: str = member(given.get("checksum"), str, f"{where}.checksum")
-    if "inline" in given:
-        text: str = member(given["inline"], str, f"{where}.inline")
+    fields: Mapping[str, Plain] = member(plain, dict, where)
+    expected: str = member(fields.get("checksum"), str, f"{where}.checksum")
+    if "inline" in fields:
+        text: str = member(fields["inline"], str, f"{where}.inline")
         try:
             data = base64.b64decode(text, validate=True)
         except binascii.Error as error:
@@ -98,8 +95,8 @@ def handle_from_plain(plain: Any, where: str) -> StateHandle:
             raise CheckpointFormatError(where, "the checksum of the inline state is not the one written beside it")
         return InlineState(data)
     return FileState(
-        member(given.get("file"), str, f"{where}.file"),
-        whole_number(given.get("length"), f"{where}.length"),
+        member(fields.get("file"), str, f"{where}.file"),
+        whole_number(fields.get("length"), f"{where}.length"),
         expected,
-        whole_number(given.get("offset"), f"{where}.offset"),
+        whole_number(fields.get("offset"), f"{where}.offset"),
     )

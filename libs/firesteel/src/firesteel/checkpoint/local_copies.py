@@ -1,10 +1,10 @@
-"""Copies of state on a local disk: a task that starts again on the same host reads these (local recovery).
+"""Copies of state on a local disk, which a task reads that starts again on the same host (local recovery).
 
-The checkpoint storage has everything, as always; a copy is an addition that may be missing, and costs nothing when it
-is. It is named by the checksum and length of what is in it, and both are compared before it is used: one that was
-damaged is removed and reported, and the storage is read. A copy stays as long as a checkpoint of its task that is not
-subsumed needs it. Those of a job are in directories of its own, one on each disk for them, which go with the job; a
-task that starts there removes what attempts before it have left, but for what it goes on from.
+The checkpoint storage always has all state; a copy may be missing without harm. It is named by checksum and length of
+its content, and both are compared before it is used: a damaged copy is removed and reported, and the storage is read
+instead. A copy stays as long as a checkpoint of its task that is not subsumed needs it. The copies of a job are in
+directories of their own, one on each disk, which are removed with the job. A task that starts removes copies of former
+attempts, except for those from which it goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from contextlib import suppress
 from itertools import cycle
 from typing import BinaryIO, Final
 
+from typing_extensions import override
+
 from firesteel.checkpoint.handles import FileState, RunningChecksum, StateHandle
 from firesteel.checkpoint.storage import StateWriter
 
@@ -29,14 +31,14 @@ _DRAFT: Final = "draft-"
 
 
 class LocalCopies:
-    """Those of one task; thread-safe.
+    """The local copies of one task. Thread-safe.
 
     Args:
-        directories: of the job, on this host; pieces are spread over them.
-        task: names the own folder in each, the same in each attempt.
-        goes_on_from: pieces that the task was given; other copies in its folder are removed.
-        reads: look for copies as state is read.
-        writes: make copies as state is written.
+        directories: directories of the job on this host, over which pieces are distributed.
+        task: name of the task's folder in each of them, the same in each attempt.
+        goes_on_from: pieces from which the task goes on; other copies in its folder are removed.
+        reads: whether to look for copies when state is read.
+        writes: whether to make copies when state is written.
     """
 
     def __init__(
@@ -53,26 +55,26 @@ class LocalCopies:
         self._turns = cycle(self._folders)
         self._task, self._reads, self._writes = task, reads, writes
         self._lock = threading.Lock()
-        first = {name for handle in goes_on_from if (name := _name_of(handle))}
-        self._needed: dict[int, set[str]] = {0: first}
-        """By checkpoint; what the task goes on from is of none."""
+        restored = {name for handle in goes_on_from if (name := _name_of(handle))}
+        self._needed: dict[int, set[str]] = {0: restored}
+        """Names of copies by the checkpoint that needs them; 0 stands for the restored state."""
         for folder in self._folders:
             with suppress(OSError):
                 for name in os.listdir(folder):
-                    if name not in first:
+                    if name not in restored:
                         _remove(os.path.join(folder, name))
 
     # -- writing
 
     def beside(self, writer: StateWriter) -> StateWriter:
-        """A writer that makes a copy of what it writes."""
+        """Wrap a writer so that it also writes a local copy."""
         return _CopyingWriter(writer, self) if self._writes else writer
 
     def draft(self) -> str:
-        """Path of a new file, on each disk in turn.
+        """Path for a new file, on each disk in turn.
 
         Raises:
-            OSError: there can't be one.
+            OSError: the folder can't be created.
         """
         with self._lock:
             folder = next(self._turns)
@@ -80,7 +82,7 @@ class LocalCopies:
         return os.path.join(folder, f"{_DRAFT}{uuid.uuid4().hex}")
 
     def keep(self, handle: StateHandle, draft: str) -> None:
-        """A file holds what a handle names: it is a copy from now on."""
+        """Make a draft, whose content is that of the handle, a copy; inline state needs none."""
         name = _name_of(handle)
         if name:
             os.replace(draft, os.path.join(os.path.dirname(draft), name))
@@ -88,36 +90,37 @@ class LocalCopies:
             os.unlink(draft)
 
     def failed(self, error: OSError) -> None:
-        """There is no copy of a piece."""
+        """Log that a piece could not be copied."""
         logger.warning("%s: no copy of state is kept in %s: %s", self._task, ", ".join(self._directories), error)
 
     # -- how long copies stay
 
     def acknowledged(self, checkpoint_id: int, handles: Iterable[StateHandle]) -> None:
-        """A checkpoint consists of these."""
+        """Note which pieces a checkpoint needs."""
         with self._lock:
             self._needed[checkpoint_id] = {name for handle in handles if (name := _name_of(handle))}
 
     def complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete, and no earlier one will be needed."""
+        """Remove copies that only earlier checkpoints need, because this one is complete."""
         self._forget(lambda number: number < checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint will not be complete."""
+        """Remove copies that only this checkpoint needs, because it was given up."""
         self._forget(lambda number: number == checkpoint_id)
 
-    def _forget(self, which: Callable[[int], bool]) -> None:
+    def _forget(self, selects: Callable[[int], bool]) -> None:
+        """Forget checkpoints, and remove copies that no other one needs."""
         with self._lock:
-            numbers = [number for number in self._needed if which(number)]
-            gone = set[str]().union(*(self._needed.pop(number) for number in numbers))
-            for name in gone.difference(*self._needed.values()):
+            numbers = [number for number in self._needed if selects(number)]
+            names = set[str]().union(*(self._needed.pop(number) for number in numbers))
+            for name in names.difference(*self._needed.values()):
                 for folder in self._folders:
                     _remove(os.path.join(folder, name))
 
     # -- reading
 
     def open(self, handle: StateHandle) -> BinaryIO | None:
-        """The copy of a piece, whose checksum was compared; None if there is none that is good."""
+        """Open the copy of a piece after comparing its checksum; None if there is no good copy."""
         name = _name_of(handle)
         if not self._reads or not name:
             return None
@@ -131,24 +134,24 @@ class LocalCopies:
                 if _checksum_of(stream) == (handle.length, handle.checksum):
                     stream.seek(0)
                     return stream
-                why = "it is not what was written"
+                reason = "it is not what was written"
             except OSError as error:
-                why = str(error)
+                reason = str(error)
             stream.close()
             with suppress(OSError):
                 os.unlink(path)
             logger.warning(
                 "%s: the local copy %s of %s is no good, and was removed: %s; the checkpoint storage is read instead",
-                self._task, path, handle.path, why,
+                self._task, path, handle.path, reason,
             )  # fmt: skip
         return None
 
     def _places(self, name: str) -> list[str]:
-        """Where a copy may be: with the task, or with another one of the job that had its key groups before."""
+        """Paths at which a copy may be: in the task's folder, or in that of a task that had its key groups before."""
         folders = list(self._folders)
-        for directory, own in zip(self._directories, self._folders, strict=True):
+        for directory, folder in zip(self._directories, self._folders, strict=True):
             with suppress(OSError):
-                folders += sorted(entry.path for entry in os.scandir(directory) if entry.path != own)
+                folders += sorted(entry.path for entry in os.scandir(directory) if entry.path != folder)
         return [os.path.join(folder, name) for folder in folders]
 
 
@@ -161,20 +164,20 @@ def _remove(path: str) -> None:
 
 
 def _name_of(handle: StateHandle) -> str:
-    """The name of a copy; none for what travels with its handle."""
+    """The name of the copy of a piece; empty for inline state, which needs none."""
     return f"{handle.checksum}-{handle.length}" if isinstance(handle, FileState) else ""
 
 
 def _checksum_of(stream: BinaryIO) -> tuple[int, str]:
-    found, length = RunningChecksum(), 0
+    running, length = RunningChecksum(), 0
     while data := stream.read(_READ):
-        found.update(data)
+        running.update(data)
         length += len(data)
-    return length, found.hexdigest()
+    return length, running.hexdigest()
 
 
 class _CopyingWriter(StateWriter):
-    """Writes to the storage, and to a local file as well; only the storage's errors are errors."""
+    """Writes to the storage, and to a local file as well; errors of the local file only give up the copy."""
 
     def __init__(self, writer: StateWriter, copies: LocalCopies) -> None:
         self._writer, self._copies = writer, copies
@@ -195,16 +198,16 @@ class _CopyingWriter(StateWriter):
             self._give_up(error)
 
     def link(self, path: str) -> None:
-        """What will be written is in a file that never changes: the copy is another name of that."""
+        """Use a hard link to a file as the copy, because the file contains what is about to be written."""
         try:
             self._draft = self._copies.draft()
             os.link(path, self._draft)
             self._linked = True
-        except OSError:  # on another disk: it is copied
+        except OSError:  # the file is on another disk: ``write`` copies it
             self._draft = ""
 
+    @override
     def close(self) -> StateHandle:
-        """Make it durable in the storage."""
         handle = self._writer.close()
         try:
             if self._file is not None:
@@ -236,6 +239,6 @@ class _CopyingWriter(StateWriter):
 
 
 def link_copy(writer: StateWriter, path: str) -> None:
-    """The file with what is about to be written is never changed: a copy need not be written once more."""
+    """Tell a writer that a local file, which never changes, contains what is about to be written."""
     if isinstance(writer, _CopyingWriter):
         writer.link(path)

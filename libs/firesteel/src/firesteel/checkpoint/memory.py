@@ -1,9 +1,11 @@
-"""The checkpoint storage ``jobmanager``: state travels with the messages and stays in the JobMaster's memory."""
+"""The checkpoint storage ``jobmanager``: state travels in messages and stays in the memory of the JobMaster."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
+
+from typing_extensions import override
 
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.state_reader import StateReader
@@ -17,13 +19,15 @@ _PREFIX: Final = "memory:"
 
 
 class MemoryCheckpointStorage(CheckpointStorage):
-    """For small state. With ``execution.checkpointing.dir`` the metadata, and so all state, are files there.
+    """The storage for small state, which travels inside the metadata of a checkpoint.
+
+    With ``execution.checkpointing.dir`` the metadata, and so all state, are files there.
 
     Args:
-        parameters: of the job.
+        parameters: parameters of the job.
 
     Raises:
-        ConfigurationError: the directory can't be one.
+        ConfigurationError: the directory is malformed.
     """
 
     name = "jobmanager"
@@ -39,38 +43,38 @@ class MemoryCheckpointStorage(CheckpointStorage):
         self._metadata: dict[str, bytes] = {}
 
     @property
+    @override
     def persistent(self) -> bool:
-        """If there is a directory."""
         return self._files is not None
 
+    @override
     def check(self) -> None:
-        """See whether metadata can be written, if there is a directory."""
         if self._files is not None:
             self._files.check()
 
     # -- slots
 
+    @override
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """A writer to memory."""
         return _MemoryWriter(hint, self._most)
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
-        """A stream over the bytes of a handle; those of files are read as well, of a job that has changed storages."""
+        """Open a stream over the bytes of a handle, also in files, for a job that has changed its storage."""
         return self._reader.open_state(handle)
 
     # -- the JobMaster
 
+    @override
     def prepare(self, checkpoint_id: int) -> None:
-        """Make the directory, if there is one."""
         if self._files is not None:
             self._files.prepare(checkpoint_id)
 
+    @override
     def verify(self, handles: Iterable[StateHandle]) -> None:
-        """Memory is there; files of another storage are looked at."""
         self._reader.verify(handles)
 
+    @override
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
-        """Keep them, or create the file."""
         if self._files is not None:
             return self._files.write_metadata(checkpoint_id, data)
         location = f"{_PREFIX}{checkpoint_id}"
@@ -78,20 +82,20 @@ class MemoryCheckpointStorage(CheckpointStorage):
             raise CheckpointStorageError(f"checkpoint {checkpoint_id} is there already, and holds something else")
         return location
 
+    @override
     def read_metadata(self, location: str) -> tuple[str, bytes]:
-        """Those that are kept, or a file: of a job that had a directory."""
         if not location.startswith(_PREFIX):
             return self._reader.read_metadata(location)
         if location not in self._metadata:
             raise CheckpointCorruptedError(location, "there is no such checkpoint in the JobMaster's memory")
         return location, self._metadata[location]
 
+    @override
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
-        """Directories of checkpoints; nothing of those in memory."""
         return [] if self._files is None else self._files.left_behind(below)
 
+    @override
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
-        """Remove the directory, if there is one."""
         if self._files is not None:
             self._files.discard(checkpoint_id, files, keep)
 

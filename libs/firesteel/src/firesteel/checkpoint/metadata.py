@@ -1,9 +1,9 @@
-"""The ``_metadata`` of a checkpoint: one line that says what it is and carries a checksum, then plain JSON.
+"""The ``_metadata`` of a checkpoint: a line with a version and a checksum, then JSON.
 
-``FIRESTEEL-CHECKPOINT <version> <checksum> <bytes>\\n<JSON>\\n``. It is written last, and never over another one: a
-checkpoint without it does not exist.
+``FIRESTEEL-CHECKPOINT <version> <checksum> <bytes>\\n<JSON>\\n``. The file is written last, and never replaces another
+one: a checkpoint without it does not exist.
 
-Metadata of a savepoint name its files relative to their own directory, so that it may be moved as a whole.
+Metadata of a savepoint name its files relative to their directory, so that a savepoint may be moved as a whole.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from firesteel.checkpoint.subtask_state import OperatorSubtaskState
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointVersionError
 
 VERSION: Final = 3
-"""Of the metadata and of the files that they name. 2: headers of chunks have a checksum of their own. 3: the kinds of
-keys stand beside state by key."""
+"""Version of the metadata and of the files that they name. Since 2, headers of chunks have their own checksum; since 3,
+the kinds of keys are written beside keyed state."""
 OLDEST: Final = 2
-"""Version 1 was in no release."""
+"""The oldest version that can be read; version 1 was in no release."""
 SAVEPOINT: Final = "savepoint"
-"""Among the properties of savepoints."""
+"""Name of the property that only savepoints have."""
 MAGIC: Final = "FIRESTEEL-CHECKPOINT"
 _FIRST_LINE: Final = re.compile(rb"FIRESTEEL-CHECKPOINT (\d{1,9}) ([0-9a-f]{32}) (\d{1,15})\n")
 
 
 @dataclass(frozen=True)
 class EnumeratorState:
-    """What the JobMaster knows of a source.
+    """State of the enumerator of a source, in the JobMaster.
 
     Attributes:
-        name: of the enumerator.
+        name: name of the enumerator.
         state: its snapshot.
-        returned: plain splits that were given out and are in no reader's state: they are handed out again.
+        returned: splits that were assigned and are in no reader's state, as plain data; they are assigned again.
     """
 
     name: str
@@ -56,21 +56,21 @@ class EnumeratorState:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
-        returned = each(given.get("returned"), lambda split, at: member(split, dict, at), f"{where}.returned")
-        return cls(member(given.get("name"), str, f"{where}.name"), given.get("state"), returned)
+        fields: dict[str, Plain] = member(plain, dict, where)
+        returned = each(fields.get("returned"), lambda split, at: member(split, dict, at), f"{where}.returned")
+        return cls(member(fields.get("name"), str, f"{where}.name"), fields.get("state"), returned)
 
 
 @dataclass(frozen=True)
 class OperatorState:
-    """State of one operator in all its subtasks.
+    """State of all subtasks of one operator.
 
     Attributes:
-        operator_id, name, uid: of the operator.
-        parallelism, max_parallelism: at the time of the checkpoint.
-        subtasks: by number; those without state are left out.
-        finished: all subtasks had finished.
-        enumerator: of a source.
+        operator_id, name, uid: identify the operator.
+        parallelism, max_parallelism: those at the time of the checkpoint.
+        subtasks: state by number of the subtask; subtasks without state are left out.
+        finished: whether all subtasks had finished.
+        enumerator: state of the enumerator, of a source.
     """
 
     operator_id: str
@@ -84,7 +84,7 @@ class OperatorState:
 
     @property
     def has_state(self) -> bool:
-        """Whether a job without this operator would lose something."""
+        """Whether a job without this operator would lose state."""
         return self.enumerator is not None or any(not s.is_empty for s in self.subtasks.values())
 
     def to_plain(self) -> dict[str, Any]:
@@ -106,23 +106,23 @@ class OperatorState:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
-        uid, enumerator = given.get("uid"), given.get("enumerator")
-        parallelism = whole_number(given.get("parallelism"), f"{where}.parallelism")
+        fields: dict[str, Plain] = member(plain, dict, where)
+        uid, enumerator = fields.get("uid"), fields.get("enumerator")
+        parallelism = whole_number(fields.get("parallelism"), f"{where}.parallelism")
         subtasks: dict[int, OperatorSubtaskState] = {}
         read = OperatorSubtaskState.from_plain
-        for index, subtask in named(given.get("subtasks"), read, f"{where}.subtasks").items():
+        for index, subtask in named(fields.get("subtasks"), read, f"{where}.subtasks").items():
             if not index.isdecimal() or int(index) >= parallelism:
                 raise CheckpointFormatError(f"{where}.subtasks", f"{index!r} is no subtask of {parallelism}")
             subtasks[int(index)] = subtask
         return cls(
-            member(given.get("operator_id"), str, f"{where}.operator_id"),
-            member(given.get("name"), str, f"{where}.name"),
+            member(fields.get("operator_id"), str, f"{where}.operator_id"),
+            member(fields.get("name"), str, f"{where}.name"),
             None if uid is None else member(uid, str, f"{where}.uid"),
             parallelism,
-            whole_number(given.get("max_parallelism"), f"{where}.max_parallelism"),
+            whole_number(fields.get("max_parallelism"), f"{where}.max_parallelism"),
             subtasks,
-            member(given.get("finished"), bool, f"{where}.finished"),
+            member(fields.get("finished"), bool, f"{where}.finished"),
             None if enumerator is None else EnumeratorState.from_plain(enumerator, f"{where}.enumerator"),
         )
 
@@ -132,8 +132,8 @@ class CheckpointMetadata:
     """Everything that a job needs to go on from a checkpoint.
 
     Attributes:
-        checkpoint_id, job_id: of the checkpoint.
-        timestamp_ms: epoch, of the trigger.
+        checkpoint_id, job_id: identify the checkpoint.
+        timestamp_ms: when it was triggered (epoch).
         operators: all operators of the job, in topological order.
         properties: ``job_name``, ``versions`` (of the program that took it), ``key_hash`` (version of the table of
             hashes), ``since_ms``; of a savepoint ``savepoint``: plain ``savepoints.SavepointInfo``.
@@ -159,11 +159,11 @@ class CheckpointMetadata:
     def _files(self) -> frozenset[str]:
         return frozenset(handle.path for handle in self.handles() if isinstance(handle, FileState))
 
-    def moved(self, where: Callable[[str], str]) -> CheckpointMetadata:
-        """The same, whose files have the paths that this gives."""
+    def moved(self, new_path: Callable[[str], str]) -> CheckpointMetadata:
+        """A copy in which each file has the path that ``new_path`` returns for it."""
 
         def moved(handle: StateHandle) -> StateHandle:
-            return replace(handle, path=where(handle.path)) if isinstance(handle, FileState) else handle
+            return replace(handle, path=new_path(handle.path)) if isinstance(handle, FileState) else handle
 
         operators = tuple(
             replace(operator, subtasks={index: subtask.moved(moved) for index, subtask in operator.subtasks.items()})
@@ -173,14 +173,14 @@ class CheckpointMetadata:
 
     @property
     def size(self) -> int:
-        """Bytes of state."""
+        """Bytes of all pieces of state, those shared with other checkpoints included."""
         return sum(handle.size for handle in self.handles())
 
     @property
     def since_ms(self) -> int:
-        """Epoch of the first checkpoint of the run that this one is of; 0 = not known.
+        """When the first checkpoint of this run of the job was taken (epoch); 0 = unknown.
 
-        It is the same for all JobMasters of a run, and another one when the same job is submitted anew.
+        It identifies the run: it is the same for all JobMasters of a run, and differs when the job is submitted again.
         """
         since = self.properties.get("since_ms")
         return since if type(since) is int else 0
@@ -201,13 +201,13 @@ class CheckpointMetadata:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            whole_number(given.get("checkpoint_id"), f"{where}.checkpoint_id"),
-            member(given.get("job_id"), str, f"{where}.job_id"),
-            whole_number(given.get("timestamp_ms"), f"{where}.timestamp_ms"),
-            each(given.get("operators"), OperatorState.from_plain, f"{where}.operators"),
-            named(given.get("properties"), lambda value, _: value, f"{where}.properties"),
+            whole_number(fields.get("checkpoint_id"), f"{where}.checkpoint_id"),
+            member(fields.get("job_id"), str, f"{where}.job_id"),
+            whole_number(fields.get("timestamp_ms"), f"{where}.timestamp_ms"),
+            each(fields.get("operators"), OperatorState.from_plain, f"{where}.operators"),
+            named(fields.get("properties"), lambda value, _: value, f"{where}.properties"),
         )
 
     def to_bytes(self) -> bytes:
@@ -216,15 +216,15 @@ class CheckpointMetadata:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> CheckpointMetadata:
-        """Read a file.
+        """Read a metadata file.
 
         Args:
-            data: the whole file.
-            path: of it, named in errors; files that are named relative to it are below its directory.
+            data: content of the whole file.
+            path: path of the file, named in errors; relative paths in it are relative to its directory.
 
         Raises:
-            CheckpointCorruptedError: it is empty, cut off, changed, or of another program.
-            CheckpointVersionError: a release has written it whose format is not known here.
+            CheckpointCorruptedError: it is empty, cut off, changed, or written by another program.
+            CheckpointVersionError: its version can't be read by this release.
         """
         if not data:
             raise CheckpointCorruptedError(path, "the file is empty: it was not written to its end")
@@ -253,17 +253,17 @@ class CheckpointMetadata:
         if checksum(body) != expected:
             raise CheckpointCorruptedError(path, "its checksum is wrong: it was changed after it was written")
         try:
-            found = cls.from_plain(json.loads(bytes(body)))
+            metadata = cls.from_plain(json.loads(bytes(body)))
         except (ValueError, CheckpointFormatError) as error:
             raise CheckpointCorruptedError(path, f"it is no metadata of a checkpoint: {error}") from error
-        if SAVEPOINT not in found.properties:
-            return found
-        relative = [file for file in found.files() if _is_relative(file)]
+        if SAVEPOINT not in metadata.properties:
+            return metadata
+        relative = [file for file in metadata.files() if _is_relative(file)]
         for file in relative:
             if ".." in file.split("/"):
                 raise CheckpointCorruptedError(path, f"it names a file outside of its directory: {file!r:.80}")
         base = os.path.dirname(path)
-        return found.moved(lambda file: f"{base}/{file}" if _is_relative(file) else file) if relative else found
+        return metadata.moved(lambda file: f"{base}/{file}" if _is_relative(file) else file) if relative else metadata
 
 
 def _is_relative(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Strict reading of plain data: what is missing or of a wrong type is named with its path."""
+"""Reads plain data strictly: errors name the path of a field that is missing or has a wrong type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from firesteel.core.errors import CheckpointError
 
 T = TypeVar("T")
 Plain = Any
-"""What JSON can carry."""
+"""Data that JSON can represent."""
 _NAMES = {str: "text", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -30,7 +30,7 @@ class CheckpointFormatError(CheckpointError):
 
 
 def member(value: Plain, kind: type[T], where: str) -> T:
-    """The value, if it is of the kind (tuples count as lists).
+    """Check that a value is of a type (tuples count as lists), and return it.
 
     Raises:
         CheckpointFormatError: it is not.
@@ -41,12 +41,12 @@ def member(value: Plain, kind: type[T], where: str) -> T:
         return list(value)  # type: ignore[return-value] # T is list here
     if kind is dict and isinstance(value, Mapping):
         return dict(value)  # type: ignore[return-value] # T is dict here
-    found = "nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
-    raise CheckpointFormatError(where, f"{_NAMES[kind]} is expected, not {found}")
+    actual = "nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
+    raise CheckpointFormatError(where, f"{_NAMES[kind]} is expected, not {actual}")
 
 
 def whole_number(value: Plain, where: str) -> int:
-    """The value, if it is an integer and not negative.
+    """Check that a value is an integer and not negative, and return it.
 
     Raises:
         CheckpointFormatError: it is not.
@@ -58,20 +58,20 @@ def whole_number(value: Plain, where: str) -> int:
 
 
 def each(value: Plain, read: Callable[[Plain, str], T], where: str) -> tuple[T, ...]:
-    """The items of a list, read one by one; nothing counts as an empty list.
+    """Read the items of a list one by one; None counts as an empty list.
 
     Raises:
-        CheckpointFormatError: it is no list, or an item is malformed.
+        CheckpointFormatError: the value is no list, or an item is malformed.
     """
     items: list[Plain] = member([] if value is None else value, list, where)
     return tuple(read(item, f"{where}[{position}]") for position, item in enumerate(items))
 
 
 def named(value: Plain, read: Callable[[Plain, str], T], where: str) -> dict[str, T]:
-    """The values of an object, read one by one; nothing counts as an empty one.
+    """Read the values of an object one by one; None counts as an empty object.
 
     Raises:
-        CheckpointFormatError: it is no object, a name is no text, or a value is malformed.
+        CheckpointFormatError: the value is no object, a name is no text, or a value in it is malformed.
     """
     items: dict[Any, Plain] = member({} if value is None else value, dict, where)
     return {member(name, str, where): read(item, f"{where}[{name!r}]") for name, item in items.items()}

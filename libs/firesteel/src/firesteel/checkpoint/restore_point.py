@@ -1,11 +1,11 @@
-"""What each task gets back when the job goes on from a checkpoint. Pure."""
+"""Decides what each task gets back when a job goes on from a checkpoint. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from firesteel.checkpoint.assign import RESULTS, MadeWhenAsked, OperatorRestore, TaskRestore, assign
+from firesteel.checkpoint.assign import RESULTS, LazySequence, OperatorRestore, TaskRestore, assign
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
 from firesteel.checkpoint.savepoints import info_of
 from firesteel.core.errors import StateRestoreError
@@ -16,18 +16,18 @@ _IGNORE = "execution.state-recovery.ignore-unclaimed-state"
 
 
 class RestorePoint:
-    """A checkpoint, and the job that goes on from it.
+    """A checkpoint together with the job that goes on from it.
 
     Args:
-        metadata: of the checkpoint.
-        location: of its metadata, for people.
-        job: that goes on.
-        ignore_unclaimed: leave out state of operators that the job does not have.
-        same_program: the checkpoint is one of the job's own, so its key selectors are what they were.
-        stopped: it is the savepoint with which the job was stopped: tasks commit what it holds, and end.
+        metadata: metadata of the checkpoint.
+        location: location of the metadata, for errors.
+        job: the job that goes on.
+        ignore_unclaimed: whether to leave out state of operators that the job does not have.
+        same_program: whether the checkpoint is the job's own, so that its key selectors are the same.
+        stopped: whether it is the savepoint with which this job was stopped, so that tasks only commit, and end.
 
     Raises:
-        StateRestoreError: they do not fit together; the message names the operator.
+        StateRestoreError: the job does not fit to the checkpoint; the message names the operator.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class RestorePoint:
         return self.metadata.checkpoint_id
 
     def task(self, execution: Execution) -> TaskRestore:
-        """What a task gets."""
+        """The state that a task gets."""
         return self.subtask(execution.vertex.id, execution.subtask)
 
     def subtask(self, vertex_id: str, subtask: int) -> TaskRestore:
-        """The same, by vertex and number."""
+        """The state that a subtask of a vertex gets."""
         return self._tasks[vertex_id][subtask]
 
     def has_finished(self, vertex_id: str) -> bool:
-        """Whether all tasks of a vertex had come to their end; each of them is told so."""
+        """Whether all tasks of a vertex had finished in the checkpoint."""
         return self._finished[vertex_id]
 
     def enumerator(self, vertex: JobVertex) -> EnumeratorState | None:
-        """What the enumerator of a source goes on from; None = from its beginning: the source is new.
+        """The state from which the enumerator of a source goes on; None if the source is new.
 
         Raises:
             StateRestoreError: the source has another enumerator now.
@@ -85,10 +85,12 @@ class RestorePoint:
         return operator.enumerator
 
     def _check_claims(self, job: JobGraph, ignore_unclaimed: bool) -> None:
-        left = unclaimed(self.metadata, job)
-        if left and not ignore_unclaimed:
-            names = ", ".join(f"{o.name!r} ({f'uid {o.uid!r}' if o.uid else o.operator_id})" for o in left[:5])
-            more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        unclaimed_operators = unclaimed(self.metadata, job)
+        if unclaimed_operators and not ignore_unclaimed:
+            names = ", ".join(
+                f"{o.name!r} ({f'uid {o.uid!r}' if o.uid else o.operator_id})" for o in unclaimed_operators[:5]
+            )
+            more = f" and {len(unclaimed_operators) - 5} more" if len(unclaimed_operators) > 5 else ""
             raise StateRestoreError(
                 f"checkpoint {self.checkpoint_id} at {self.location} has state of operators that the job does not "
                 f"have: {names}{more}. Give the job's operators the same uids as before, or drop that state with "
@@ -96,10 +98,10 @@ class RestorePoint:
             )
 
     def _vertex(self, vertex: JobVertex) -> Sequence[TaskRestore]:
-        found = [self._operators[o.id] for o in vertex.operators if o.id in self._operators]
+        written = [self._operators[o.id] for o in vertex.operators if o.id in self._operators]
         if self._stopped:
-            return self._ends(vertex, found)
-        finished = [operator for operator in found if operator.finished]
+            return self._ends(vertex, written)
+        finished = [operator for operator in written if operator.finished]
         if finished and len(finished) < len(vertex.operators):
             other = next(o.name for o in vertex.operators if o.id not in {f.operator_id for f in finished})
             raise StateRestoreError(
@@ -108,15 +110,15 @@ class RestorePoint:
             )
         by_operator = {
             o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism, same_program=self._trusts_keys)
-            for o in found
+            for o in written
         }
-        # the job that was stopped has given its results to its own program
+        # The job that was stopped with this savepoint has given its results to its own client.
         change = _without_results if self._was_stopped else _as_it_is
         return self._each(vertex, bool(finished), by_operator, change)
 
-    def _ends(self, vertex: JobVertex, found: list[OperatorState]) -> Sequence[TaskRestore]:
-        """The job was stopped: its tasks have come to their end, but for what is to be committed or given away."""
-        by_operator = {o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism) for o in found}
+    def _ends(self, vertex: JobVertex, written: list[OperatorState]) -> Sequence[TaskRestore]:
+        """The state of tasks of a job that was stopped: only what has to be committed, and results to be fetched."""
+        by_operator = {o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism) for o in written}
         return self._each(vertex, True, by_operator, _left_at_the_end)
 
     def _each(
@@ -126,23 +128,23 @@ class RestorePoint:
         by_operator: Mapping[str, Sequence[OperatorRestore]],
         change: Callable[[OperatorRestore], OperatorRestore],
     ) -> Sequence[TaskRestore]:
-        """By subtask; each is put together when it is asked for, since a large job has many."""
+        """The state of each subtask, put together when it is accessed, because a large job has many."""
 
         self._finished[vertex.id] = finished
 
-        def of(subtask: int) -> TaskRestore:
-            own = {id_: change(parts[subtask]) for id_, parts in by_operator.items()}
+        def restore_of(subtask: int) -> TaskRestore:
+            operators = {id_: change(parts[subtask]) for id_, parts in by_operator.items()}
             return TaskRestore(
-                self.checkpoint_id, finished, {id_: part for id_, part in own.items() if not part.is_empty}
+                self.checkpoint_id, finished, {id_: part for id_, part in operators.items() if not part.is_empty}
             )
 
-        return MadeWhenAsked(of, vertex.parallelism)
+        return LazySequence(restore_of, vertex.parallelism)
 
 
 def unclaimed(metadata: CheckpointMetadata, job: JobGraph) -> list[OperatorState]:
-    """Operators with state that the job does not have."""
-    known = {operator.id for vertex in job.vertices for operator in vertex.operators}
-    return [o for o in metadata.operators if o.operator_id not in known and o.has_state]
+    """The operators with state in a checkpoint that the job does not have."""
+    operator_ids = {operator.id for vertex in job.vertices for operator in vertex.operators}
+    return [o for o in metadata.operators if o.operator_id not in operator_ids and o.has_state]
 
 
 def _without_results(part: OperatorRestore) -> OperatorRestore:

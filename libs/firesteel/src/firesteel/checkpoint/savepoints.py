@@ -6,11 +6,11 @@
         _metadata              names the other files relative to this directory
         <unique>               a line with the version, state, a line with its length and checksum
 
-The directory is one that all hosts see, or the begin of keys in an object store (``s3_savepoints``).
-A savepoint is whole in its directory: it may be moved or copied, builds on no checkpoint, and no job ever removes it,
-unless it was started with the claim mode ``CLAIM``. In the canonical format state by key is written by state and key
-group, in the form of the state backend ``hashmap``, whatever backend has it; in the native format as the backend writes
-its checkpoints.
+The directory is one that all hosts see, or a prefix of keys in an object store (``s3_savepoints``). A savepoint is
+self-contained: it may be moved or copied, it builds on no checkpoint, and no job removes it, except a job that was
+started from it with the claim mode ``CLAIM``. In the canonical format keyed state is written by state and key group, in
+the form of the state backend ``hashmap``, whatever the backend is; in the native format as the backend writes its
+checkpoints.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from firesteel.checkpoint.filesystem import DirectoryCheckpointStorage, StateFil
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from firesteel.checkpoint.reading import Plain
-from firesteel.checkpoint.state_files import METADATA, end_of_state, told
+from firesteel.checkpoint.state_files import METADATA, end_of_state, translated_errors
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, CheckpointVersionError
 
 VERSION: Final = 1
-"""Of the files of state."""
+"""Version of the files of state."""
 HEAD: Final = f"FIRESTEEL-STATE {VERSION}\n".encode()
 _FIRST_LINE: Final = re.compile(rb"FIRESTEEL-STATE (\d{1,9})\n")
 CANONICAL, NATIVE = "CANONICAL", "NATIVE"
@@ -44,21 +44,22 @@ FORMATS: Final = (CANONICAL, NATIVE)
 SUSPEND, DRAIN, CANCEL = "suspend", "drain", "cancel"
 PROPERTY: Final = SAVEPOINT
 OPTION: Final = "savepoint"
-"""Of a barrier: the directory of the savepoint that it is of."""
+"""Option of a barrier: the directory of its savepoint."""
 FORMAT_OPTION: Final = "format"
+"""Option of a barrier: the format of its savepoint."""
 STOP_OPTION: Final = "stop"
-"""Of a barrier: nothing comes behind it; ``SUSPEND``, or ``DRAIN``: event time ends in front of it."""
+"""Option of a barrier behind which the job stops: ``SUSPEND``, or ``DRAIN`` if event time ends in front of it."""
 _LARGEST_HEAD: Final = 64
 
 
 @dataclass(frozen=True)
 class SavepointInfo:
-    """What the metadata of a savepoint say of it.
+    """The properties of a savepoint, in its metadata.
 
     Attributes:
         format: ``CANONICAL`` or ``NATIVE``.
-        stop: how the job has ended with it: ``SUSPEND``, ``DRAIN``; empty: it went on.
-        trigger_id: of the request.
+        stop: how the job has stopped with it, ``SUSPEND`` or ``DRAIN``; empty if the job went on.
+        trigger_id: id of the request.
     """
 
     format: str = CANONICAL
@@ -70,7 +71,7 @@ class SavepointInfo:
 
 
 def info_of(metadata: CheckpointMetadata) -> SavepointInfo | None:
-    """None: it is a checkpoint."""
+    """The properties of a savepoint; None if the metadata are those of a checkpoint."""
     plain: Plain = metadata.properties.get(PROPERTY)
     if not isinstance(plain, Mapping):
         return None
@@ -81,10 +82,10 @@ class SavepointDirectory(Protocol):
     """The directory of one savepoint, wherever it is."""
 
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """A writer of a file that says what it is, and whether it is whole."""
+        """Open a writer of a file with a version in front of the state, and a checksum behind it."""
 
     def write(self, metadata: CheckpointMetadata) -> str:
-        """Write the metadata, which completes it; returns the directory. The same may be written again.
+        """Write the metadata, which completes the savepoint; returns its directory. Idempotent for the same metadata.
 
         Raises:
             CheckpointCorruptedError: a file is missing.
@@ -92,14 +93,14 @@ class SavepointDirectory(Protocol):
         """
 
     def remove(self, metadata: CheckpointMetadata) -> None:
-        """Remove what is there with its files, the metadata first; of a checkpoint, but for what others beside it need.
+        """Remove the savepoint with its files, the metadata first; of a checkpoint, only files that no other one needs.
 
         Raises:
             CheckpointError: it can't be removed; or another checkpoint beside it can't be read.
         """
 
     def give_up(self) -> None:
-        """Remove one that did not complete, also while slots write into it; harmless to repeat.
+        """Remove a savepoint that did not complete, even while slots write into it. Idempotent.
 
         Raises:
             CheckpointStorageError: it can't be removed.
@@ -107,18 +108,18 @@ class SavepointDirectory(Protocol):
 
 
 class LocalSavepointDirectory(DirectoryCheckpointStorage):
-    """A directory that all hosts see.
+    """A savepoint in a directory that all hosts see.
 
     Args:
-        directory: made before.
-        settings: of the job.
+        directory: the directory, which exists.
+        settings: configuration of the job.
     """
 
     name = "savepoint"
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.base = self.root = directory
-        self._own = False
+        self._own_subdirectory = False
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._buffer = max(settings.get(options.CHECKPOINTING_WRITE_BUFFER), self._threshold, 1)
         self._written = set()
@@ -132,43 +133,41 @@ class LocalSavepointDirectory(DirectoryCheckpointStorage):
         return StateFileWriter(self.root / uuid.uuid4().hex, hint, self._threshold, self._buffer, head=HEAD)
 
     def write(self, metadata: CheckpointMetadata) -> str:
-        """See ``SavepointDirectory``."""
         self.verify(metadata.handles())
         self.write_metadata(metadata.checkpoint_id, relative_to(f"{self.root}/", metadata).to_bytes())
         return str(self.root)
 
     def remove(self, metadata: CheckpointMetadata) -> None:
-        """See ``SavepointDirectory``."""
-        own, kept = self.root, set[str]()
-        if info_of(metadata) is None:  # it may share files with others that were retained beside it
-            own = self.root.parent
-            for other in own.glob(f"chk-*/{METADATA}"):
+        removable, shared_files = self.root, set[str]()
+        if info_of(metadata) is None:
+            # A retained checkpoint may share files with others that were retained beside it.
+            removable = self.root.parent
+            for other in removable.glob(f"chk-*/{METADATA}"):
                 if other.parent != self.root:
-                    kept |= CheckpointMetadata.from_bytes(self.read_metadata(str(other))[1], str(other)).files()
-        with told(f"{self.root} can't be removed"):
+                    shared_files |= CheckpointMetadata.from_bytes(self.read_metadata(str(other))[1], str(other)).files()
+        with translated_errors(f"{self.root} can't be removed"):
             (self.root / METADATA).unlink(missing_ok=True)
-            for file in map(Path, sorted(metadata.files() - kept)):
-                if own in file.parents:
+            for file in map(Path, sorted(metadata.files() - shared_files)):
+                if removable in file.parents:
                     file.unlink(missing_ok=True)
-            with suppress(OSError):  # somebody else has put something there
+            with suppress(OSError):  # the user has put other files there
                 self.root.rmdir()
 
     def give_up(self) -> None:
-        """See ``SavepointDirectory``."""
-        with told(f"what is left of the savepoint in {self.root} can't be removed"):
+        with translated_errors(f"what is left of the savepoint in {self.root} can't be removed"):
             (self.root / METADATA).unlink(missing_ok=True)
             remove_all_but(self.root, ())
 
 
 def relative_to(below: str, metadata: CheckpointMetadata) -> CheckpointMetadata:
-    """The same, which name their files relative to a directory.
+    """A copy of metadata that names files relative to a directory.
 
     Args:
         below: the directory, with a slash at its end.
-        metadata: of the savepoint.
+        metadata: metadata of the savepoint.
 
     Raises:
-        CheckpointStorageError: they name files elsewhere.
+        CheckpointStorageError: a file is not in that directory.
     """
     for file in metadata.files():
         if not file.startswith(below):
@@ -177,22 +176,22 @@ def relative_to(below: str, metadata: CheckpointMetadata) -> CheckpointMetadata:
 
 
 def read_savepoint_metadata(path: str, settings: Settings | None = None) -> CheckpointMetadata:
-    """The metadata of a savepoint, or of a checkpoint, in a directory that this host sees or in an object store.
+    """Read the metadata of a savepoint or checkpoint, in a directory that this host sees or in an object store.
 
     Raises:
-        CheckpointError: they are not there, are damaged, or can't be read for now.
-        ConfigurationError: it is no path, or the settings of its object store are wrong.
+        CheckpointError: there are none, they are damaged, or they can't be read for now.
+        ConfigurationError: the path is malformed, or the settings of its object store are wrong.
     """
     where, data = StateReader(settings or Settings()).read_metadata(path)
     return CheckpointMetadata.from_bytes(data, where)
 
 
 def check_file(handle: FileState, reader: StateReader) -> None:
-    """Whether a file of a savepoint is what was written, by what stands in it.
+    """Check the first and last lines of a file of a savepoint.
 
     Raises:
-        CheckpointCorruptedError: it is not.
-        CheckpointStorageError: it can't be read for now.
+        CheckpointCorruptedError: they are not those that were written.
+        CheckpointStorageError: the file can't be read for now.
     """
     end = end_of_state(handle.length, handle.checksum)
     whole = FileState(handle.path, handle.offset + handle.length + len(end), "")

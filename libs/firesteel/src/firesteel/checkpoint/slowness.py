@@ -1,13 +1,13 @@
-"""When people have to hear that checkpoints are slow: before one expires, and the job goes back to an old one."""
+"""Decides when to warn that checkpoints are slow: before one expires, and the job would go back to an old one."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SHORTEST_SECONDS: Final = 5.0
-"""Checkpoints that take less are nobody's trouble, whatever the one before took."""
+"""Duration below which a checkpoint is never called slow."""
 INTERVALS: Final = 5
-"""After so many intervals without a completed checkpoint something holds them up."""
+"""Intervals without a completed checkpoint after which there is a warning."""
 _ADVICE: Final = "the job goes on from the last complete one if it fails; see the Checkpoints page for who is late"
 
 
@@ -20,15 +20,15 @@ def warning_of(
     before: float | None = None,
     without: float | None = None,
 ) -> str:
-    """Says what is wrong with the checkpoints of a job; empty if nothing is.
+    """The warning about the checkpoints of a job; empty if there is nothing to warn of. All times are in seconds.
 
     Args:
-        timeout: ``execution.checkpointing.timeout``, in seconds as all of these.
-        interval: ``execution.checkpointing.interval``; 0 = none are taken by themselves.
-        under_way: how long the oldest checkpoint that is under way has taken so far.
-        last: what the last complete one took.
-        before: what the one before took.
-        without: since the last one was complete, or since the job runs.
+        timeout: ``execution.checkpointing.timeout``.
+        interval: ``execution.checkpointing.interval``; 0 = no periodic checkpoints.
+        under_way: time that the oldest checkpoint under way has taken so far.
+        last: duration of the last complete checkpoint.
+        before: duration of the one before that.
+        without: time since the last one was complete, or since the job runs.
     """
     limit = f"(execution.checkpointing.timeout: {timeout:g} s)"
     half = max(timeout / 2, SHORTEST_SECONDS)

@@ -1,4 +1,4 @@
-"""Reading files of checkpoints from directories that this host sees, and errors of the system in our words."""
+"""Reads files of checkpoints from directories that this host sees, and translates errors of the operating system."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEY: Final = options.CHECKPOINTING_DIRECTORY.key
 _DIRECTORY: Final = "it is a directory, and should be a file"
 _FEW_FILES: Final = 16
 _LOOKERS: Final = 16
-"""Threads that look at files, where there are more than a few."""
+"""Threads that check files, if there are more than ``_FEW_FILES``."""
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
@@ -33,11 +33,11 @@ def local_path(text: str, what: str) -> Path:
     """The directory or file that a path or ``file:`` URI names.
 
     Args:
-        text: as the user wrote it.
-        what: named in errors.
+        text: path, as the user wrote it.
+        what: what the path is, named in errors.
 
     Raises:
-        ConfigurationError: it is of another scheme, not absolute, or no path.
+        ConfigurationError: it has another scheme, is not absolute, or malformed.
     """
     parts = urlsplit(text)
     if parts.scheme and "://" in text and parts.scheme != "file":
@@ -59,18 +59,18 @@ def local_path(text: str, what: str) -> Path:
 
 
 def end_of_state(length: int, checksum: str) -> bytes:
-    """What stands behind the state in a file that tells by itself whether it is whole."""
+    """The last line of a file of a savepoint, by which it can be checked without its metadata."""
     return f"\nFIRESTEEL-STATE-END {length} {checksum}\n".encode()
 
 
 def open_state_file(handle: FileState) -> BinaryIO:
-    """A seekable stream over the bytes of a handle.
+    """Open a seekable stream over the bytes of a handle.
 
     Raises:
-        CheckpointCorruptedError: the file is missing, too short, or no file.
+        CheckpointCorruptedError: the file is missing, too short, or a directory.
         CheckpointStorageError: it can't be read for now.
     """
-    with told(f"state file {handle.path} can't be read", missing=handle.path, of_checkpoint=True):
+    with translated_errors(f"state file {handle.path} can't be read", missing=handle.path, of_checkpoint=True):
         raw = open(handle.path, "rb", buffering=0)  # noqa: SIM115 # the caller closes it
         size = os.fstat(raw.fileno()).st_size
     if size < handle.offset + handle.length:
@@ -80,17 +80,17 @@ def open_state_file(handle: FileState) -> BinaryIO:
 
 
 def verify_state_files(handles: Iterable[StateHandle]) -> None:
-    """Look at the size of each file, of many at a time: a network may lie between.
+    """Check the size of each file; of many in parallel, as the file system may be on a network.
 
     Raises:
-        CheckpointCorruptedError: one is missing, or too short.
-        CheckpointStorageError: it can't be told for now.
+        CheckpointCorruptedError: a file is missing, or too short.
+        CheckpointStorageError: they can't be checked for now.
     """
-    ends: dict[str, FileState] = {}
+    ends: dict[str, FileState] = {}  # of each file the handle that reaches furthest
     for handle in handles:
         if isinstance(handle, FileState):
-            known = ends.get(handle.path)
-            if known is None or known.offset + known.length < handle.offset + handle.length:
+            furthest = ends.get(handle.path)
+            if furthest is None or furthest.offset + furthest.length < handle.offset + handle.length:
                 ends[handle.path] = handle
     if len(ends) <= _FEW_FILES:
         for handle in ends.values():
@@ -107,25 +107,25 @@ def verify_state_files(handles: Iterable[StateHandle]) -> None:
 
 
 def _verify(handle: FileState) -> None:
-    """Whether a file is there, and holds the bytes of a handle."""
-    with told(f"state file {handle.path} can't be looked at", missing=handle.path, of_checkpoint=True):
-        found = os.stat(handle.path)
-    if stat.S_ISDIR(found.st_mode):
+    """Check that a file exists, and is long enough for a handle."""
+    with translated_errors(f"state file {handle.path} can't be looked at", missing=handle.path, of_checkpoint=True):
+        status = os.stat(handle.path)
+    if stat.S_ISDIR(status.st_mode):
         raise CheckpointCorruptedError(handle.path, _DIRECTORY)
-    if found.st_size < handle.offset + handle.length:
-        raise _short(handle, found.st_size)
+    if status.st_size < handle.offset + handle.length:
+        raise _short(handle, status.st_size)
 
 
 def read_metadata_file(location: str) -> tuple[str, bytes]:
-    """Path and bytes of the metadata that a file, or the directory with it, holds.
+    """Read the metadata in a file, or in a directory with that file; returns the path of the file, and its bytes.
 
     Raises:
-        ConfigurationError: the location is no path.
+        ConfigurationError: the location is malformed.
         CheckpointCorruptedError: there are none.
         CheckpointStorageError: they can't be read for now.
     """
     path = local_path(location, CHECKPOINT_PATH)
-    with told(f"{path} can't be read", missing=str(path)):
+    with translated_errors(f"{path} can't be read", missing=str(path)):
         if path.is_dir():
             path = path / METADATA
         try:
@@ -137,13 +137,13 @@ def read_metadata_file(location: str) -> tuple[str, bytes]:
 def _no_metadata(path: Path) -> str:
     if path.name != METADATA or not path.parent.is_dir():
         return f"there is no such file or directory{_mount_hint(path.parent)}"
-    found = sorted(entry.parent.name for entry in path.parent.glob(f"chk-*/{METADATA}"))
-    hint = f"; checkpoints in this directory: {', '.join(found)}" if found else ""
+    checkpoints = sorted(entry.parent.name for entry in path.parent.glob(f"chk-*/{METADATA}"))
+    hint = f"; checkpoints in this directory: {', '.join(checkpoints)}" if checkpoints else ""
     return f"there is no checkpoint, for it has no metadata{hint}"
 
 
 def _mount_hint(directory: Path) -> str:
-    """What to look at where the directory of what is missing is missing or empty itself."""
+    """Advice for errors about a missing file whose directory is missing or empty as well."""
     try:
         if next(directory.iterdir(), None) is not None:
             return ""
@@ -159,7 +159,7 @@ def _short(handle: FileState, size: int) -> CheckpointCorruptedError:
 
 
 class _Window(io.RawIOBase):
-    """Some bytes of a file as a file."""
+    """A part of a file, as a file of its own."""
 
     def __init__(self, raw: io.FileIO, handle: FileState) -> None:
         self._raw, self._handle, self._position = raw, handle, 0
@@ -179,7 +179,7 @@ class _Window(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a writable buffer, in typeshed's words
         room = min(len(buffer), max(0, self._handle.length - self._position))
-        with told(f"state file {self._handle.path} can't be read"):
+        with translated_errors(f"state file {self._handle.path} can't be read"):
             count = self._raw.readinto(memoryview(buffer)[:room]) or 0
         if room and not count:
             raise _short(self._handle, self._handle.offset + self._position)
@@ -192,18 +192,20 @@ class _Window(io.RawIOBase):
 
 
 @contextmanager
-def told(what: str, missing: str = "", *, savepoint: bool = False, of_checkpoint: bool = False) -> Iterator[None]:
-    """Errors of the system in our words.
+def translated_errors(
+    what: str, missing: str = "", *, savepoint: bool = False, of_checkpoint: bool = False
+) -> Iterator[None]:
+    """Translate errors of the operating system into errors that say what to do.
 
     Args:
-        what: can't be done.
-        missing: path of a file that has to be there: without it a checkpoint is corrupted.
-        savepoint: it was for a savepoint, whose directory was named by who wanted it.
-        of_checkpoint: the missing file is of a checkpoint that there is; see ``check_mounted``.
+        what: text that says what could not be done.
+        missing: path of a file that has to exist; if it does not, a checkpoint is corrupted.
+        savepoint: whether it was for a savepoint, whose directory the user has chosen.
+        of_checkpoint: whether the file belongs to a completed checkpoint, so that ``check_mounted`` applies.
 
     Raises:
-        CheckpointCorruptedError: the file is missing, or no file.
-        CheckpointStorageError: anything else.
+        CheckpointCorruptedError: the file is missing, or a directory.
+        CheckpointStorageError: any other error.
     """
     try:
         yield
@@ -221,16 +223,16 @@ def told(what: str, missing: str = "", *, savepoint: bool = False, of_checkpoint
 
 
 def check_mounted(file: str) -> None:
-    """See whether a file of a checkpoint was removed, or its file system is away: then its whole directory is missing.
+    """Tell whether a file of a checkpoint was removed, or its file system is not mounted.
 
-    A checkpoint is a directory in that of its job, or in one with others: that one is there and holds something for as
-    long as any checkpoint does. The mount point of a file system that is not mounted is missing, or empty.
+    A checkpoint is a directory within that of its job, or within one with others, which exists and is not empty as long
+    as there is any checkpoint. The mount point of a file system that is not mounted is missing or empty.
 
     Args:
-        file: metadata or state of a checkpoint that a store of checkpoints names; an object is none.
+        file: metadata or state of a checkpoint that a store of checkpoints names; objects in a store are ignored.
 
     Raises:
-        CheckpointStorageError: the file system is away, which may pass.
+        CheckpointStorageError: the file system is not mounted, which may be temporary.
     """
     if is_object(file):
         return

@@ -1,4 +1,4 @@
-"""Reads state and metadata from wherever they are: any storage reads what any of them has written."""
+"""Reads state and metadata from files and object stores alike, so that any storage reads what any other has written."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from firesteel.config import Settings
 
 
 class StateReader:
-    """See the head of this module.
+    """Reads state and metadata by their paths.
 
     Args:
-        settings: of the job; what a place needs of them is looked at when it is first read from.
+        settings: configuration of the job; that of an object store is checked when it is first read from.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -32,7 +32,7 @@ class StateReader:
         self._making = threading.Lock()
 
     def store(self, scheme: str) -> ObjectStates:
-        """What is in object stores of this scheme.
+        """The reader of object stores with this scheme.
 
         Raises:
             ConfigurationError: its settings are wrong, or its client is not installed.
@@ -43,7 +43,7 @@ class StateReader:
             return self._stores[scheme]
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
-        """See ``CheckpointStorage.open_state``."""
+        """Open a stream over the bytes of a handle (``CheckpointStorage.open_state``)."""
         if isinstance(handle, InlineState):
             return io.BytesIO(handle.data)
         if not is_object(handle.path):
@@ -51,21 +51,21 @@ class StateReader:
         return self.store(object_place(handle.path, "state file").scheme).open(handle)
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
-        """See ``CheckpointStorage.verify``."""
-        far: dict[str, list[FileState]] = {}
-        near: list[FileState] = []
+        """Check that all files exist and are long enough (``CheckpointStorage.verify``)."""
+        objects: dict[str, list[FileState]] = {}  # by scheme
+        local: list[FileState] = []
         for handle in handles:
             if isinstance(handle, FileState):
                 if is_object(handle.path):
-                    far.setdefault(object_place(handle.path, "state file").scheme, []).append(handle)
+                    objects.setdefault(object_place(handle.path, "state file").scheme, []).append(handle)
                 else:
-                    near.append(handle)
-        verify_state_files(near)
-        for scheme, handles_there in far.items():
-            self.store(scheme).verify(handles_there)
+                    local.append(handle)
+        verify_state_files(local)
+        for scheme, object_handles in objects.items():
+            self.store(scheme).verify(object_handles)
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
-        """See ``CheckpointStorage.read_metadata``."""
+        """Read metadata at a location (``CheckpointStorage.read_metadata``)."""
         if is_object(location):
             place = object_place(location, CHECKPOINT_PATH)
             return self.store(place.scheme).read_metadata(place)

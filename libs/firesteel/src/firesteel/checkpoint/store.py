@@ -27,13 +27,14 @@ from firesteel.core.errors import CheckpointStorageError
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """An entry.
+    """An entry of a store of completed checkpoints.
 
     Attributes:
-        checkpoint_id: of the checkpoint.
-        location: of its metadata in the checkpoint storage.
-        metadata: the metadata themselves, where the storage does not keep them.
-        savepoint: it is the user's: none of its files goes with the job. Entries of others do not mention it.
+        checkpoint_id: id of the checkpoint.
+        location: location of its metadata in the checkpoint storage.
+        metadata: the metadata themselves, if the storage does not keep them.
+        savepoint: whether it belongs to the user, so that its files stay when the job ends. Plain data of other entries
+            do not have this field.
     """
 
     checkpoint_id: int
@@ -52,18 +53,18 @@ class StoredCheckpoint:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Any] = member(plain, dict, "entry")
-        metadata = given.get("metadata")
+        fields: dict[str, Any] = member(plain, dict, "entry")
+        metadata = fields.get("metadata")
         return cls(
-            whole_number(given.get("checkpoint_id"), "entry.checkpoint_id"),
-            member(given.get("location"), str, "entry.location"),
+            whole_number(fields.get("checkpoint_id"), "entry.checkpoint_id"),
+            member(fields.get("location"), str, "entry.location"),
             None if metadata is None else member(metadata, str, "entry.metadata"),
-            member(given.get("savepoint", False), bool, "entry.savepoint"),
+            member(fields.get("savepoint", False), bool, "entry.savepoint"),
         )
 
 
 class CompletedCheckpointStore(ABC):
-    """See the head of this module."""
+    """The completed checkpoints of one job; the contract is at the head of this module."""
 
     @abstractmethod
     def next_id(self, above: int = 0) -> int:
@@ -83,21 +84,21 @@ class CompletedCheckpointStore(ABC):
     @property
     @abstractmethod
     def damaged(self) -> tuple[str, ...]:
-        """What the last ``all`` could not read, and why."""
+        """Entries that the last call of ``all`` could not read, and why."""
 
     @abstractmethod
     def clear(self) -> None: ...
 
     def renewed(self) -> CompletedCheckpointStore | None:
-        """The same store for later calls. Calls of this object that have not returned change nothing from now on.
+        """A new object for the same store. Calls of this object that have not returned change nothing from now on.
 
-        None: that can't be had; whoever has given a call up has to wait for it.
+        None if the store can't do that: then a call that was given up has to be waited for.
         """
         return None
 
 
 class MemoryCheckpointStore(CompletedCheckpointStore):
-    """For a job that nobody will start again when its JobMaster is gone."""
+    """A store in memory, for a job that is not recovered when its JobMaster has died."""
 
     def __init__(self) -> None:
         self._checkpoints: dict[int, StoredCheckpoint] = {}

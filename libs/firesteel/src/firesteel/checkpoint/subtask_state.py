@@ -1,4 +1,4 @@
-"""What one subtask has written for a checkpoint, operator by operator."""
+"""The state that one subtask has written for a checkpoint, operator by operator, as plain data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class KeyedState:
     Attributes:
         states: descriptions of the states (plain ``firesteel.state.snapshots.StateInfo``); chunks name them by index.
         key_groups: the first and the last one that the subtask owned.
-        handles: streams of chunks (``firesteel.checkpoint.chunks``), to be read one behind the other.
-        files: by name. Metadata without any do not mention them.
+        handles: streams of chunks (``firesteel.checkpoint.chunks``), to be read one after the other.
+        files: files of the state backend, by name. Plain data without files do not have this field.
     """
 
     states: tuple[Mapping[str, Plain], ...]
@@ -44,15 +44,15 @@ class KeyedState:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
-        groups = each(given.get("key_groups"), whole_number, f"{where}.key_groups")
+        fields: dict[str, Plain] = member(plain, dict, where)
+        groups = each(fields.get("key_groups"), whole_number, f"{where}.key_groups")
         if len(groups) != 2 or groups[0] > groups[1]:
             raise CheckpointFormatError(f"{where}.key_groups", f"{list(groups)} is no range")
         return cls(
-            each(given.get("states"), _object, f"{where}.states"),
+            each(fields.get("states"), _object, f"{where}.states"),
             (groups[0], groups[1]),
-            each(given.get("handles"), handle_from_plain, f"{where}.handles"),
-            named(given.get("files", {}), handle_from_plain, f"{where}.files"),
+            each(fields.get("handles"), handle_from_plain, f"{where}.handles"),
+            named(fields.get("files", {}), handle_from_plain, f"{where}.files"),
         )
 
 
@@ -69,7 +69,6 @@ class OperatorListState:
     handles: tuple[StateHandle, ...] = ()
 
     def kinds(self) -> set[str]:
-        """The kinds of its states."""
         return {str(state.get("kind")) for state in self.states}
 
     def to_plain(self) -> dict[str, Any]:
@@ -85,21 +84,21 @@ class OperatorListState:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            each(given.get("states"), _object, f"{where}.states"),
-            each(given.get("handles"), handle_from_plain, f"{where}.handles"),
+            each(fields.get("states"), _object, f"{where}.states"),
+            each(fields.get("handles"), handle_from_plain, f"{where}.handles"),
         )
 
 
 @dataclass(frozen=True)
 class Committables:
-    """What a two-phase sink has prepared up to a barrier and not committed yet.
+    """The committables that a two-phase sink has prepared at a barrier and not committed yet.
 
     Attributes:
-        checkpoint_id: at whose barrier it was prepared.
-        version: of the layout of the data; the sink's own.
-        items: one for each committable.
+        checkpoint_id: checkpoint at whose barrier they were prepared.
+        version: version of the layout of the data, which the sink defines.
+        items: data of each committable.
     """
 
     checkpoint_id: int
@@ -120,22 +119,22 @@ class Committables:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            whole_number(given.get("checkpoint_id"), f"{where}.checkpoint_id"),
-            whole_number(given.get("version"), f"{where}.version"),
-            each(given.get("items"), handle_from_plain, f"{where}.items"),
+            whole_number(fields.get("checkpoint_id"), f"{where}.checkpoint_id"),
+            whole_number(fields.get("version"), f"{where}.version"),
+            each(fields.get("items"), handle_from_plain, f"{where}.items"),
         )
 
 
 @dataclass(frozen=True)
 class KeyKinds:
-    """What is known of the keys of an operator's state.
+    """The kinds of keys in an operator's state.
 
     Attributes:
-        kinds: plain kinds of keys (``firesteel.graph.key_kinds``), of all that came.
-        proved: the key selector of now gives such keys; else none has come since the job began with the checkpoint of
-            another job.
+        kinds: plain kinds of all keys that came (``firesteel.graph.key_kinds``).
+        proved: whether the current key selector is known to return such keys. It is not while no key has come since the
+            job began with the checkpoint of another job.
     """
 
     kinds: tuple[Plain, ...]
@@ -151,9 +150,9 @@ class KeyKinds:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            each(given.get("kinds"), _kind, f"{where}.kinds"), member(given.get("proved"), bool, f"{where}.proved")
+            each(fields.get("kinds"), _kind, f"{where}.kinds"), member(fields.get("proved"), bool, f"{where}.proved")
         )
 
 
@@ -162,10 +161,10 @@ class InFlight:
     """Records that a barrier has overtaken on their way to a subtask.
 
     Attributes:
-        input_index: input of the operator that they are for.
-        partitioner: of the edge that they came over (``firesteel.graph.specs.PartitionerKind``).
-        handle: a stream of chunks, each a message of the exchange.
-        shared: several subtasks are to read it, each the records of its own keys.
+        input_index: input of the operator to which they were sent.
+        partitioner: partitioner of their edge (``firesteel.graph.specs.PartitionerKind``).
+        handle: stream of chunks, each of which is a message of the exchange.
+        shared: whether several subtasks read it, each for the records of its own keys.
     """
 
     input_index: int
@@ -188,12 +187,12 @@ class InFlight:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            whole_number(given.get("input"), f"{where}.input"),
-            member(given.get("partitioner"), str, f"{where}.partitioner"),
-            handle_from_plain(given.get("handle"), f"{where}.handle"),
-            member(given.get("shared"), bool, f"{where}.shared"),
+            whole_number(fields.get("input"), f"{where}.input"),
+            member(fields.get("partitioner"), str, f"{where}.partitioner"),
+            handle_from_plain(fields.get("handle"), f"{where}.handle"),
+            member(fields.get("shared"), bool, f"{where}.shared"),
         )
 
 
@@ -202,12 +201,12 @@ class OperatorSubtaskState:
     """State of one operator in one subtask.
 
     Attributes:
-        keyed: by part of the operator: the keyed backend, columnar state, timers, under names of its own choice.
+        keyed: keyed state by part of the operator (keyed backend, columnar state, ...), under names that it chooses.
         operator: operator state; None = it has none.
-        splits: plain splits of a source reader with the positions behind the last record before the barrier.
-        committables: of a two-phase sink.
-        keys: of ``keyed``, where it is not in columns; None = not known (version 2 of the metadata).
-        in_flight: of the head of a chain: records in front of it. Metadata without any do not mention them.
+        splits: splits of a source reader as plain data, with positions behind the last record before the barrier.
+        committables: committables of a two-phase sink.
+        keys: kinds of the keys of ``keyed``, if that is not in columns; None = unknown (version 2 of the metadata).
+        in_flight: records in front of the head of a chain. Plain data without any do not have this field.
     """
 
     keyed: Mapping[str, KeyedState] = field(default_factory=dict)
@@ -234,11 +233,11 @@ class OperatorSubtaskState:
         for in_flight in self.in_flight:
             yield in_flight.handle
 
-    def moved(self, where: Callable[[StateHandle], StateHandle]) -> OperatorSubtaskState:
-        """The same state, whose pieces are where this says."""
+    def moved(self, move: Callable[[StateHandle], StateHandle]) -> OperatorSubtaskState:
+        """A copy in which each handle is replaced by the one that ``move`` returns for it."""
 
         def all_of(handles: tuple[StateHandle, ...]) -> tuple[StateHandle, ...]:
-            return tuple(map(where, handles))
+            return tuple(map(move, handles))
 
         return replace(
             self,
@@ -246,12 +245,12 @@ class OperatorSubtaskState:
                 name: replace(
                     part,
                     handles=all_of(part.handles),
-                    files={file: where(handle) for file, handle in part.files.items()},
+                    files={file: move(handle) for file, handle in part.files.items()},
                 )
                 for name, part in self.keyed.items()
             },
             operator=None if self.operator is None else replace(self.operator, handles=all_of(self.operator.handles)),
-            committables=tuple(replace(one, items=all_of(one.items)) for one in self.committables),
+            committables=tuple(replace(prepared, items=all_of(prepared.items)) for prepared in self.committables),
         )
 
     def to_plain(self) -> dict[str, Any]:
@@ -273,27 +272,27 @@ class OperatorSubtaskState:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
-        operator, keys = given.get("operator"), given.get("keys")
+        fields: dict[str, Plain] = member(plain, dict, where)
+        operator, keys = fields.get("operator"), fields.get("keys")
         return cls(
-            named(given.get("keyed"), KeyedState.from_plain, f"{where}.keyed"),
+            named(fields.get("keyed"), KeyedState.from_plain, f"{where}.keyed"),
             None if operator is None else OperatorListState.from_plain(operator, f"{where}.operator"),
-            each(given.get("splits"), _object, f"{where}.splits"),
-            each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
+            each(fields.get("splits"), _object, f"{where}.splits"),
+            each(fields.get("committables"), Committables.from_plain, f"{where}.committables"),
             None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
-            each(given.get("in_flight", []), InFlight.from_plain, f"{where}.in_flight"),
+            each(fields.get("in_flight", []), InFlight.from_plain, f"{where}.in_flight"),
         )
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """State of all operators of a subtask: what it acknowledges a checkpoint with.
+    """State of all operators of a subtask, with which it acknowledges a checkpoint.
 
     Attributes:
-        operators: by operator id; those without state may be left out.
-        finished: its operators have finished: no record will come from it after the barrier.
+        operators: state by operator id; operators without state may be left out.
+        finished: whether its operators have finished, so that no record will come from it after the barrier.
         splits_serial: serial of the last splits that a source reader had got at the barrier (0 = none yet, see
-            ``protocol.split_messages.Splits``): the JobMaster gives later ones to somebody else after a restore.
+            ``protocol.split_messages.Splits``); after a restore the JobMaster assigns later ones again.
     """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
@@ -311,7 +310,7 @@ class TaskState:
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces of state; splits of readers, which have no handle, as they stand in the metadata."""
+        """Bytes of all pieces of state, and of splits, which have no handle, as they are in the metadata."""
         splits = (split for operator in self.operators.values() for split in operator.splits)
         return sum(handle.size for handle in self.handles()) + sum(len(json.dumps(dict(split))) for split in splits)
 
@@ -329,15 +328,14 @@ class TaskState:
         Raises:
             CheckpointFormatError: it is malformed.
         """
-        given: dict[str, Plain] = member(plain, dict, where)
+        fields: dict[str, Plain] = member(plain, dict, where)
         return cls(
-            named(given.get("operators"), OperatorSubtaskState.from_plain, f"{where}.operators"),
-            member(given.get("finished"), bool, f"{where}.finished"),
-            whole_number(given.get("splits_serial"), f"{where}.splits_serial"),
+            named(fields.get("operators"), OperatorSubtaskState.from_plain, f"{where}.operators"),
+            member(fields.get("finished"), bool, f"{where}.finished"),
+            whole_number(fields.get("splits_serial"), f"{where}.splits_serial"),
         )
 
     def to_bytes(self) -> bytes:
-        """As the payload of a message."""
         return json.dumps(self.to_plain(), separators=(",", ":")).encode()
 
     @classmethod
