@@ -1,7 +1,7 @@
 """Directories of state on local disks: one for each attempt, removed when its process is gone.
 
-The name of a directory says which process made it: id and time of start, since ids repeat. Whoever makes one removes
-those of processes on this host that are over, however they ended.
+The name of a directory says which process made it, by its id and time of start, since ids are used again. Each process
+that makes a directory removes those of processes on this host that have ended, however they ended.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def attempt_directory(directories: Sequence[str], operator: str) -> str:
     try:
         os.makedirs(parent, exist_ok=True)
         remove_abandoned(parent)
-        made = os.path.join(parent, attempt_name(token))
-        os.mkdir(made)
+        directory = os.path.join(parent, attempt_name(token))
+        os.mkdir(directory)
     except OSError as error:
         raise ConfigurationError(f"state.backend.rocksdb.localdir: {parent} can't be used: {error}") from error
-    return made
+    return directory
 
 
 def attempt_name(token: str) -> str:
@@ -51,8 +51,8 @@ def remove_abandoned(parent: str) -> None:
     except FileNotFoundError:
         return
     for name in names:
-        found = _NAME.fullmatch(name)
-        if found is not None and found[1] == _host() and _started(int(found[2])) != int(found[3]):
+        named = _NAME.fullmatch(name)
+        if named is not None and named[1] == _host() and _started(int(named[2])) != int(named[3]):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
 
 

@@ -318,5 +318,5 @@ def load_state_backend(name: str) -> StateBackend:
     Raises:
         ConfigurationError: there is none; the message lists those that are known.
     """
-    made: StateBackend = load("firesteel.state_backends", name)()
-    return made
+    backend: StateBackend = load("firesteel.state_backends", name)()
+    return backend

@@ -136,19 +136,23 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """The states of the current key and a namespace."""
         return self if namespace is None else _NamespaceStore(self, namespace)
 
-    def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
-        declared = self._declare(descriptor, wanted, method)
+    def _state(self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str) -> Any:
+        declared = self._declare(descriptor, descriptor_class, method)
         if declared.state is None:
             declared.state = self._make(declared, self, namespaced=False)
         return declared.state
 
-    def namespaced_state(self, descriptor: Any, wanted: type[StateDescriptor], method: str, namespace: Any) -> Any:
+    def namespaced_state(
+        self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str, namespace: Any
+    ) -> Any:
         """A state of the current key and a namespace."""
-        return self._make(self._declare(descriptor, wanted, method), NamespacedKey(self, namespace), namespaced=True)
+        return self._make(
+            self._declare(descriptor, descriptor_class, method), NamespacedKey(self, namespace), namespaced=True
+        )
 
-    def _declare(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> _Declared:
-        if not isinstance(descriptor, wanted):
-            raise ProgramError(f"{method}() takes a {wanted.__name__}, not {descriptor!r}")
+    def _declare(self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str) -> _Declared:
+        if not isinstance(descriptor, descriptor_class):
+            raise ProgramError(f"{method}() takes a {descriptor_class.__name__}, not {descriptor!r}")
         name = descriptor.name
         declared = self._declared.get(name)
         if declared is None:
@@ -209,7 +213,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             StateMigrationError: that is of a type that does not become this one.
         """
         now = self._parameters.clock.epoch_ms()
-        converters = [converter_between(one.info, info, now) for one in restored]
+        converters = [converter_between(part.info, info, now) for part in restored]
         if converters == [None] and not info.ttl:
             if holds_pickles(info.schema):
                 self._migrate(lambda: complete(info.name, restored[0].table.values()))
@@ -217,7 +221,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         table = TtlTable() if info.ttl else HeapTable()
 
         def fill() -> None:
-            table.update(together(info, [adopt(one.info, one.table, info, now) for one in restored]).items())
+            table.update(together(info, [adopt(part.info, part.table, info, now) for part in restored]).items())
             if holds_pickles(info.schema):
                 complete(info.name, table.values())
 
@@ -273,18 +277,18 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         table = self._part(declared, namespaced=True).table
         place = (self.key, target)
         for source in sources:
-            other: Any = MISSING if source == target else table.pop((self.key, source), MISSING)
-            if other is MISSING:
+            source_value: Any = MISSING if source == target else table.pop((self.key, source), MISSING)
+            if source_value is MISSING:
                 continue
-            one: Any = table.get(place, MISSING)
-            if one is MISSING:
-                merged = other
+            value: Any = table.get(place, MISSING)
+            if value is MISSING:
+                merged = source_value
             elif life is None:
-                merged = merge_values(kind, one, other)
+                merged = merge_values(kind, value, source_value)
             elif kind.name == "list":
-                merged = sorted([*one, *other], key=_stamp_of)
+                merged = sorted([*value, *source_value], key=_stamp_of)
             else:
-                merged = (merge_values(kind, one[0], other[0]), max(one[1], other[1]))
+                merged = (merge_values(kind, value[0], source_value[0]), max(value[1], source_value[1]))
             table[place] = merged
             table.touch(place)
 
@@ -308,10 +312,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def timeline(self, name: str) -> Timeline:
         """The records of a name by key and time; made when they are not there."""
-        made: Timeline | None = self._timelines.get(name)
-        if made is None:
-            made = self._timelines[name] = self._make_timeline(name)
-        return made
+        timeline: Timeline | None = self._timelines.get(name)
+        if timeline is None:
+            timeline = self._timelines[name] = self._make_timeline(name)
+        return timeline
 
     def _make_timeline(self, name: str) -> Timeline:
         restored, former = (self._restored.pop((name, area), []) for area in (TIMELINE, TABLE))
@@ -323,24 +327,24 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def _timeline_in(self, table: Any, former: Sequence[SnapshotTable]) -> Timeline:
         """The records in a table, and those of tables that were written in format 1."""
-        made = HeapTimeline(table)
+        timeline = HeapTimeline(table)
 
         def fill() -> None:
-            made.fill(entries_of_tables(chain.from_iterable(part.table.items() for part in former)))
+            timeline.fill(entries_of_tables(chain.from_iterable(part.table.items() for part in former)))
 
         if table or former:
             self._migrate(fill)
-        return made
+        return timeline
 
     def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
         """Each key that has state without a namespace, once: those of now."""
         self._catch_up()
-        found: dict[Any, None] = {}
+        keys: dict[Any, None] = {}
         for part in self._all_parts():
             info = part.info
             if not info.namespaced and (descriptor is None or (info.name == descriptor.name and info.kind != TABLE)):
-                found.update(dict.fromkeys(part.table))
-        return iter(found)
+                keys.update(dict.fromkeys(part.table))
+        return iter(keys)
 
     def forget(self) -> None:
         """Forget the states of all keys: none of these keys comes again, and no snapshot is under way."""
@@ -367,9 +371,9 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
         """New state in arrays."""
-        made = ColumnarState(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
-        self.attach(made)
-        return made
+        columns = ColumnarState(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
+        self.attach(columns)
+        return columns
 
     def attach(self, state: AttachedState) -> None:
         """Write this with the rest, and bring it back."""
@@ -461,15 +465,15 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """Take over what former subtasks have written, as far as it belongs to the own key groups."""
         if self._declared or self._parts:
             raise RuntimeError("state is restored before any is asked for")
-        for one in written:
-            if one.files:
+        for former in written:
+            if former.files:
                 raise StateRestoreError(
                     f"operator {self._parameters.operator!r}: its state is in files of another state backend "
-                    f"({', '.join(sorted(one.files)[:3])}, ...): restore with the one that has written them "
+                    f"({', '.join(sorted(former.files)[:3])}, ...): restore with the one that has written them "
                     "(state.backend.type)"
                 )
-            takers = [self._taker(info) for info in one.states]
-            for chunk in one.chunks():
+            takers = [self._taker(info) for info in former.states]
+            for chunk in former.chunks():
                 takers[chunk.state](chunk)
             for attached in self._attached.values():
                 attached.taken_back()
@@ -585,8 +589,8 @@ class _NamespaceStore(StateGetters):
     def __init__(self, keyed: HeapKeyedState, namespace: Any) -> None:
         self._keyed, self._namespace = keyed, namespace
 
-    def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
-        return self._keyed.namespaced_state(descriptor, wanted, method, self._namespace)
+    def _state(self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str) -> Any:
+        return self._keyed.namespaced_state(descriptor, descriptor_class, method, self._namespace)
 
 
 class HeapStateBackend(StateBackend):

@@ -53,22 +53,25 @@ def converter_between(old: StateInfo, new: StateInfo, now: int) -> Callable[[Any
     Raises:
         StateMigrationError: the types are incompatible; names the field.
     """
-    found = compatibility(old, new)
-    if found.answer is SchemaCompatibility.INCOMPATIBLE:
-        raise StateMigrationError(new.name, found.field, found.reason)
-    if found.convert is None and old.ttl == new.ttl:
+    compatible = compatibility(old, new)
+    if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
+        raise StateMigrationError(new.name, compatible.field, compatible.reason)
+    if compatible.convert is None and old.ttl == new.ttl:
         return None
-    return _converter(new.kind, old.ttl, new.ttl, found.convert, now)
+    return _converter(new.kind, old.ttl, new.ttl, compatible.convert, now)
 
 
 Listener = Callable[[StateInfo, StateInfo, Compatibility], bool]
-"""Hears what was restored, what is asked for, and the answer; whether it is to go on as if there were nothing to do."""
+"""Called with the restored state, the state that is asked for, and what becomes of it; True = nothing is to be done."""
 _LISTENERS: Final[list[Listener]] = []
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within this block each answer of ``compatibility`` is told; for those who have nothing but descriptions."""
+    """Within this block ``compatibility`` calls the listener with each answer.
+
+    ``firesteel upgrade`` has descriptions of state only, and gathers so what would become of it.
+    """
     _LISTENERS.append(listener)
     try:
         yield
@@ -83,10 +86,10 @@ def compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
         old: what the snapshot says.
         new: the state that is asked for.
     """
-    found = _compatibility(old, new)
-    if any([listener(old, new, found) for listener in _LISTENERS]):
+    answer = _compatibility(old, new)
+    if any([listener(old, new, answer) for listener in _LISTENERS]):  # a list: each of them has to hear it
         return Compatibility(SchemaCompatibility.AS_IS)
-    return found
+    return answer
 
 
 def _compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
@@ -136,15 +139,17 @@ def _steps(name: str, version: int, migration: Migration) -> Convert:
 
 def migration_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Migration | None:
     """What a descriptor says about earlier versions of its state."""
-    given = descriptor.migration
-    if given is None:
+    declared = descriptor.migration
+    if declared is None:
         return None
     fit = make_fit(f"state {descriptor.name}", descriptor.type_info, strict_integers=strict_integers)
-    return Migration(given.version, given.defaults, given.steps, fit)
+    return Migration(declared.version, declared.defaults, declared.steps, fit)
 
 
 def together(info: StateInfo, tables: Sequence[Table]) -> Table:
-    """The entries of several subtasks, which differed in the type of a state, as one table; no key is in two.
+    """The entries of several subtasks, which differed in the type of a state, joined into one table.
+
+    No key is in two of them, since each key belongs to one subtask.
 
     Args:
         info: the state that is asked for.
@@ -173,12 +178,12 @@ def _converter(kind: str, had_ttl: bool, has_ttl: bool, convert: Convert | None,
     def fit(value: Any) -> Any:
         return value if value is None or convert is None else convert(value)
 
-    def one(entry: Any) -> Any:
+    def single(entry: Any) -> Any:
         value, stamp = entry if had_ttl else (entry, now)
         return (fit(value), stamp) if has_ttl else fit(value)
 
     def many(entry: list[Any]) -> list[Any]:
-        return [one(element) for element in entry]
+        return [single(element) for element in entry]
 
     def mapping(entry: dict[Any, Any]) -> dict[Any, Any]:
         stamps = [stamp for _, stamp in entry.values()] if had_ttl else [now] * len(entry)
@@ -188,4 +193,4 @@ def _converter(kind: str, had_ttl: bool, has_ttl: bool, convert: Convert | None,
         return {key: (value, stamp) for (key, value), stamp in zip(values.items(), stamps, strict=True)}
 
     converters: dict[str, Callable[[Any], Any]] = {"list": many, "map": mapping}
-    return converters.get(kind, one)
+    return converters.get(kind, single)

@@ -20,13 +20,15 @@ from firesteel.state.tables import KEYS_AT_ONCE, MISSING, HeapTable, Table, drai
 _DRAWN: Final = 1024
 """Entries that are taken out of a table at a time."""
 _DRAWN_BY_GROUP: Final = 16384
-"""The same, where they are written by key group."""
+"""Entries that are taken at a time and sorted by key group: each group of them becomes a block of its own, so there
+have to be many for blocks to be large."""
 _MOST_OBJECTS: Final = 64
 """Entries that are serialised between two looks at the clock, where a value may be of any size."""
 _MOST_BEHIND: Final = 8192
-"""Keys behind those that are known, in a slice."""
+"""New keys behind the known ones that are walked over in one slice; with more of them all keys are serialised anew."""
 _LARGEST_KEPT: Final = 16 * KEYS_AT_ONCE
-"""Bytes of a block: none are kept of a table with larger ones, for the memory that they take."""
+"""Bytes of the largest block of keys that is kept for later snapshots (16 bytes a key); a table with larger ones keeps
+none, for the memory that they would take."""
 _SMALL: Final = frozenset({int, float, bool, type(None), datetime.date, datetime.time, datetime.timedelta})
 """Types of values that take about the same time each."""
 Prune = Callable[[Any], Any]
@@ -151,7 +153,7 @@ class OutgoingTable(Outgoing):
         return self._block(self._keys[start : self._at], self._values[start : self._at])._replace(key_group=group)
 
     def _order(self, groups: Sequence[int]) -> None:
-        """Entries of a key group come behind each other."""
+        """Sort the entries at hand by key group, and note where each group ends."""
         order = sorted(range(len(groups)), key=groups.__getitem__)
         self._keys, self._values = [self._keys[i] for i in order], [self._values[i] for i in order]
         stop = 0
@@ -189,26 +191,28 @@ class OutgoingTable(Outgoing):
         assert self._table.writing is not None
         saved, prune = self._table.writing.saved, self._prune
         packed: list[tuple[Any, bytes]] = []
+        # Values that were handed out meanwhile may have been changed in place: they are written as they were before.
         if saved and not saved.keys().isdisjoint(keys):
             early = [(key, saved[key]) for key in keys if key in saved]
-            saved.update(dict.fromkeys([key for key, _ in early], b""))
-            gone = {key for key, _ in early}
-            left = [(key, value) for key, value in zip(keys, values, strict=True) if key not in gone]
-            keys, values = [key for key, _ in left], [value for _, value in left]
+            saved.update(dict.fromkeys([key for key, _ in early], b""))  # frees the bytes; the keys count as saved
+            early_keys = {key for key, _ in early}
+            remaining = [(key, value) for key, value in zip(keys, values, strict=True) if key not in early_keys]
+            keys, values = [key for key, _ in remaining], [value for _, value in remaining]
             packed = [(key, data) for key, data in early if data]
         if prune is not None:
-            left = [(key, prune(value)) for key, value in zip(keys, values, strict=True)]
-            left = [(key, value) for key, value in left if value is not MISSING]
-            keys, values = [key for key, _ in left], [value for _, value in left]
+            remaining = [(key, prune(value)) for key, value in zip(keys, values, strict=True)]
+            remaining = [(key, value) for key, value in remaining if value is not MISSING]
+            keys, values = [key for key, _ in remaining], [value for _, value in remaining]
         count = len(keys) + len(packed)
         if not count:
             return Block(0, b"")
+        # One pickle for all values is faster than one for each; but what raises in it does not say whose value it was.
         if self._together:
             try:
                 return Block(count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5))
             except TaskInterrupt:
                 raise
-            except BaseException:  # the user's code raises what it likes; below, whose value it is comes out
+            except BaseException:  # the user's code raises what it likes; one by one, below, its key is known
                 self._together = False
         packed += [(key, self._packed(key, value)) for key, value in zip(keys, values, strict=True)]
         return Block(count, dumps(lambda: f"keys of state {self._info.name!r}", ([], [], packed)))

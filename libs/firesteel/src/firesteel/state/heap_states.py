@@ -133,24 +133,24 @@ class HeapListState(HeapState, ListState[Any]):
     __slots__ = ()
 
     def get(self) -> list[Any]:
-        """The elements, as a list of their own."""
-        found = self._get(self._keyed.key)
-        return [] if found is None else found.copy()
+        """A copy of the elements: who changes it does not change the state."""
+        elements = self._get(self._keyed.key)
+        return [] if elements is None else elements.copy()
 
     def add(self, value: Any) -> None:
         value = element_of(self._kind, value)
-        found = self._get(self._keyed.key)
-        if found is None:
+        elements = self._get(self._keyed.key)
+        if elements is None:
             self._table[self._keyed.key] = [value]
         else:
-            found.append(value)
+            elements.append(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Add elements: all or, if one does not fit, none."""
         fitted = elements_of(self._kind, "add_all", values)
-        found = self._get(self._keyed.key)
-        if found is not None:
-            found.extend(fitted)
+        elements = self._get(self._keyed.key)
+        if elements is not None:
+            elements.extend(fitted)
         elif fitted:
             self._table[self._keyed.key] = fitted
 
@@ -181,30 +181,30 @@ class HeapMapState(HeapState, MapState[Any, Any]):
             key = kind.fit_key(key)
         if kind.fit is not None and value is not None:
             value = kind.fit(value)
-        found = self._get(self._keyed.key)
-        if key.__class__ not in WHOLE and (found is None or key not in found):
+        entries = self._get(self._keyed.key)
+        if key.__class__ not in WHOLE and (entries is None or key not in entries):
             key = with_named_nan(key)
-        if found is None:
+        if entries is None:
             self._table[self._keyed.key] = {key: value}
         else:
-            found[key] = value
+            entries[key] = value
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         """Set several values: all or, if one does not fit, none."""
         fitted = entries_of(self._kind, dict_value)
         if fitted:
-            found = self._get(self._keyed.key)
-            if found is None:
+            entries = self._get(self._keyed.key)
+            if entries is None:
                 self._table[self._keyed.key] = fitted
             else:
-                found.update(fitted)
+                entries.update(fitted)
 
     def remove(self, key: Any) -> None:
         """Remove the value under a key."""
-        found = self._get(self._keyed.key)
-        if found is not None:
-            found.pop(with_named_nan(key), None)
-            if not found:
+        entries = self._get(self._keyed.key)
+        if entries is not None:
+            entries.pop(with_named_nan(key), None)
+            if not entries:
                 self.clear()
 
     def contains(self, key: Any) -> bool:
@@ -275,8 +275,8 @@ class HeapAggregatingState(HeapState, AggregatingState[Any, Any]):
 
     def get(self) -> Any:
         """The accumulator's result, None if nothing was added."""
-        found = self._get(self._keyed.key, MISSING)
-        return None if found is MISSING else self._function.get_result(found)
+        accumulator = self._get(self._keyed.key, MISSING)
+        return None if accumulator is MISSING else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
         """Add a value to the accumulator; None clears, as in Flink."""
@@ -284,20 +284,22 @@ class HeapAggregatingState(HeapState, AggregatingState[Any, Any]):
             self.clear()
             return
         fit, function = self._kind.fit, self._function
-        found = self._get(self._keyed.key, MISSING)
-        found = function.add(value, function.create_accumulator() if found is MISSING else found)
-        self._table[self._keyed.key] = found if fit is None else fit(found)
+        accumulator = self._get(self._keyed.key, MISSING)
+        if accumulator is MISSING:
+            accumulator = function.create_accumulator()
+        accumulator = function.add(value, accumulator)
+        self._table[self._keyed.key] = accumulator if fit is None else fit(accumulator)
 
 
-def merge_values(kind: Kind, one: Any, other: Any) -> Any:
+def merge_values(kind: Kind, first: Any, second: Any) -> Any:
     """Two stored values of mergeable state as one."""
     fit = kind.fit
     if kind.name == "list":
-        return one + other
+        return first + second
     if kind.name == "reducing":
-        merged = kind.descriptor.reduce(one, other)  # type: ignore[attr-defined]
+        merged = kind.descriptor.reduce(first, second)  # type: ignore[attr-defined]
     else:
-        merged = kind.descriptor.get_agg_function().merge(one, other)  # type: ignore[attr-defined]
+        merged = kind.descriptor.get_agg_function().merge(first, second)  # type: ignore[attr-defined]
     return merged if fit is None else fit(merged)
 
 

@@ -23,8 +23,9 @@ from firesteel.state.snapshots import Block, Outgoing, StateInfo
 
 KIND: Final = "timers"
 _SLACK: Final = 64
-"""Timestamps without timers that a heap may hold beyond as many as it has with timers."""
+"""Timestamps without timers that a heap may hold beyond as many as it has with timers, before it is made anew."""
 _SETTLED_AT_ACCESS: Final = 4
+"""Changes that each access puts back behind a snapshot: more than the one that it adds, so they come to an end."""
 
 Entry = tuple[Any, Any]
 """Key and namespace."""
@@ -41,7 +42,8 @@ class HeapTimerQueue(TimerQueue):
         # the only entry of a timestamp stands in the dictionary as it is, several in a dictionary of their own
         self._buckets: dict[int, Entry | dict[Entry, None]] = {}
         self._count = 0
-        # while the timers are written out, or changes are put back (``_FrozenQueue``):
+        # While the timers are written out, or changes are put back (``_FrozenQueue``): what was taken out of the frozen
+        # buckets, what was registered since, whether a snapshot still reads, and the timestamp that is being put back.
         self._gone: dict[int, set[Entry]] = {}
         self._added: HeapTimerQueue | None = None
         self._reading = False
@@ -130,13 +132,13 @@ class HeapTimerQueue(TimerQueue):
     def _entries(self, timestamp: int) -> deque[Entry]:
         """Those of a timestamp, in the order of registration."""
         bucket = self._buckets.get(timestamp)
-        found = deque(bucket if isinstance(bucket, dict) else () if bucket is None else (bucket,))
+        entries = deque(bucket if isinstance(bucket, dict) else () if bucket is None else (bucket,))
         gone = self._gone.get(timestamp)
         if gone:
-            found = deque(entry for entry in found if entry not in gone)
+            entries = deque(entry for entry in entries if entry not in gone)
         if self._added is not None:  # what was forgotten may be there again
-            found += self._added._entries(timestamp)
-        return found
+            entries += self._added._entries(timestamp)
+        return entries
 
     def __iter__(self) -> Iterator[Timer]:
         """All timers, unordered."""
@@ -164,7 +166,12 @@ class HeapTimerQueue(TimerQueue):
 
 
 class _FrozenQueue(HeapTimerQueue):
-    """A queue whose timers are written out: they stay as they are, and what changes stands beside them."""
+    """A queue whose timers are written out: they stay as they are, and what changes stands beside them.
+
+    A timer is there if it is in a bucket and not in ``_gone``, or if it is in ``_added``. When the snapshot has been
+    read, removed timers are taken out of the buckets first, and only then new ones are put in: one that was removed and
+    registered again is in both, and has to come behind the others of its timestamp.
+    """
 
     __slots__ = ()
 
@@ -249,6 +256,7 @@ class _FrozenQueue(HeapTimerQueue):
     def settle(self, most: int) -> bool:
         assert self._added is not None
         gone, added, buckets = self._gone, self._added, self._buckets
+        # Timestamps that are left without timers stay in the heap: ``earliest`` passes them over.
         while gone and most > 0:
             timestamp, entries = gone.popitem()
             bucket = buckets[timestamp]
@@ -261,6 +269,7 @@ class _FrozenQueue(HeapTimerQueue):
                 gone[timestamp] = entries
             elif not isinstance(bucket, dict) or not bucket:
                 del buckets[timestamp]
+        # One timestamp after the other, and its timers in the order of registration, over as many calls as it takes.
         while not gone and added and most > 0:
             most -= 1
             if not self._moving[1]:
@@ -269,7 +278,7 @@ class _FrozenQueue(HeapTimerQueue):
                 self._moving = earliest, added._entries(earliest)
             timestamp, waiting = self._moving
             entry = waiting.popleft()
-            if added.discard(timestamp, *entry):
+            if added.discard(timestamp, *entry):  # else it was removed since the timestamp was begun
                 if timestamp not in buckets:
                     heapq.heappush(self._heap, timestamp)
                 self._put(timestamp, entry)
@@ -337,12 +346,12 @@ class OutgoingTimers(Outgoing):
 
 def timers_by_group(block: Block, groups_of: GroupsOfKeys) -> Iterator[Block]:
     """A block of timers by the key groups of their keys."""
-    found: dict[int, list[tuple[int, Any, Any]]] = {}
+    timers_of_group: dict[int, list[tuple[int, Any, Any]]] = {}
     timers = list(timers_in(block.data))
     for group, timer in zip(groups_of([key for _, key, _ in timers]), timers, strict=True):
-        found.setdefault(int(group), []).append(timer)
-    for group, some in sorted(found.items()):
-        yield Block(len(some), dumps(lambda: "the keys of timers", some), block.state, group)
+        timers_of_group.setdefault(int(group), []).append(timer)
+    for group, members in sorted(timers_of_group.items()):
+        yield Block(len(members), dumps(lambda: "the keys of timers", members), block.state, group)
 
 
 def timers_in(data: bytes) -> Iterator[tuple[int, Any, Any]]:

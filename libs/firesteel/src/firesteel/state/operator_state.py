@@ -218,9 +218,9 @@ class HeapOperatorState(OperatorStateStore):
     def get_registered_broadcast_state_names(self) -> set[str]:
         return {name for name, part in self._parts.items() if part.kind is not None and part.info.kind == BROADCAST}
 
-    def _part(self, descriptor: Any, wanted: type[StateDescriptor], method: str, mode: str) -> _NamedState:
-        if not isinstance(descriptor, wanted):
-            raise ProgramError(f"{method}() takes a {wanted.__name__}, not {descriptor!r}")
+    def _part(self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str, mode: str) -> _NamedState:
+        if not isinstance(descriptor, descriptor_class):
+            raise ProgramError(f"{method}() takes a {descriptor_class.__name__}, not {descriptor!r}")
         name = descriptor.name
         part = self._parts.get(name)
         if part is None or part.kind is None:
@@ -247,7 +247,7 @@ class HeapOperatorState(OperatorStateStore):
         before = self._snapshot
         if before is not None and not before.closed:
             raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
-        parts = [one for part in self._parts.values() for one in (part, *part.others)]
+        parts = [typed for part in self._parts.values() for typed in (part, *part.others)]
         for part in parts:
             drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
         self._snapshot = SlicedSnapshot(
@@ -268,12 +268,15 @@ class HeapOperatorState(OperatorStateStore):
         """
         if self._parts:
             raise RuntimeError("state is restored before any is asked for")
-        dealt: dict[str, int] = {}
+        dealt: dict[
+            str, int
+        ] = {}  # elements of each split list so far, of all writers: their numbers decide who gets them
         for writer, snapshot in enumerate(snapshots):
             contents: list[dict[Any, Any]] = [{} for _ in snapshot.states]
             for chunk in snapshot.chunks:
                 contents[chunk.state].update(read(snapshot.states[chunk.state].name, decode(chunk.data)))
             for info, content in zip(snapshot.states, contents, strict=True):
+                # Broadcast state is the same in all: with more subtasks than writers they share what these wrote.
                 if info.kind == BROADCAST and writer != subtask % len(snapshots):
                     continue
                 part = self._restored(info)
@@ -284,6 +287,7 @@ class HeapOperatorState(OperatorStateStore):
                 if info.kind == SPLIT:
                     first = dealt.get(info.name, 0)
                     dealt[info.name] = first + len(elements)
+                    # With the same parallelism each gets its own back; else elements are dealt out in turn.
                     same = parallelism == len(snapshots)
                     elements = [
                         element
@@ -295,9 +299,9 @@ class HeapOperatorState(OperatorStateStore):
     def _restored(self, info: StateInfo) -> _NamedState:
         """Where entries of this type go."""
         part = self._parts.setdefault(info.name, _NamedState(info, HeapTable()))
-        for one in (part, *part.others):
-            if one.info == info:
-                return one
+        for candidate in (part, *part.others):
+            if candidate.info == info:
+                return candidate
         part.others.append(_NamedState(info, HeapTable()))
         return part.others[-1]
 
@@ -309,21 +313,21 @@ class HeapOperatorState(OperatorStateStore):
 
 def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries, those of subtasks that differed in the type behind each other, brought to the type of now."""
-    tables = [_adopted(one, info) for one in (restored, *restored.others)]
+    tables = [_adopted(typed, info) for typed in (restored, *restored.others)]
     if len(tables) == 1:
         return tables[0]
     table = HeapTable()
-    for one in tables:
-        table.update(enumerate([one[position] for position in range(len(one))], len(table)))
+    for adopted in tables:  # lists are tables by position
+        table.update(enumerate([adopted[position] for position in range(len(adopted))], len(table)))
     return table
 
 
 def _adopted(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries, brought to the type of now."""
-    found = compatibility(restored.info, info)
-    if found.answer is SchemaCompatibility.INCOMPATIBLE:
-        raise StateMigrationError(info.name, found.field, found.reason)
-    convert = found.convert
+    compatible = compatibility(restored.info, info)
+    if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
+        raise StateMigrationError(info.name, compatible.field, compatible.reason)
+    convert = compatible.convert
     if convert is None:
         if holds_pickles(info.schema):
             complete(info.name, restored.table.values())
@@ -343,7 +347,7 @@ def _always_frozen(descriptor: StateDescriptor) -> bool:
     """Whether the type leaves numbers, text and tuples of these only."""
     type_info = descriptor.value_type_info if isinstance(descriptor, MapStateDescriptor) else descriptor.type_info
     types = type_info.field_types if isinstance(type_info, TupleTypeInfo) else [type_info]
-    return all(isinstance(one, BasicTypeInfo) for one in types)
+    return all(isinstance(part, BasicTypeInfo) for part in types)
 
 
 def _nothing() -> None:

@@ -58,17 +58,17 @@ def _complete(state: str, value: Any, known: dict[type[Any], _Fields]) -> None:
     if not fields:
         return
     there = getattr(value, "__dict__", None)
-    for one in fields:
-        if (one.name in there) if there is not None else (getattr(value, one.name, _MISSING) is not _MISSING):
+    for field in fields:
+        if (field.name in there) if there is not None else (getattr(value, field.name, _MISSING) is not _MISSING):
             continue
-        if one.default is not dataclasses.MISSING:
-            object.__setattr__(value, one.name, one.default)
-        elif one.default_factory is not dataclasses.MISSING:
-            object.__setattr__(value, one.name, one.default_factory())
-        elif one.init:  # the class itself may leave others empty
+        if field.default is not dataclasses.MISSING:
+            object.__setattr__(value, field.name, field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            object.__setattr__(value, field.name, field.default_factory())
+        elif field.init:  # the class itself may leave others empty
             raise StateMigrationError(
                 state,
-                one.name,
+                field.name,
                 f"{cls.__qualname__} has a field that was not there when its objects were written: give it a default, "
                 "or the class a __setstate__",
             )

@@ -141,12 +141,12 @@ def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, 
             plan.append(_Field(-1, None, defaults.get(where)))
             continue
         position, schema = before.pop(name)
-        found = compare(schema, field["type"], where, defaults)
-        if found.answer is SchemaCompatibility.INCOMPATIBLE:
-            return found
-        if found.answer is SchemaCompatibility.MIGRATE:
-            reasons.append((found.field, found.reason))
-        plan.append(_Field(position, found.convert))
+        compatible = compare(schema, field["type"], where, defaults)
+        if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
+            return compatible
+        if compatible.answer is SchemaCompatibility.MIGRATE:
+            reasons.append((compatible.field, compatible.reason))
+        plan.append(_Field(position, compatible.convert))
     reasons += [(f"{path}.{name}" if path else name, "removed") for name in before]
     field_name, reason = reasons[0] if reasons else (path, "its fields are in another order")
     reason += "".join(f"; {name}: {why}" for name, why in reasons[1:])
@@ -186,9 +186,9 @@ def _row_converter(names: tuple[str, ...], plan: list[_Field]) -> Convert:
 def _compare_maps(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
     keys = compare(old["key"], new["key"], f"{path}[key]", defaults)
     values = compare(old["value"], new["value"], f"{path}[value]", defaults)
-    for found in (keys, values):
-        if found.answer is SchemaCompatibility.INCOMPATIBLE:
-            return found
+    for compatible in (keys, values):
+        if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
+            return compatible
     first = keys if keys.answer is SchemaCompatibility.MIGRATE else values
     fit_key, fit_value = keys.convert, values.convert
     if fit_key is None and fit_value is None:
@@ -209,12 +209,12 @@ def _compare_maps(old: Schema, new: Schema, path: str, defaults: Mapping[str, An
 def _compare_elements(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
     if old["type"] == "primitive_array" and _BYTE in (old["element"], new["element"]):
         return _incompatible(old, new, path)  # bytes, not a list
-    found = compare(old["element"], new["element"], f"{path}[]", defaults)
-    fit = found.convert
-    if found.answer is SchemaCompatibility.INCOMPATIBLE or fit is None:
-        return found
+    compatible = compare(old["element"], new["element"], f"{path}[]", defaults)
+    fit = compatible.convert
+    if compatible.answer is SchemaCompatibility.INCOMPATIBLE or fit is None:
+        return compatible
 
     def convert(value: list[Any]) -> list[Any]:
         return [item if item is None else fit(item) for item in value]
 
-    return Compatibility(found.answer, found.field, found.reason, convert)
+    return Compatibility(compatible.answer, compatible.field, compatible.reason, convert)

@@ -21,9 +21,9 @@ SLICE_SECONDS: Final = 0.002
 SEVERAL: Final = 0xFFFF
 """In place of a key group: a chunk with entries of several ones. Who does not own them all leaves out the others."""
 _GATHERING: Final = 0.7
-"""Of a slice; then no further block is begun. The rest is for what is done with the chunks."""
+"""Share of a slice after which no further block is begun. The rest is for what is done with the chunks."""
 _PUT_BACK: Final = 64
-"""Changes between two looks at the clock."""
+"""Changes that are put back between two looks at the clock."""
 
 
 class Migration(NamedTuple):
@@ -370,10 +370,14 @@ class SlicedSnapshot(KeyedSnapshot):
         self._entries = stores[0].fewest if stores else 0
         self.closed = False
 
+    # The idea: a store gives blocks of as many entries as it is asked for, and this number follows the time that blocks
+    # take. So a slice keeps its 2 ms, whatever values are like, and small values still go out a thousand at a time.
+
     def __next__(self) -> list[StateChunk]:
         if self.closed:
             raise StopIteration
         try:
+            # A value that could not be serialised before it was handed out fails the snapshot, not the function.
             for store in self._stores:
                 if store.error is not None:
                     raise store.error
@@ -406,6 +410,7 @@ class SlicedSnapshot(KeyedSnapshot):
                 return chunks
         if chunks:
             return chunks
+        # All is written. What changed meanwhile stands beside the stores, and goes back into them, also in slices.
         for store in self._stores[self._settled :]:
             while not store.settle(_PUT_BACK):
                 if self._now() >= deadline:
@@ -423,6 +428,7 @@ class SlicedSnapshot(KeyedSnapshot):
             if block is None:
                 ended = True
                 break
+            # Small blocks of one state become one chunk: a chunk costs a description of its own.
             if store.joined and block.key_group == SEVERAL:
                 count += block.entries
                 joined.append(block.data)

@@ -20,12 +20,12 @@ class StateGetters(KeyedStateStore):
     """A store whose states are all made by ``_state``."""
 
     @abstractmethod
-    def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
+    def _state(self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str) -> Any:
         """The state of a descriptor.
 
         Args:
             descriptor: as the program gave it.
-            wanted: class that it must have.
+            descriptor_class: class that it must have.
             method: what the program called.
         """
 

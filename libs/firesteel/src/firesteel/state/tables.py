@@ -15,8 +15,11 @@ from typing import Any, Final
 from firesteel.common.own_copies import ATOMS
 
 MISSING: Final = object()
+"""Stands for no value: None may be one."""
 _DRAINED_AT_ACCESS: Final = 4
+"""Changes that each write puts back behind a snapshot: more than the one that it adds, so they come to an end."""
 KEYS_AT_ONCE: Final = 1024
+"""Keys in a block that later snapshots use again (``HeapTable.key_blocks``)."""
 
 
 def is_frozen(value: Any) -> bool:
@@ -233,6 +236,7 @@ def _find(table: Any, key: Any) -> Any:
     if value is not writing:
         return value
     value = dict.get(table, key, MISSING)
+    # Who gets the value may change it in place, so the snapshot keeps it as it is now.
     if writing.reading and key not in writing.saved and value is not MISSING and not is_frozen(value):
         writing.saved[key] = writing.encode(key, value)
     return value
@@ -249,7 +253,7 @@ def _change(table: Any, key: Any, value: Any) -> None:
     if value is MISSING:
         writing.removed = True
     changes = writing.changes
-    changes.pop(key, None)  # to the end of those in order
+    changes.pop(key, None)  # a table with time-to-live puts changes back in the order of the last ones
     changes[key] = value
     if not writing.reading:
         drain(table, _DRAINED_AT_ACCESS)
@@ -267,7 +271,7 @@ class _Guarded:
     def get(self: Any, key: Any, default: Any = None) -> Any:
         writing = self.writing  # as _find, for most records come by here
         value = dict.get(self, key, MISSING) if writing is None else writing.changes.get(key, writing)
-        if value is writing:
+        if value is writing:  # it has not changed since the snapshot began
             value = dict.get(self, key, MISSING)
             if value.__class__ not in ATOMS and value is not MISSING:
                 value = _find(self, key)

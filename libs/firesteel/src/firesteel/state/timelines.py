@@ -20,7 +20,7 @@ TIMELINE: Final = "timeline"
 FORMAT: Final = 2
 """Of the entries. In format 1 all records of a key were one value of a table: a dict of lists by time."""
 _TIDIED: Final = 32
-"""Times at the beginning that are forgotten together."""
+"""Forgotten times at the beginning that are removed together, at least: to remove one moves all behind it."""
 
 
 class Timeline(ABC):
@@ -74,13 +74,17 @@ def entries_of_tables(
 
 
 class Times:
-    """Times in order, each once."""
+    """Times in order, each once: a sorted list, whose beginning is forgotten without moving the rest.
+
+    Nearly all times are added at the end and removed at the beginning, which costs next to nothing here; only a late
+    record has to be inserted.
+    """
 
     __slots__ = ("_start", "_times")
 
     def __init__(self) -> None:
         self._times: list[int] = []
-        self._start = 0  # those before are forgotten; the earliest go first, and to move all others costs what they are
+        self._start = 0  # times before it are forgotten; joins forget the earliest first
 
     def __len__(self) -> int:
         return len(self._times) - self._start
@@ -91,7 +95,7 @@ class Times:
         return at < len(times) and times[at] == time
 
     def add(self, time: int) -> None:
-        """One more, that may be there."""
+        """Add a time, if it is not there."""
         times = self._times
         if len(times) == self._start or time > times[-1]:
             times.append(time)
@@ -101,7 +105,7 @@ class Times:
             insort(times, time, self._start)
 
     def discard(self, time: int) -> None:
-        """One less, that may not be there."""
+        """Forget a time, if it is there."""
         times, start = self._times, self._start
         at = bisect_left(times, time, start)
         if at == len(times) or times[at] != time:
