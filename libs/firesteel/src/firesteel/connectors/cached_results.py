@@ -83,8 +83,8 @@ class _Writer(TwoPhaseWriter[Any]):
 
     def open(self) -> None:
         try:
-            for made in (self._hidden.parent.parent, self._hidden.parent):  # parents= would give them another mode
-                made.mkdir(mode=0o700, exist_ok=True)
+            for directory in (self._hidden.parent.parent, self._hidden.parent):  # parents= would give them another mode
+                directory.mkdir(mode=0o700, exist_ok=True)
             self._context.register_temporary_file(str(self._hidden))
             self._stream = self._hidden.open("wb")
             for path, size in self._restored:  # the attempt before may still write; the checkpoint may be needed again
@@ -220,12 +220,12 @@ class _Reader(SplitQueueReader[Any]):
 class _Cursor(SplitCursor[Any]):
     """The position is that of a pickle, and how many of its records were given."""
 
-    def __init__(self, path: str, offset: int, given: int) -> None:
+    def __init__(self, path: str, offset: int, skip: int) -> None:
         try:
             self._stream = open(path, "rb")  # noqa: SIM115 - closed by close()
         except OSError as error:
             raise ProgramError(f"cache(): {path} can't be read: {error}; {SHARED}") from error
-        self._path, self._offset, self._given = path, offset, given
+        self._path, self._offset, self._given = path, offset, skip
         self._size = os.fstat(self._stream.fileno()).st_size
         self._values: list[Any] | None = None
         self._stamps: list[int] | None = None

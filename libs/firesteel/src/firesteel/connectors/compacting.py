@@ -84,11 +84,11 @@ class _Parts(SinkStage):
         return []
 
     def prepare(self, *, end_of_input: bool) -> list[bytes]:
-        found = list(self._writer.prepare_commit(end_of_input=end_of_input))
-        self._given.update(json.loads(part)["from"] for part in found)
+        parts = list(self._writer.prepare_commit(end_of_input=end_of_input))
+        self._given.update(json.loads(part)["from"] for part in parts)
         if end_of_input:
             self._writer.snapshot_state()  # the parts are those of the next operator from now on
-        return found
+        return parts
 
     def snapshot(self) -> list[bytes]:
         return list(self._writer.snapshot_state())
@@ -143,16 +143,16 @@ class _Gathered(SinkStage):
         return folder
 
     def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
-        found: list[bytes] = []
+        requests: list[bytes] = []
         for value in values:
             if not self._joins:
-                found.append(_json([json.loads(value)]))
+                requests.append(_json([json.loads(value)]))
                 continue
             folder = self._take(json.loads(value))
             threshold = self._strategy.size_threshold
             if threshold is not None and self._sizes[folder] >= threshold:
-                found.append(self._request(folder))
-        return found
+                requests.append(self._request(folder))
+        return requests
 
     def _request(self, folder: str) -> bytes:
         del self._sizes[folder]
@@ -272,10 +272,10 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
             else:
                 still.append(request)
         self._running = still
-        found = [_committable(request) for request in self._finished]
+        committables = [_committable(request) for request in self._finished]
         if self._context.checkpointing or not end_of_input:
             self._keep()
-        return found
+        return committables
 
     def _look(self, request: _Request) -> None:
         """Wait until it is done; what went wrong is raised, with the name of the file."""

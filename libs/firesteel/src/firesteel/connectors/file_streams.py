@@ -44,7 +44,7 @@ def unreadable(path: str) -> str | None:
     kind = UNREADABLE.get(ending) or (UNREADABLE[inner] if ending in COMPRESSIONS and inner in _INNER else None)
     if kind is None:
         return None
-    known = ", ".join(one for one in COMPRESSIONS if one not in (".gzip", ".lzma"))
+    known = ", ".join(ending for ending in COMPRESSIONS if ending not in (".gzip", ".lzma"))
     return (
         f"files of the kind {kind} ({ending}) can't be read: unpack it, or compress the files in it one by one "
         f"({known})"

@@ -85,9 +85,9 @@ class FileWriter(TwoPhaseWriter[Any]):
         """
         now = self._clock.monotonic()
         self._output.remove_orphans()
-        for state in self._restored:
-            kept, persisted = _restored(state.data)
-            if isinstance(self._format, BulkWriterFactory):
+        for restored in self._restored:
+            state, persisted = _restored(restored.data)
+            if isinstance(self._format, BulkWriterFactory):  # its files have an end, behind which nothing is written
                 raise StateRestoreError(
                     "file sink: the checkpoint has an open part of rows, "
                     f"{persisted.plain.get('hidden') or persisted.plain.get('uri')}, and the sink writes a bulk format "
@@ -95,14 +95,14 @@ class FileWriter(TwoPhaseWriter[Any]):
                     "checkpoint, or give the sink another uid"
                 )
             output = self._output
-            where = str(kept.get("uri") or kept["visible"])
+            where = str(state.get("uri") or state["visible"])
             if scheme_of(where) != scheme_of(self._base_path):  # of a sink that wrote elsewhere
                 output = self._systems.of(where).writer(where.rpartition("/")[0], self._context)
-            recovered = output.recover(kept["bucket"], self._new_name, persisted)
+            recovered = output.recover(state["bucket"], self._new_name, persisted)
             if recovered.committable is not None:
                 self._ready.append(_json(recovered.committable))
             if recovered.output is not None:
-                self._take(kept["bucket"], self._make_part(recovered.output, now))
+                self._take(state["bucket"], self._make_part(recovered.output, now))
         self._restored = []
         self._set_timer()
 
@@ -217,26 +217,26 @@ class FileWriter(TwoPhaseWriter[Any]):
                 self._close_part(bucket)
         self._output.prepare(self._context.make_durable)
         shown = [part.output.committable() for part in self._closed]
-        found = self._ready + [_json(plain) for plain in shown if plain is not None]
-        given, self._closed, self._ready = self._closed, [], []
+        committables = self._ready + [_json(plain) for plain in shown if plain is not None]
+        closed, self._closed, self._ready = self._closed, [], []
         if self._context.checkpointing or not end_of_input:
-            for part in given:  # they are the checkpoint's
+            for part in closed:  # the checkpoint speaks of them: whoever goes on from it shows them
                 part.output.keep()
         else:
-            self._given += given
-        return found
+            self._given += closed
+        return committables
 
     def snapshot_state(self) -> Sequence[bytes]:
         """The parts that go on."""
         for part in self._given:
             part.output.keep()
         self._given.clear()
-        found = []
+        states = []
         for bucket, part in self._open.items():
             persisted = part.persist(self._context.make_durable)
             part.output.keep()
-            found.append(_state(bucket, persisted))
-        return found
+            states.append(_state(bucket, persisted))
+        return states
 
     def abort(self) -> None:
         """Remove all parts that are neither visible nor in a checkpoint."""
@@ -264,8 +264,8 @@ def _state(bucket: str, persisted: Persisted) -> bytes:
 
 def _restored(data: bytes) -> tuple[dict[str, Any], Persisted]:
     head, _, tail = data.partition(b"\n")
-    kept: dict[str, Any] = json.loads(head)
-    return kept, Persisted(kept, tail)
+    state: dict[str, Any] = json.loads(head)
+    return state, Persisted(state, tail)
 
 
 def _json(plain: Any) -> bytes:

@@ -70,15 +70,15 @@ class HiddenFiles:
             self._context.keep_temporary_file(str(hidden))
 
     def remove_own(self, paths: Iterable[str]) -> list[str]:
-        """Remove those of the files that are this job's, which none of its checkpoints needs any more; the others."""
-        left: list[str] = []
+        """Remove those of the files that are this job's, which no checkpoint of it needs; returns the others."""
+        foreign_paths: list[str] = []
         for path in paths:
             if self._owner in Path(path).name:
                 Path(path).unlink(missing_ok=True)
                 self._context.forget_temporary_file(path)
             else:
-                left.append(path)
-        return left
+                foreign_paths.append(path)
+        return foreign_paths
 
     def remove_orphans(self, base_path: Path) -> None:
         """Remove what former attempts began behind the checkpoint that the task goes on from."""

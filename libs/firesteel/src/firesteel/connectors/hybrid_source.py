@@ -68,7 +68,7 @@ class HybridSource(Source[T]):
         Raises:
             ProgramError: a source can't work; the message says which.
         """
-        found: list[Any] = []
+        specs: list[Any] = []
         for number, source in enumerate(self._sources, 1):
             try:
                 spec = source.enumerator()
@@ -79,8 +79,8 @@ class HybridSource(Source[T]):
                     f"hybrid source: source {number} of {len(self._sources)} ({type(source).__name__}) has an "
                     "enumerator of its own; a hybrid source is made of sources with built-in enumerators"
                 )
-            found.append({"name": spec.name, "config": dict(spec.config)})
-        return EnumeratorSpec("hybrid", {"sources": found})
+            specs.append({"name": spec.name, "config": dict(spec.config)})
+        return EnumeratorSpec("hybrid", {"sources": specs})
 
     def create_reader(self, context: ReaderContext) -> SourceReader[T]:
         """A reader of all sources."""
@@ -110,8 +110,8 @@ class HybridSource(Source[T]):
     def with_columns(self, names: Sequence[str]) -> HybridSource[T] | None:
         """All sources with these columns only, if all can leave the others out."""
         narrow = [source.with_columns(names) for source in self._sources]
-        found = [source for source in narrow if source is not None]
-        return HybridSource(found) if len(found) == len(narrow) else None
+        narrowed = [source for source in narrow if source is not None]
+        return HybridSource(narrowed) if len(narrowed) == len(narrow) else None
 
 
 class HybridSourceBuilder(Generic[T]):
@@ -156,7 +156,7 @@ class _HybridReader(SourceReader[T]):
     def __init__(self, sources: Sequence[Source[T]], readers: list[SourceReader[T]], context: ReaderContext) -> None:
         self._sources, self._context = sources, context
         self._fresh: dict[int, SourceReader[T]] = dict(enumerate(readers))
-        """Made, and not opened."""
+        """Readers that were made and not opened, by the number of their source."""
         self._open: dict[int, SourceReader[T]] = {}
         self._no_more = False
 
@@ -165,9 +165,9 @@ class _HybridReader(SourceReader[T]):
         if reader is None:
             reader = self._fresh.pop(number, None)
             if reader is None:  # splits of a source that was over came back
-                made = self._sources[number].create_reader(self._context)
-                assert isinstance(made, SourceReader)
-                reader = made
+                another = self._sources[number].create_reader(self._context)
+                assert isinstance(another, SourceReader)
+                reader = another
             reader.open()
             self._open[number] = reader
         return reader
@@ -248,8 +248,8 @@ class _BlockingHybridReader(_HybridReader[T]):
 
 
 def _by_source(split_ids: Sequence[str]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for one in split_ids:
-        number, _, inner = one.partition("/")
-        found.setdefault(int(number), []).append(inner)
-    return found
+    ids_by_source: dict[int, list[str]] = {}
+    for split_id in split_ids:
+        number, _, inner = split_id.partition("/")
+        ids_by_source.setdefault(int(number), []).append(inner)
+    return ids_by_source

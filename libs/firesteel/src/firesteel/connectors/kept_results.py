@@ -15,12 +15,12 @@ _ID: Final = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class KeptResults:
-    """Of one stream.
+    """The kept results of one stream.
 
     Attributes:
         id: 32 hex digits.
         directory: of their files.
-        is_complete: all files are there.
+        is_complete: all files are there, so a job can read them.
     """
 
     id: str
@@ -33,36 +33,36 @@ def new_root(configured: str | None, name: str) -> Path:
 
     Args:
         configured: ``firesteel.cache.directory``.
-        name: nobody else's.
+        name: that no other program has.
     """
     return (Path(place_of(configured)) / f"{_ROOT}{name}").absolute()
 
 
 def place_of(configured: str | None) -> str:
-    """Below which the directories of programs are."""
+    """The directory that holds those of programs."""
     return configured or tempfile.gettempdir()
 
 
 def kept_in(place: str) -> list[KeptResults]:
     """What this user's programs keep there now; nothing where there is no such place."""
-    found = []
+    results = []
     for root in _own_directories(place):
         if root.name.startswith(_ROOT):
-            found += [
-                KeptResults(one.name, Path(one.path), parts_of(Path(one.path)) is not None)
-                for one in _own_directories(root.path)
-                if _ID.fullmatch(one.name)
+            results += [
+                KeptResults(entry.name, Path(entry.path), parts_of(Path(entry.path)) is not None)
+                for entry in _own_directories(root.path)
+                if _ID.fullmatch(entry.name)
             ]
-    return found
+    return results
 
 
 def _own_directories(path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
             return [
-                one
-                for one in entries
-                if one.is_dir(follow_symlinks=False) and one.stat(follow_symlinks=False).st_uid == os.geteuid()
+                entry
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
             ]
     except OSError:  # it is not there, or goes just now
         return []
@@ -71,17 +71,17 @@ def _own_directories(path: str) -> list[os.DirEntry[str]]:
 def parts_of(directory: Path) -> list[Path] | None:
     """The files of complete results, in the order of the subtasks; None while some are missing."""
     try:
-        found = {name: directory / name for name in os.listdir(directory) if name.startswith("part-")}
+        path_by_name = {name: directory / name for name in os.listdir(directory) if name.startswith("part-")}
     except OSError:
         return None
-    counts = {name.rpartition("-of-")[2] for name in found}
+    counts = {name.rpartition("-of-")[2] for name in path_by_name}
     if len(counts) != 1:
         return None
     count = int(counts.pop())
     names = [part_name(subtask, count) for subtask in range(count)]
-    return [found[name] for name in names] if found.keys() == set(names) else None
+    return [path_by_name[name] for name in names] if path_by_name.keys() == set(names) else None
 
 
 def part_name(subtask: int, count: int) -> str:
-    """Of the file of a subtask."""
+    """Name of the file that a subtask writes."""
     return f"part-{subtask}-of-{count}"

@@ -27,7 +27,7 @@ _WIDE_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32
 _LONGEST_ARRAY: Final = (1 << 31) - 1
 """Bytes of all texts of an array."""
 _LINES_AT_ONCE: Final = 10_000
-"""So many lines without a record are passed over in one go."""
+"""Lines without a record that one ``read`` passes over; then it lets others work."""
 _LINES_COUNTED: Final = 256 * 1024 * 1024
 """A malformed line's number is found out by reading the file up to it, if that is not longer than this."""
 
@@ -94,8 +94,10 @@ class LineBlocks:
                 self.next = self.block
                 self._guarded(lambda: self._stream.seek(self.block))
             elif start:
+                # The range has the lines that begin in it. If one begins right at its start, a newline stands one byte
+                # earlier; else the rest of that line is read over, which belongs to the range before.
                 self._stream.seek(start - 1)
-                self.block = self.next = start + len(self._stream.readline()) - 1  # a line that is cut is not ours
+                self.block = self.next = start + len(self._stream.readline()) - 1
         except BaseException:
             self._stream.close()
             raise
@@ -118,7 +120,7 @@ class LineBlocks:
         if self.damaged or 0 <= self._end <= self.block:
             return None
         blocks = [self._rest]
-        while True:
+        while True:  # until there is an end of a line: a block holds whole lines
             more = self._read()
             blocks.append(more)
             if not more or b"\n" in more:
@@ -146,14 +148,14 @@ class LineBlocks:
             return self._stream.read(self._block_bytes)
         stream: Any = self._stream  # decompresses: read() would lose what it had when it meets the damage
         pieces: list[bytes] = []
-        left = self._block_bytes
-        while left > 0:
-            wanted = left
-            piece = self._guarded(lambda: stream.read1(wanted))  # noqa: B023 - called at once
+        room = self._block_bytes
+        while room > 0:
+            size = room
+            piece = self._guarded(lambda: stream.read1(size))  # noqa: B023 - called at once
             if not piece:
                 break
             pieces.append(piece)
-            left -= len(piece)
+            room -= len(piece)
         return b"".join(pieces)
 
     def _guarded(self, read: Callable[[], Any]) -> Any:
@@ -177,13 +179,13 @@ class LineBlocks:
             return None
         stream = open_file(self.path, compression_of(self.path), self._system)
         try:
-            count, left = 1, offset
-            while left > 0:
-                data = stream.read(min(left, BLOCK_BYTES))
+            count, remaining = 1, offset
+            while remaining > 0:
+                data = stream.read(min(remaining, BLOCK_BYTES))
                 if not data:
                     break
                 count += data.count(b"\n")
-                left -= len(data)
+                remaining -= len(data)
             return count
         finally:
             stream.close()
@@ -203,7 +205,7 @@ class _BlockCursor(SplitCursor[Any]):
     """Hands out the lines of blocks."""
 
     _lines: Any
-    """Of the block at hand."""
+    """Lines of the block at hand."""
 
     def __init__(self, blocks: LineBlocks) -> None:
         self._blocks = blocks

@@ -34,15 +34,16 @@ from firesteel.functions.source_function import SourceFunction
 logger = logging.getLogger(__name__)
 
 AHEAD: Final = 2000
-"""So many records the function may be ahead of the task."""
+"""Records that the function may be ahead of the task; then ``collect`` waits."""
 END_SECONDS: Final = 1.0
-"""So long a function that was cancelled may take to end; then its thread is left behind."""
+"""Seconds that a function may take to end when it was cancelled; then its thread is left behind."""
 _INTERRUPT_SECONDS: Final = 0.05
+"""Seconds between two interrupts of a function that was cancelled."""
 
 
 def _mentions(code: CodeType, name: str) -> bool:
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return name in code.co_names or any(_mentions(one, name) for one in inner)
+    return name in code.co_names or any(_mentions(nested, name) for nested in inner)
 
 
 class _Said(NamedTuple):
@@ -146,7 +147,7 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
             return Wait()
         with self._change:
             if self._records:
-                taken, said = self._take(max_records)
+                records, mark = self._take(max_records)
                 self._change.notify_all()
             elif not self._done:
                 return Wait()
@@ -155,28 +156,28 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
                     raise self._error
                 self.split = None
                 return SourceBatch([], split.id, None, split_finished=True)
-        stamps = [stamp for _, stamp in taken if stamp is not None]
-        values = [value for value, _ in taken]
-        if said is None:
+        stamps = [stamp for _, stamp in records if stamp is not None]
+        values = [value for value, _ in records]
+        if mark is None:
             return SourceBatch(values, split.id, None, stamps or None)
-        idle = said.watermark is None
-        return SourceBatch(values, split.id, None, stamps or None, watermark=said.watermark, idle=idle)
+        idle = mark.watermark is None
+        return SourceBatch(values, split.id, None, stamps or None, watermark=mark.watermark, idle=idle)
 
     def _take(self, count: int) -> tuple[list[tuple[Any, int | None]], _Said | None]:
-        """Records that all have timestamps, or none; and what was said behind them."""
-        records, taken = self._records, list[tuple[Any, int | None]]()
+        """Records that all have timestamps, or none of them; and the watermark or idleness behind them."""
+        waiting, polled = self._records, list[tuple[Any, int | None]]()
         stamped: bool | None = None
-        while records and len(taken) < count:
-            first = records[0]
+        while waiting and len(polled) < count:
+            first = waiting[0]
             if isinstance(first, _Said):
-                records.popleft()
-                return taken, first
+                waiting.popleft()
+                return polled, first
             if stamped is not None and (first[1] is not None) is not stamped:
-                break
+                break  # the timestamps of a batch are a list, or None
             stamped = first[1] is not None
-            taken.append(first)
-            records.popleft()
-        return taken, None
+            polled.append(first)
+            waiting.popleft()
+        return polled, None
 
     @override
     def checkpointed_function(self) -> object | None:
@@ -232,7 +233,12 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
         self._context.wake_up()
 
     def _run(self) -> BaseException | None:
-        """Runs the function, which may be interrupted; what it raised."""
+        """Run the function, which may be interrupted; returns what it raised.
+
+        The interrupt (``_interrupt``) is an exception that Python raises in this thread at some later instruction. It
+        may arrive when ``run`` has ended already, so it is caught at each place where it can, and it must not hit
+        ``close()`` of the function.
+        """
         error: BaseException | None = None
         try:
             try:
@@ -296,8 +302,8 @@ class _Context(SourceFunction.SourceContext[Any]):
         self._reader.give(as_given(element), _milliseconds("collect_with_timestamp", "timestamp", timestamp))
 
     def emit_watermark(self, watermark: Any) -> None:
-        given = getattr(watermark, "timestamp", watermark)
-        self._reader.say(_milliseconds("emit_watermark", "watermark", given))
+        milliseconds = getattr(watermark, "timestamp", watermark)
+        self._reader.say(_milliseconds("emit_watermark", "watermark", milliseconds))
 
     def mark_as_temporarily_idle(self) -> None:
         self._reader.say(None)
@@ -306,7 +312,7 @@ class _Context(SourceFunction.SourceContext[Any]):
         return self._lock
 
 
-def _milliseconds(method: str, what: str, given: Any) -> int:
-    if type(given) is not int:
-        raise TypeError(f"{method}() takes a {what} in ms, an int, not {given!r:.80}")
-    return given
+def _milliseconds(method: str, what: str, value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{method}() takes a {what} in ms, an int, not {value!r:.80}")
+    return value

@@ -100,6 +100,7 @@ class SplitQueueReader(SourceReader[T]):
     def poll(self, max_records: int) -> Polled[T]:
         """Records of the first open split that is not paused; opens the next one when there is none."""
         wait: Wait | None = None
+        # Open splits come first, so that few are open at a time; one that waits does not hold up the next.
         for split, cursor in list(self._open.values()):
             if split.id in self._paused:
                 continue
@@ -139,7 +140,7 @@ class SplitQueueReader(SourceReader[T]):
             cursor.close()
 
 
-def _sooner(one: Wait, other: Wait) -> Wait:
-    if one.seconds is None or other.seconds is None:
-        return other if one.seconds is None else one
-    return one if one.seconds <= other.seconds else other
+def _sooner(first: Wait, second: Wait) -> Wait:
+    if first.seconds is None or second.seconds is None:
+        return second if first.seconds is None else first
+    return first if first.seconds <= second.seconds else second

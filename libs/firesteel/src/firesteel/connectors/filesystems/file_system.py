@@ -37,8 +37,8 @@ MakeDurable = Callable[[Callable[[], None]], None]
 
 def scheme_of(path: str) -> str:
     """The scheme of a path as sources and sinks keep it; ``file`` if it has none."""
-    found = _SCHEME.match(path)
-    return LOCAL if found is None else found[1].lower()
+    match = _SCHEME.match(path)
+    return LOCAL if match is None else match[1].lower()
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,8 @@ def kind_of(path: str) -> type[FileSystem]:
     Raises:
         ConfigurationError: there is none for its scheme.
     """
-    found: type[FileSystem] = load(GROUP, scheme_of(path), extra=_extra_of(scheme_of(path)))
-    return found
+    file_system: type[FileSystem] = load(GROUP, scheme_of(path), extra=_extra_of(scheme_of(path)))
+    return file_system
 
 
 def _extra_of(scheme: str) -> str:
@@ -295,16 +295,16 @@ def remote_path(text: str, what: str) -> str | None:
     Raises:
         ProgramError: there is no such file system, or it is no path of it.
     """
-    found = _SCHEME.match(text)
-    if found is None or found[1].lower() == LOCAL:
+    match = _SCHEME.match(text)
+    if match is None or match[1].lower() == LOCAL:
         return None
-    if found[1].lower() not in known_names(GROUP):
-        command = install_command(_extra_of(found[1].lower()))
+    if match[1].lower() not in known_names(GROUP):
+        command = install_command(_extra_of(match[1].lower()))
         if command is not None:
-            raise ProgramError(f"{what}: {text!r}: the file system of {found[1]}:// is not installed: {command}")
+            raise ProgramError(f"{what}: {text!r}: the file system of {match[1]}:// is not installed: {command}")
         known = ", ".join(f"{name}://" for name in sorted(known_names(GROUP)))
         raise ProgramError(
-            f"{what}: {text!r}: there is no file system for {found[1]}://; known: {known}. Others come as plug-ins of "
+            f"{what}: {text!r}: there is no file system for {match[1]}://; known: {known}. Others come as plug-ins of "
             f"the entry point group {GROUP}"
         )
     try:

@@ -62,14 +62,14 @@ class LocalFileSystem(FileSystem):
 
     def find(self, path: str, refused: Refused) -> Iterator[tuple[str, int]]:
         """Links are followed; each folder below a path is read once, however many links lead to it."""
-        for found in matches(path, refused) if is_pattern(path) else (path,):
-            if os.path.isdir(found):
-                for folder, names in _folders(found, refused):
+        for match in matches(path, refused) if is_pattern(path) else (path,):
+            if os.path.isdir(match):
+                for folder, names in _folders(match, refused):
                     for name in sorted(names):
                         if not name.startswith((".", "_")):
                             yield from _file(os.path.join(folder, name))
             else:
-                yield from _file(found)
+                yield from _file(match)
 
     def size(self, path: str) -> int:
         """Bytes of a file."""
@@ -99,9 +99,9 @@ def unreadable_path(path: str) -> ProgramError:
     return ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
 
 
-def _check(path: str, of: str = "") -> None:
+def _check(path: str, context: str = "") -> None:
     if not os.path.exists(path):
-        raise ProgramError(f"file source: {path!r}{of} does not exist on {socket.gethostname()}")
+        raise ProgramError(f"file source: {path!r}{context} does not exist on {socket.gethostname()}")
     if not os.access(path, os.R_OK):
         raise unreadable_path(path)
 
@@ -113,14 +113,14 @@ def _folders(path: str, refused: Refused) -> Iterator[tuple[str, list[str]]]:
     while tops:
         for folder, folders, names in os.walk(tops.popleft(), onerror=refused):
             try:
-                found = os.stat(folder)
+                status = os.stat(folder)
             except FileNotFoundError:
                 continue
             shown = sorted(name for name in folders if not name.startswith((".", "_")))
             folders.clear()
-            if (found.st_dev, found.st_ino) in known:
+            if (status.st_dev, status.st_ino) in known:
                 continue
-            known.add((found.st_dev, found.st_ino))
+            known.add((status.st_dev, status.st_ino))
             for name in shown:
                 full = os.path.join(folder, name)
                 if os.path.islink(full):
@@ -132,11 +132,11 @@ def _folders(path: str, refused: Refused) -> Iterator[tuple[str, list[str]]]:
 
 def _file(path: str) -> Iterator[tuple[str, int]]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:  # it was removed in the meantime
         return
-    if stat.S_ISREG(found.st_mode):
-        yield path, found.st_size
+    if stat.S_ISREG(status.st_mode):
+        yield path, status.st_size
 
 
 # -- writing
@@ -200,11 +200,11 @@ class LocalOutput(PartOutput):
         Raises:
             StateRestoreError: it is shorter.
         """
-        left = size
+        remaining = size
         with open(path, "rb") as stream:
-            while left and (data := stream.read(min(left, _COPIED))):
-                left -= self.stream.write(data)
-        if left:
+            while remaining and (data := stream.read(min(remaining, _COPIED))):
+                remaining -= self.stream.write(data)
+        if remaining:
             raise StateRestoreError(f"file sink: {path} is shorter than {size} bytes")
 
     def _sync(self, make_durable: MakeDurable) -> None:
@@ -256,9 +256,9 @@ class _LocalWriter(RecoverableWriter):
         return self._begin(self._base_path / folder, name, ())
 
     def _begin(self, folder: Path, name: str, replaces: tuple[str, ...]) -> LocalOutput:
-        made = LocalOutput(self._hidden.begin(folder, name), folder / name, self._context, replaces)
+        output = LocalOutput(self._hidden.begin(folder, name), folder / name, self._context, replaces)
         self._begun_in |= {folder, *(parent for parent in folder.parents if parent.is_relative_to(self._base_path))}
-        return made
+        return output
 
     def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> RecoveredPart:
         """A part that begins with what the checkpoint has of another one.
@@ -266,15 +266,15 @@ class _LocalWriter(RecoverableWriter):
         That one is left as it is until this one is visible. Nobody knows whether the attempt before is still alive, and
         about to write into its file.
         """
-        kept = persisted.plain
-        hidden, visible, size = Path(kept["hidden"]), Path(kept["visible"]), int(kept["size"])
+        plain = persisted.plain
+        hidden, visible, size = Path(plain["hidden"]), Path(plain["visible"]), int(plain["size"])
         if not hidden.exists() or hidden.stat().st_size < size:
             raise StateRestoreError(
                 f"file sink: {hidden}, of which the checkpoint needs {size} bytes, is missing or too short"
             )
         self._hidden.keep_restored(hidden)
-        left = self._hidden.remove_own(kept.get("former", ()))
-        output = self._begin(visible.parent, visible.name, (str(hidden), *left))
+        foreign_paths = self._hidden.remove_own(plain.get("former", ()))
+        output = self._begin(visible.parent, visible.name, (str(hidden), *foreign_paths))
         try:
             output.copy(hidden, size)
         except BaseException:
