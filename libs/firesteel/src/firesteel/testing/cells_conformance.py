@@ -42,8 +42,8 @@ def _check_epochs(one: Cells, other: Cells) -> None:
     require(other.campaign(_CELL) is None, "two lead at the same time")
     one.check(_CELL, first)
     one.announce(_CELL, Leader(first, "http://first:1", "token-1"))
-    found = other.leader(_CELL)
-    require(found == Leader(first, "http://first:1", "token-1"), f"{found} is found")
+    leader = other.leader(_CELL)
+    require(leader == Leader(first, "http://first:1", "token-1"), f"{leader} is found")
     one.release(_CELL, first)
     one.release(_CELL, first)
     _refused(lambda: one.check(_CELL, first), FencedError, "leads")
@@ -107,8 +107,8 @@ def _check_records(one: Cells, other: Cells) -> None:
 
 
 def _record(cells: Cells, name: str) -> Record:
-    found = require_some(cells.read(_CELL, name), f"the record {name} is missing")
-    return found
+    record = require_some(cells.read(_CELL, name), f"the record {name} is missing")
+    return record
 
 
 def _refused(call: Callable[[], object], how: type[Exception], what: str) -> None:

@@ -78,21 +78,21 @@ def _abort(slot: CheckpointStorage, large: bytes) -> None:
 
 def _never_share(slot: CheckpointStorage, large: bytes) -> None:
     """Streams of several threads, under one hint, are files of their own."""
-    made: dict[int, StateHandle] = {}
+    handle_of_thread: dict[int, StateHandle] = {}
 
     def write(number: int) -> None:
         with slot.open_state_stream(1, "shared") as writer:
             writer.write(large)
             writer.write(bytes([number]))
-            made[number] = writer.close()
+            handle_of_thread[number] = writer.close()
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(_THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    require(len(made) == _THREADS, "several threads can't write at once")
-    for number, handle in made.items():
+    require(len(handle_of_thread) == _THREADS, "several threads can't write at once")
+    for number, handle in handle_of_thread.items():
         require(slot.read_state(handle) == large + bytes([number]), "two streams have shared a file")
 
 
@@ -168,10 +168,12 @@ def _sparing(storage: CheckpointStorage, slot: CheckpointStorage, large: bytes) 
 
 def _left_behind(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> None:
     """Gives nothing, or all."""
-    found = {id_: (location, data) for id_, location, data in make_storage().left_behind(7)}
-    if found:
-        require(set(found) == {1}, f"left_behind() names {sorted(found)} where only 1 is there")
-        location, data = found[1]
+    entry_of_checkpoint = {id_: (location, data) for id_, location, data in make_storage().left_behind(7)}
+    if entry_of_checkpoint:
+        require(
+            set(entry_of_checkpoint) == {1}, f"left_behind() names {sorted(entry_of_checkpoint)} where only 1 is there"
+        )
+        location, data = entry_of_checkpoint[1]
         require(data == b"metadata of 1", "left_behind() gives other metadata")
         require(make_storage().read_metadata(location)[1] == data, "left_behind() gives another location")
         storage.prepare(6)

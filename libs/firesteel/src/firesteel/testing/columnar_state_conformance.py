@@ -19,7 +19,7 @@ from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, Sta
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import HeapStateBackend
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.rules import require_raises
+from firesteel.testing.rules import require, require_raises
 from firesteel.testing.taken import Taken, Taking
 
 GROUPS: Final = 8
@@ -93,46 +93,46 @@ class _State:
 
     def read(self) -> _Model:
         """All keys and values."""
-        found: _Model = {}
+        model: _Model = {}
         for slots in self.state.pieces():
             keys = zip(*[column.to_pylist() for column in self.state.index.keys(slots)], strict=True)
             numbers, texts = self.number.get(slots).tolist(), self.text.get(slots).tolist()
-            found.update(zip(keys, zip(numbers, texts, strict=True), strict=True))
-        return found
+            model.update(zip(keys, zip(numbers, texts, strict=True), strict=True))
+        return model
 
 
 def _key(rng: random.Random, types: Sequence[pa.DataType]) -> _Key:
     """One of about two hundred keys."""
-    made: list[Any] = []
+    parts: list[Any] = []
     for data_type in types:
         number = rng.randrange(200 if len(types) == 1 else 14)
         if rng.random() < 0.05:
-            made.append(None)
+            parts.append(None)
         elif data_type == pa.string():
-            made.append("ä" * (number % 23) + str(number))
+            parts.append("ä" * (number % 23) + str(number))
         elif data_type == pa.float64():
-            made.append(number / 4)
+            parts.append(number / 4)
         elif data_type == pa.date32():
-            made.append(pa.scalar(number, pa.int32()).cast(pa.date32()).as_py())
+            parts.append(pa.scalar(number, pa.int32()).cast(pa.date32()).as_py())
         else:
-            made.append(bool(number % 2) if data_type == pa.bool_() else number)
-    return tuple(made)
+            parts.append(bool(number % 2) if data_type == pa.bool_() else number)
+    return tuple(parts)
 
 
-def _change(held: _State, model: _Model, rng: random.Random) -> None:
+def _change(state: _State, model: _Model, rng: random.Random) -> None:
     """Something that operators do."""
     if rng.random() < 0.35 and model:
         gone = rng.sample(list(model), rng.randrange(1, 1 + min(40, len(model))))
-        held.remove(gone)
+        state.remove(gone)
         for key in gone:
             del model[key]
     else:
         values = {
-            _key(rng, held.types): (rng.randrange(-(2**40), 2**40), rng.choice([None, "", "text", "ü"]))
+            _key(rng, state.types): (rng.randrange(-(2**40), 2**40), rng.choice([None, "", "text", "ü"]))
             for _ in range(rng.randrange(60))
         }
         if values:
-            held.put(values)
+            state.put(values)
             model.update(values)
 
 
@@ -141,72 +141,74 @@ def _restored(backend: StateBackend, types: Sequence[pa.DataType], taken: Sequen
     together: _Model = {}
     for index in range(parallelism):
         own = range(GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism)
-        held = _State(backend, types, own)
-        held.keyed.restore([one.of(own) for one in taken])
-        found = held.read()
-        assert all(group_of(key) in own for key in found), "keys of foreign key groups were restored"
-        assert not set(found) & set(together)
-        together.update(found)
-        held.keyed.close()
+        state = _State(backend, types, own)
+        state.keyed.restore([snapshot.of(own) for snapshot in taken])
+        model = state.read()
+        require(all(group_of(key) in own for key in model), "restore() brought keys of foreign key groups")
+        together.update(model)
+        state.keyed.close()
     return together
 
 
 def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
     types = rng.choice(_KEY_TYPES)
-    held, model = _State(backend, types), _Model()
+    state, model = _State(backend, types), _Model()
     for _ in range(rng.randrange(1, 12)):
-        _change(held, model, rng)
-    assert held.read() == model, "what was written is not what is read"
+        _change(state, model, rng)
+    require(state.read() == model, "what was written is not what is read")
 
     def between() -> None:
         if rng.random() < 0.5:
-            _change(held, model, rng)
+            _change(state, model, rng)
 
     before: Taken | None = None
     for number in range(1, 5):
-        wanted = dict(model)
+        expected = dict(model)
         base = number - 1 if before is not None else None
         purpose = Purpose(number, True, base, rng.choice([0.5, 4.0]))
-        taking = Taking(held.keyed.snapshot(rng.choice([0.002, 0.0]), purpose), range(GROUPS), before)
-        _change(held, model, rng)
+        taking = Taking(state.keyed.snapshot(rng.choice([0.002, 0.0]), purpose), range(GROUPS), before)
+        _change(state, model, rng)
         taken = taking.rest(between)
-        assert held.read() == model, "a snapshot changed the state"
-        found = _restored(backend, types, [taken], rng.randrange(1, 6))
-        assert found == wanted, "a snapshot is not the state of its moment"
+        require(state.read() == model, "a snapshot changed the state")
+        restored = _restored(backend, types, [taken], rng.randrange(1, 6))
+        require(restored == expected, "a snapshot is not the state of its moment")
         if rng.random() < 0.5:  # a savepoint between two checkpoints
-            wanted = dict(model)
-            taking = Taking(held.keyed.snapshot(0.0, Purpose(100 + number, canonical=True)), range(GROUPS))
-            _change(held, model, rng)
+            expected = dict(model)
+            taking = Taking(state.keyed.snapshot(0.0, Purpose(100 + number, canonical=True)), range(GROUPS))
+            _change(state, model, rng)
             whole = taking.rest(between)
-            assert all(chunk.key_group in range(GROUPS) for chunk in whole.chunks)
-            assert not whole.files
-            assert _restored(HeapStateBackend(), types, [whole], rng.randrange(1, 6)) == wanted
+            one_group_each = all(chunk.key_group in range(GROUPS) for chunk in whole.chunks)
+            require(one_group_each, "a chunk of a canonical snapshot has several key groups")
+            require(not whole.files, "a canonical snapshot has files")
+            restored = _restored(HeapStateBackend(), types, [whole], rng.randrange(1, 6))
+            require(restored == expected, "a canonical snapshot is not the state of its moment, as hashmap reads it")
         before = taken if rng.random() < 0.7 else None
     own = _restored(backend, types, [taken], 3)
     halves = [_half(backend, types, own, index) for index in range(2)]
-    found = _restored(backend, types, halves, rng.randrange(1, 6))
-    assert found == own, "several snapshots are not taken together"
-    again = held.keyed.snapshot()
-    again.close()
-    again.close()
-    assert _restored(backend, types, [Taking(held.keyed.snapshot(), range(GROUPS)).rest()], 1) == model
-    held.keyed.close()
-    held.keyed.close()
+    joined = _restored(backend, types, halves, rng.randrange(1, 6))
+    require(joined == own, "the snapshots of several subtasks are not restored together")
+    given_up = state.keyed.snapshot()
+    given_up.close()
+    given_up.close()
+    restored = _restored(backend, types, [Taking(state.keyed.snapshot(), range(GROUPS)).rest()], 1)
+    require(restored == model, "a snapshot behind one that was given up is not the state of its moment")
+    state.keyed.close()
+    state.keyed.close()
 
 
 def _half(backend: StateBackend, types: Sequence[pa.DataType], model: _Model, index: int) -> Taken:
     """What one of two subtasks writes."""
     own = range(GROUPS * index // 2, GROUPS * (index + 1) // 2)
-    held = _State(backend, types, own)
-    held.put({key: value for key, value in model.items() if group_of(key) in own})
-    return Taking(held.keyed.snapshot(), own).rest()
+    state = _State(backend, types, own)
+    state.put({key: value for key, value in model.items() if group_of(key) in own})
+    return Taking(state.keyed.snapshot(), own).rest()
 
 
 def _check_refusals(backend: StateBackend) -> None:
-    held = _State(backend, (pa.int64(),))
-    held.put({(n,): (n, None) for n in range(50)})
-    taking = Taking(held.keyed.snapshot(0.0), range(GROUPS))
-    require_raises(RuntimeError, held.keyed.snapshot, "a second snapshot began before the end of the first")
+    state = _State(backend, (pa.int64(),))
+    state.put({(n,): (n, None) for n in range(50)})
+    taking = Taking(state.keyed.snapshot(0.0), range(GROUPS))
+    require_raises(RuntimeError, state.keyed.snapshot, "a second snapshot began before the end of the first")
     written = [taking.rest().of(range(GROUPS))]
     other = _State(backend, (pa.string(),))
     require_raises(StateMigrationError, lambda: other.keyed.restore(written), "keys of another type were taken")
@@ -216,7 +218,8 @@ def _check_refusals(backend: StateBackend) -> None:
     keyed, later = created(backend, "kit", (pa.int64(),))
     keyed.restore(written)
     require_raises(StateMigrationError, lambda: later.column("number", pa.int32()), "values of another type were given")
-    assert later.column("number", pa.int64()).get(later.find([pa.array([7])])).tolist() == [7]
+    number = later.column("number", pa.int64()).get(later.find([pa.array([7])])).tolist()
+    require(number == [7], f"a column that is asked for behind restore() holds {number}, not what was written")
     stranger, _ = created(backend, "other", (pa.int64(),))
     require_raises(StateRestoreError, lambda: stranger.restore(written), "the state of another name was taken")
     require_raises(

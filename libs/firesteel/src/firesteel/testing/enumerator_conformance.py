@@ -101,16 +101,17 @@ class DrivenUser(SplitEnumeratorContext):
         """The user's."""
         if self._made is None:
             if self._state is None:
-                made = self._source.create_enumerator(self)
+                enumerator = self._source.create_enumerator(self)
             else:
-                made = self._source.restore_enumerator(self, self._read(self._state["state"]))
+                enumerator = self._source.restore_enumerator(self, self._read(self._state["state"]))
             require(
-                isinstance(made, SplitEnumerator), f"create_enumerator() gave {made!r}, which is no SplitEnumerator"
+                isinstance(enumerator, SplitEnumerator),
+                f"create_enumerator() gave {enumerator!r}, which is no SplitEnumerator",
             )
-            self._made = made
-            made.start()
+            self._made = enumerator
+            enumerator.start()
             for subtask, plain in (self._state or {}).get("back", ()):
-                made.add_splits_back([self._codec.from_plain(Split.from_plain(plain))], subtask)
+                enumerator.add_splits_back([self._codec.from_plain(Split.from_plain(plain))], subtask)
         return self._made
 
     # -- what the test does
@@ -242,10 +243,10 @@ def check_enumerator(make_source: Callable[[], Source[Any]]) -> None:
 def _check_restore(make_source: Callable[[], Source[Any]], ids: set[str], requests: int, lost: int) -> None:
     """The last ones that were given out do not arrive."""
     before = DrivenUser(make_source())
-    got: list[tuple[int, Split]] = []
+    handed_out: list[tuple[int, Split]] = []
     for request in range(requests):
-        got += [(request % 2, split) for split in before.next_splits(request % 2, 2)]
-    arrived, on_the_way = got[: len(got) - lost], got[len(got) - lost :]
+        handed_out += [(request % 2, split) for split in before.next_splits(request % 2, 2)]
+    arrived, on_the_way = handed_out[: len(handed_out) - lost], handed_out[len(handed_out) - lost :]
     state = before.with_back(before.snapshot(), on_the_way)
     before.enumerator.notify_checkpoint_complete(1)
     before.enumerator.close()
@@ -258,18 +259,18 @@ def _check_restore(make_source: Callable[[], Source[Any]], ids: set[str], reques
 
 def _rest(driven: DrivenUser, parallelism: int) -> list[Split]:
     """All that it gives out from here on."""
-    found: list[Split] = []
+    all_splits: list[Split] = []
     ended: set[int] = set()
     for turn in range(100_000):
         subtask = turn % parallelism
         if subtask in ended:
             continue
         splits = driven.next_splits(subtask, parallelism)
-        found += splits
+        all_splits += splits
         if not splits and driven.exhausted_for(subtask):
             ended.add(subtask)
             if len(ended) == parallelism:
-                return found
+                return all_splits
     raise AssertionError("readers that ask again and again are never told that there are no more splits")
 
 

@@ -66,11 +66,11 @@ def check_file_format(
             _check_damaged(make_format, path)
 
 
-def _require_in_order(found: Sequence[Any], records: Sequence[Any], what: str) -> None:
+def _require_in_order(read: Sequence[Any], records: Sequence[Any], what: str) -> None:
     """Raise an ``AssertionError`` that names the first record that is another one."""
-    for number, (record, wanted) in enumerate(zip(found, records, strict=False)):
-        require(record == wanted, f"record {number} {what} is {record!r} instead of {wanted!r}")
-    require(len(found) == len(records), f"{len(found)} records {what} instead of {len(records)}")
+    for number, (record, expected) in enumerate(zip(read, records, strict=False)):
+        require(record == expected, f"record {number} {what} is {record!r} instead of {expected!r}")
+    require(len(read) == len(records), f"{len(read)} records {what} instead of {len(records)}")
 
 
 class _Range:

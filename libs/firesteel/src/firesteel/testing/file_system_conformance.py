@@ -117,12 +117,12 @@ class _Kit:
         self._require_named(plain, "visible", "Persisted.plain")
         part.stream.write(b"behind the checkpoint\n")
         self._discard(part)
-        kept = Persisted(plain, persisted.tail)
+        checkpoint = Persisted(plain, persisted.tail)
         for attempt in (1, 2):  # the next attempt may die as well
             context = Context(0, 1, attempt, 1, checkpointing=True)
             writer = self._make().writer(self._path, context)
             writer.remove_orphans()
-            recovered = writer.recover("b", lambda attempt=attempt: f"part-2-{attempt}", kept)  # type: ignore[misc]
+            recovered = writer.recover("b", lambda attempt=attempt: f"part-2-{attempt}", checkpoint)  # type: ignore[misc]
             self._require_visible(f"of a part that attempt {attempt} goes on with")
             if recovered.output is not None:
                 self._open.append(recovered.output)
@@ -142,8 +142,8 @@ class _Kit:
             self._commit(committable, context, CommitOutcome.COMMITTED)
         new = {path for path, _ in self._find()} - self._written.keys()
         content = b"".join(self._read(path) for path in sorted(new))
-        wanted = b"in the checkpoint\nand more\n"
-        require(content == wanted, f"a part that went on from a checkpoint holds {content!r} instead of {wanted!r}")
+        expected = b"in the checkpoint\nand more\n"
+        require(content == expected, f"a part that went on from a checkpoint holds {content!r} instead of {expected!r}")
         self._written |= {path: self._read(path) for path in new}
 
     def check_orphans(self, leftovers: Callable[[], Iterable[Any]]) -> None:
@@ -177,14 +177,17 @@ class _Kit:
         """Files, folders, patterns, and what is not there."""
         files, path = self._make(), self._path
         require(
-            [found for found, _ in self._find()] == [found for found, _ in self._find()], "find() has no fixed order"
+            [listed for listed, _ in self._find()] == [listed for listed, _ in self._find()],
+            "find() has no fixed order",
         )
-        one = min(self._written)
-        require(list(files.find(one, _unexpected)) == [(one, len(self._written[one]))], "find() of a file gives others")
+        file = min(self._written)
+        require(
+            list(files.find(file, _unexpected)) == [(file, len(self._written[file]))], "find() of a file gives others"
+        )
         pattern = f"{path}/[bc]/part*"
         matching = {name for name in self._written if name.startswith((f"{path}/b/", f"{path}/c/"))}
-        found = {name for name, _ in files.find(pattern, _unexpected)}
-        require(found == matching, f"find() of the pattern {pattern!r} gives {sorted(found)}, not {sorted(matching)}")
+        listed = {name for name, _ in files.find(pattern, _unexpected)}
+        require(listed == matching, f"find() of the pattern {pattern!r} gives {sorted(listed)}, not {sorted(matching)}")
         files.check(path, _unexpected)
         files.check(pattern, _unexpected)
         files.check(f"{path}/no-*", _unexpected, may_match_nothing=True)
@@ -218,8 +221,8 @@ class _Kit:
         part = writer.begin(folder, name)
         self._open.append(part)
         part.stream.write(data)
-        wanted = f"{self._path}/{folder}/{name}"
-        require(part.path == wanted, f"the path of a part is {part.path!r} instead of {wanted!r}")
+        expected = f"{self._path}/{folder}/{name}"
+        require(part.path == expected, f"the path of a part is {part.path!r} instead of {expected!r}")
         return part
 
     def _discard(self, part: PartOutput) -> None:
@@ -260,8 +263,8 @@ class _Kit:
         return _read(self._make(), path)
 
     def _require_visible(self, when: str) -> None:
-        found, wanted = dict(self._find()), {path: len(data) for path, data in self._written.items()}
-        require(found == wanted, f"find() gives {found} {when}, instead of {wanted}")
+        listed, expected = dict(self._find()), {path: len(data) for path, data in self._written.items()}
+        require(listed == expected, f"find() gives {listed} {when}, instead of {expected}")
         for path, data in self._written.items():
             require(self._read(path) == data, f"{path} holds other bytes {when}")
 

@@ -36,15 +36,15 @@ def check_high_availability(make: Callable[[], HighAvailabilityServices], *, dur
     Raises:
         AssertionError: they break the contract; the message says how.
     """
-    one, other = make(), make()
+    first, second = make(), make()
     try:
-        _check_leaders(one, other)
-        _check_retrieval(one, other)
-        _check_checkpoints(one, other)
-        _check_jobs(one, other)
+        _check_leaders(first, second)
+        _check_retrieval(first, second)
+        _check_checkpoints(first, second)
+        _check_jobs(first, second)
     finally:
-        one.close()
-        other.close()
+        first.close()
+        second.close()
     if durable:
         third = make()
         try:
@@ -65,8 +65,10 @@ def _check_leaders(one: HighAvailabilityServices, other: HighAvailabilityService
     require(other.campaign(_COMPONENT) is None, "two lead at the same time")
     require(first.holds(), "a leader does not lead")
     first.announce("http://first:1", "token-1")
-    found = require_some(other.leader(_COMPONENT), "a leader that was announced is not found")
-    require((found.address, found.token, found.epoch) == ("http://first:1", "token-1", first.epoch), "another is found")
+    leader = require_some(other.leader(_COMPONENT), "a leader that was announced is not found")
+    require(
+        (leader.address, leader.token, leader.epoch) == ("http://first:1", "token-1", first.epoch), "another is found"
+    )
     require(other.leader(DISPATCHER) is None, "the leader of one component is found for another one")
     independent = _lead(other, of_job(_OTHER))
     first.release()
@@ -75,11 +77,11 @@ def _check_leaders(one: HighAvailabilityServices, other: HighAvailabilityService
     require(one.leader(_COMPONENT) is None, "who has given its leadership back is still found")
     second = _lead(other, _COMPONENT)
     require(second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}")
-    found = require_some(one.leader(_COMPONENT), "the next leader is not found")
-    require((found.epoch, found.address) == (second.epoch, ""), "the next leader has the address of the last one")
+    leader = require_some(one.leader(_COMPONENT), "the next leader is not found")
+    require((leader.epoch, leader.address) == (second.epoch, ""), "the next leader has the address of the last one")
     _refused(lambda: first.announce("http://stale:1", "stale"), "announces itself")
-    found = require_some(one.leader(_COMPONENT), "a stale leader's announcement has changed something")
-    require(found.address == "", "a stale leader's announcement has changed something")
+    leader = require_some(one.leader(_COMPONENT), "a stale leader's announcement has changed something")
+    require(leader.address == "", "a stale leader's announcement has changed something")
     independent.release()
     second.release()
 
@@ -140,9 +142,9 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
     store = one.completed_checkpoints(_JOB, first)
     numbers = [store.next_id() for _ in range(3)]
     require(numbers == sorted(set(numbers)), f"ids of checkpoints do not rise: {numbers}")
-    kept = StoredCheckpoint(numbers[1], "file:///a/chk-2")
+    checkpoint = StoredCheckpoint(numbers[1], "file:///a/chk-2")
     store.add(StoredCheckpoint(numbers[0], "file:///a/chk-1"))
-    store.add(kept)
+    store.add(checkpoint)
     store.remove(numbers[0])
     one.depose(_COMPONENT)
     require(not first.holds(), "a leader that was deposed leads")
@@ -165,13 +167,13 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
     noted = Attempts(3, ("tm-1", "tm-2"))
     require(second.attempts == noted, f"the next leader knows of {second.attempts}, not of {noted}")
     following = other.completed_checkpoints(_JOB, second)
-    require(following.all() == [kept], f"the next leader finds {following.all()} instead of {[kept]}")
+    require(following.all() == [checkpoint], f"the next leader finds {following.all()} instead of {[checkpoint]}")
     number = following.next_id()
     require(number > numbers[-1], f"the next leader counts {number}, which may have been used: {numbers}")
     require(other.completed_checkpoints(_OTHER, second).all() == [], "jobs share their checkpoints")
     for what, write in stale.items():
         _refused(write, what)
-    require(following.all() == [kept], "a stale leader has changed the store")
+    require(following.all() == [checkpoint], "a stale leader has changed the store")
     require(one.recorded_end(_JOB) is None, "a job has an end that a stale leader has recorded")
     other.record_end(second, RecordedEnd(9, {"state": "FAILED"}))
     other.record_end(second, _END)
@@ -187,7 +189,7 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         }
         for what, write in late.items():
             _refused(write, what, CheckpointStorageError)
-        require(renewed.all() == [kept], "a call from before the store was renewed has changed it")
+        require(renewed.all() == [checkpoint], "a call from before the store was renewed has changed it")
         require(renewed.next_id() > number, "a store that was renewed counts anew")
     second.release()
 
@@ -228,14 +230,14 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     require(store.archive(_JOB) is None, "a stale leader has changed the store")
     following = _lead(other, DISPATCHER)
     next_store = other.job_store(following)
-    found = next_store.open(0)
-    require(found.application == {"id": "a", "state": "FINISHED"}, "the application is another one")
-    require(found.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {found.term}")
-    require(not found.unreadable, f"entries are taken for damaged: {found.unreadable}")
-    jobs = [(job.graph.job_id, job.submitted_ms, job.jobmaster, job.cancel_wanted) for job in found.jobs]
+    restored = next_store.open(0)
+    require(restored.application == {"id": "a", "state": "FINISHED"}, "the application is another one")
+    require(restored.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {restored.term}")
+    require(not restored.unreadable, f"entries are taken for damaged: {restored.unreadable}")
+    jobs = [(job.graph.job_id, job.submitted_ms, job.jobmaster, job.cancel_wanted) for job in restored.jobs]
     expected = [(_FIRST, 6, ("http://jobmaster:1", "token-1"), False), (_LATER, 7, None, True)]
     require(jobs == expected, f"the next leader finds the jobs {jobs}, not {expected}")
-    require([end.job_id for end in found.ends] == [_OTHER], f"the next leader finds the ends {found.ends}")
+    require([end.job_id for end in restored.ends] == [_OTHER], f"the next leader finds the ends {restored.ends}")
     _refused(lambda: store.set_cancelled(_FIRST), "writes about a job that there is")
     _refused(lambda: store.remove_job(_FIRST), "removes a job that there is")
     _refused(lambda: _submit(store, _JOB, 9), "stores a job")
@@ -275,7 +277,9 @@ def _submit(store: JobStore, job_id: str, submitted_ms: int) -> None:
 def _check_later(services: HighAvailabilityServices) -> None:
     leadership = _lead(services, _COMPONENT)
     store = services.completed_checkpoints(_JOB, leadership)
-    require([one.location for one in store.all()] == ["file:///a/chk-2"], "checkpoints did not outlive the services")
+    require(
+        [entry.location for entry in store.all()] == ["file:///a/chk-2"], "checkpoints did not outlive the services"
+    )
     noted = Attempts(3, ("tm-1", "tm-2"))
     require(leadership.attempts == noted, f"attempts did not outlive the services: {leadership.attempts}")
     require(leadership.epoch > 3, f"epochs began anew: {leadership.epoch}")

@@ -128,13 +128,13 @@ def _end_by_itself(check: _Check, kill: Callable[[str], None]) -> None:
 def _succeed(check: _Check) -> None:
     """A provider that follows another one which was closed, or died."""
     provider = check.provider
-    found = provider.recover(_NOWHERE)
-    require(sorted(found) == [_D, _E], f"recover() finds {found} instead of {_D} and {_E}")
+    recovered = provider.recover(_NOWHERE)
+    require(sorted(recovered) == [_D, _E], f"recover() finds {recovered} instead of {_D} and {_E}")
     require(check.runs(_D) and check.runs(_E), "workers do not outlive their provider")
     provider.start_worker(WorkerSpec(_D, 1))
     provider.stop_worker(_D)
     check.until(lambda: _D in check.ended, "the end of a recovered worker is reported after stop_worker()")
     check.start(_F)
     provider.terminate()
-    left = [name for name in (_E, _F) if check.runs(name)]
-    require(not left, f"{', '.join(left)} run after terminate()")
+    still_running = [name for name in (_E, _F) if check.runs(name)]
+    require(not still_running, f"{', '.join(still_running)} run after terminate()")

@@ -66,7 +66,7 @@ def _short(descriptor: Any) -> Any:
 _VALUE: Final = ValueStateDescriptor("value", _ANY)
 _LIST: Final = ListStateDescriptor("list", Types.LONG())
 _MAP: Final = MapStateDescriptor("map", Types.STRING(), _ANY)
-_SUM: Final = ReducingStateDescriptor("sum", lambda one, other: one + other, Types.LONG())
+_SUM: Final = ReducingStateDescriptor("sum", lambda first, second: first + second, Types.LONG())
 _JOINED: Final = AggregatingStateDescriptor("joined", _Joined(), _ANY)
 _SHORT: Final = _short(ValueStateDescriptor("short", Types.LONG()))
 _SHORT_LIST: Final = _short(ListStateDescriptor("short-list", Types.LONG()))
@@ -94,18 +94,19 @@ class _Model:
         def lives(pair: tuple[Any, int]) -> bool:
             return pair[1] + _TTL_MS > now
 
-        found = copy.deepcopy(self.values)
-        found["short"] = {key: pair[0] for key, pair in self.of("short").items() if lives(pair)}
-        found["short-list"] = {
+        visible = copy.deepcopy(self.values)
+        visible["short"] = {key: pair[0] for key, pair in self.of("short").items() if lives(pair)}
+        visible["short-list"] = {
             key: [pair[0] for pair in pairs if lives(pair)] for key, pairs in self.of("short-list").items()
         }
-        found["short-map"] = {
+        visible["short-map"] = {
             key: [(name, pair[0]) for name, pair in entries.items() if lives(pair)]
             for key, entries in self.of("short-map").items()
         }
-        found["map"] = {key: list(entries.items()) for key, entries in found.get("map", {}).items()}
+        visible["map"] = {key: list(entries.items()) for key, entries in visible.get("map", {}).items()}
         there = {
-            name: {key: one for key, one in model.items() if one not in (None, [])} for name, model in found.items()
+            name: {key: value for key, value in model.items() if value not in (None, [])}
+            for name, model in visible.items()
         }
         there["timers"] = dict.fromkeys(self.timers)
         return {name: model for name, model in there.items() if model}
@@ -132,7 +133,7 @@ class _Subtask:
         self.numbers = self.columns.column("number", pa.int64())
         self.taking: Taking | None = None
 
-    def read(self, found: dict[str, dict[Any, Any]]) -> None:
+    def read(self, state: dict[str, dict[Any, Any]]) -> None:
         """Add all that is there."""
         keyed, times = self.keyed, 0
         for key in [key for key in _KEYS if key % GROUPS in self.own]:
@@ -150,14 +151,14 @@ class _Subtask:
             }
             for name, value in there.items():
                 if value not in (None, []):
-                    found.setdefault(name, {})[key] = copy.deepcopy(value)
+                    state.setdefault(name, {})[key] = copy.deepcopy(value)
             for namespace in _NAMESPACES:
                 of_window = list(keyed.store(namespace).get_list_state(_OF_WINDOW).get())
                 if of_window:
-                    found.setdefault("of-window", {})[key, namespace] = of_window
+                    state.setdefault("of-window", {})[key, namespace] = of_window
             records = list(keyed.timeline("records").between(key, -(1 << 63), (1 << 63) - 1))
             if records:
-                found.setdefault("records", {})[key] = copy.deepcopy(records)
+                state.setdefault("records", {})[key] = copy.deepcopy(records)
                 times += len({time for time, _ in records})
         keyed.key = NO_KEY
         there_are = len(keyed.timeline("records"))
@@ -170,10 +171,10 @@ class _Subtask:
             earliest = min((timer[1] for timer in timers), default=None)
             require(keyed.timers(name).earliest == earliest, f"earliest is {keyed.timers(name).earliest} of {timers}")
             for timer in timers:
-                found.setdefault("timers", {})[timer] = None
+                state.setdefault("timers", {})[timer] = None
         for slots in self.columns.pieces():
             keys = self.columns.index.keys(slots)[0].to_pylist()
-            found.setdefault("columns", {}).update(zip(keys, self.numbers.get(slots).tolist(), strict=True))
+            state.setdefault("columns", {}).update(zip(keys, self.numbers.get(slots).tolist(), strict=True))
 
 
 @dataclass
@@ -200,31 +201,31 @@ class _Job:
         self.subtasks = self._new(rng.randint(1, 5))
 
     def _new(self, parallelism: int) -> list[_Subtask]:
-        made = []
+        subtasks = []
         for subtask in range(parallelism):
             self._made += 1
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
-            made.append(_Subtask(self.backend, own, self._folder / str(self._made), self._memory, self.clock))
+            subtasks.append(_Subtask(self.backend, own, self._folder / str(self._made), self._memory, self.clock))
         self._story.append(f"{self.backend.name} x {parallelism}")
-        return made
+        return subtasks
 
     def of(self, key: int) -> _Subtask:
         """The subtask of a key."""
-        (found,) = (one for one in self.subtasks if key % GROUPS in one.own)
-        found.keyed.key = key
-        return found
+        (owner,) = (subtask for subtask in self.subtasks if key % GROUPS in subtask.own)
+        owner.keyed.key = key
+        return owner
 
     def check(self, when: str) -> None:
         """State and model are the same."""
-        found: dict[str, dict[Any, Any]] = {}
+        state: dict[str, dict[Any, Any]] = {}
         for subtask in self.subtasks:
-            subtask.read(found)
+            subtask.read(state)
         expected = self.model.alive(self.clock.epoch_ms())
-        for name in found.keys() | expected.keys():
-            one, other = found.get(name, {}), expected.get(name, {})
+        for name in state.keys() | expected.keys():
+            value, model = state.get(name, {}), expected.get(name, {})
             require(
-                one == other,
-                f"{self._name}, {', '.join(self._story)}, {when}: state {name!r} is {one!r}, and is to be {other!r}",
+                value == model,
+                f"{self._name}, {', '.join(self._story)}, {when}: state {name!r} is {value!r}, and is to be {model!r}",
             )
 
     # -- checkpoints
@@ -251,8 +252,8 @@ class _Job:
         if self._running is None:
             self.begin()
             return
-        left = [position for position, one in enumerate(self.subtasks) if one.taking is not None]
-        position = self._rng.choice(left)
+        unfinished = [position for position, index in enumerate(self.subtasks) if index.taking is not None]
+        position = self._rng.choice(unfinished)
         subtask = self.subtasks[position]
         assert subtask.taking is not None
         taken = subtask.taking.step()
@@ -260,7 +261,7 @@ class _Job:
             return
         subtask.taking, self._taken[position] = None, taken
         if len(self._taken) == len(self.subtasks):
-            self._running.taken = [self._taken[one] for one in range(len(self.subtasks))]
+            self._running.taken = [self._taken[index] for index in range(len(self.subtasks))]
             self._complete = [*self._complete[1 - _KEPT :], self._running]
             self._running = None
 
@@ -286,8 +287,8 @@ class _Job:
         if last is not None:
             self.model = copy.deepcopy(last.model)
             for subtask in self.subtasks:
-                parts = [one for one in last.taken if set(one.key_groups) & set(subtask.own)]
-                subtask.keyed.restore([one.of(subtask.own) for one in parts])
+                parts = [part for part in last.taken if set(part.key_groups) & set(subtask.own)]
+                subtask.keyed.restore([part.of(subtask.own) for part in parts])
         self.check("restored")
 
     def close(self) -> None:
@@ -308,10 +309,10 @@ def _put_value(job: _Job, key: int, rng: random.Random) -> None:
 
 def _change_value(job: _Job, key: int, rng: random.Random) -> None:
     state = job.of(key).keyed.get_state(_VALUE)
-    found: Any = state.value()
-    if found is not None:
-        found.append(7)
-        state.update(found)
+    value: Any = state.value()
+    if value is not None:
+        value.append(7)
+        state.update(value)
         job.model.of("value")[key] = [*job.model.of("value")[key], 7]
 
 
@@ -402,9 +403,9 @@ def _remove_records(job: _Job, key: int, rng: random.Random) -> None:
 
 def _look_at_records(job: _Job, key: int, rng: random.Random) -> None:
     first, last = rng.randrange(-20, 20), rng.randrange(-20, 20)
-    found = list(job.of(key).keyed.timeline("records").between(key, first, last))
+    records = list(job.of(key).keyed.timeline("records").between(key, first, last))
     expected = [pair for pair in job.model.of("records").get(key, ()) if first <= pair[0] <= last]
-    require(found == expected, f"records of {key} between {first} and {last} are {found}, and are to be {expected}")
+    require(records == expected, f"records of {key} between {first} and {last} are {records}, and are to be {expected}")
 
 
 def _change_window(job: _Job, key: int, rng: random.Random) -> None:
@@ -434,7 +435,7 @@ def _add_timers(job: _Job, key: int, rng: random.Random) -> None:
 
 def _discard_timer(job: _Job, key: int, rng: random.Random) -> None:
     timer = (rng.choice(_QUEUES), rng.randrange(-5, 60), key, rng.choice((None, "w")))
-    own = sorted((one for one in job.model.timers if one[2] == key), key=repr)
+    own = sorted((candidate for candidate in job.model.timers if candidate[2] == key), key=repr)
     if own and rng.random() < 0.7:
         timer = rng.choice(own)
     was_there = job.of(key).keyed.timers(timer[0]).discard(*timer[1:])
@@ -444,15 +445,19 @@ def _discard_timer(job: _Job, key: int, rng: random.Random) -> None:
 
 def _fire(job: _Job, key: int, rng: random.Random) -> None:
     name, until, subtask = rng.choice(_QUEUES), rng.randrange(40), job.of(key)
-    due, last, again = {one for one in job.model.timers if one[0] == name and one[1] <= until}, -100, rng.random() < 0.3
-    due = {one for one in due if one[2] % GROUPS in subtask.own}
+    due, last, again = (
+        {fired for fired in job.model.timers if fired[0] == name and fired[1] <= until},
+        -100,
+        rng.random() < 0.3,
+    )
+    due = {fired for fired in due if fired[2] % GROUPS in subtask.own}
     queue = subtask.keyed.timers(name)
     for timer in queue.due(until):
-        one = (name, *timer)
-        require(one in due and timer.timestamp >= last, f"{one} fires behind {last}; those are due: {due}")
+        fired = (name, *timer)
+        require(fired in due and timer.timestamp >= last, f"{fired} fires behind {last}; those are due: {due}")
         last = timer.timestamp
-        due.discard(one)
-        job.model.timers.discard(one)
+        due.discard(fired)
+        job.model.timers.discard(fired)
         if again:  # one of them registers another one
             again = False
             queue.add(last, timer.key, "again")
@@ -505,8 +510,8 @@ def check_rescaling(backends: Sequence[StateBackend], *, seeds: Iterable[int] = 
                 _run(job, rng, steps)
             finally:
                 job.close()
-            left = [str(path) for path in Path(folder).iterdir()]
-            require(not left, f"seed {seed}: close() leaves {left[:3]}")
+            paths = [str(path) for path in Path(folder).iterdir()]
+            require(not paths, f"seed {seed}: close() leaves {paths[:3]}")
 
 
 def _run(job: _Job, rng: random.Random, steps: int) -> None:

@@ -37,9 +37,9 @@ def check_sink(
     sink = make_sink()
     sink.check()
     writers = _write(sink, records, parallelism)
-    made = [writer.finish() for writer, _ in writers]
+    prepared = [writer.finish() for writer, _ in writers]
     require(list(visible()) == [], "records are visible before commit()")
-    for subtask, ((writer, context), committables) in enumerate(zip(writers, made, strict=True)):
+    for subtask, ((writer, context), committables) in enumerate(zip(writers, prepared, strict=True)):
         plain = json.loads(json.dumps(committables))
         require(plain == committables, f"committables are not plain data: {committables!r}")
         if subtask % 2 == 0:  # else its slot has died with it
@@ -72,7 +72,7 @@ def _abort(
 
 
 def _write(sink: Sink[Any], records: Sequence[Any], parallelism: int) -> list[tuple[SinkWriter[Any], Context]]:
-    made = []
+    writers = []
     for subtask in range(parallelism):
         context = Context(subtask, parallelism)
         writer = sink.create_writer(context)
@@ -80,5 +80,5 @@ def _write(sink: Sink[Any], records: Sequence[Any], parallelism: int) -> list[tu
         share = list(records[subtask::parallelism])
         for start in range(0, len(share), 3):
             writer.write(share[start : start + 3], None)
-        made.append((writer, context))
-    return made
+        writers.append((writer, context))
+    return writers

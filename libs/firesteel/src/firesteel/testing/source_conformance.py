@@ -144,20 +144,25 @@ def check_source(
     Raises:
         AssertionError: says which rule is broken.
     """
-    want = _sorted(expected)
+    in_order = _sorted(expected)
     source = make_source()
     require(source.boundedness is Boundedness.BOUNDED, "this kit checks bounded sources")
     pickle.loads(pickle.dumps(source))
     for parallelism in parallelisms:
         for size in batch_sizes:
-            got = _read_all(make_source(), parallelism, size)
-            require(_sorted(got) == want, _difference(f"parallelism {parallelism}, batches of {size}", got, want))
+            records = _read_all(make_source(), parallelism, size)
+            require(
+                _sorted(records) == in_order,
+                _difference(f"parallelism {parallelism}, batches of {size}", records, in_order),
+            )
     polls = _polls_of(make_source())
     for stop in sorted({*range(min(polls, 12)), polls // 2, polls - 1}):
-        got = _read_with_restore(make_source(), stop)
-        require(_sorted(got) == want, _difference(f"continued from a snapshot after poll {stop}", got, want))
-    got = _read_with_pauses(make_source())
-    require(_sorted(got) == want, _difference("paused and resumed", got, want))
+        records = _read_with_restore(make_source(), stop)
+        require(
+            _sorted(records) == in_order, _difference(f"continued from a snapshot after poll {stop}", records, in_order)
+        )
+    records = _read_with_pauses(make_source())
+    require(_sorted(records) == in_order, _difference("paused and resumed", records, in_order))
     if make_source().enumerator() is None:
         check_enumerator(make_source)
     if make_source().get_split_serializer() is None:
@@ -254,11 +259,11 @@ def _sorted(records: Iterable[Any]) -> list[Any]:
     return sorted(records, key=repr)
 
 
-def _difference(how: str, got: list[Any], want: list[Any]) -> str:
-    missing, extra = list(want), []
-    for record in got:
+def _difference(how: str, records: list[Any], expected: list[Any]) -> str:
+    missing, extra = list(expected), []
+    for record in records:
         try:
             missing.remove(record)
         except ValueError:
             extra.append(record)
-    return f"{how}: {len(got)} records instead of {len(want)}; missing {missing[:5]}, not expected {extra[:5]}"
+    return f"{how}: {len(records)} records instead of {len(expected)}; missing {missing[:5]}, not expected {extra[:5]}"

@@ -70,7 +70,7 @@ _NUMBER: Final = ValueStateDescriptor("number", Types.LONG())
 _THINGS: Final = ValueStateDescriptor("things", _ANY)
 _LIST: Final = ListStateDescriptor("list", Types.STRING())
 _MAP: Final = MapStateDescriptor("map", Types.STRING(), _ANY)
-_SUM: Final = ReducingStateDescriptor("sum", lambda one, other: one + other, Types.LONG())
+_SUM: Final = ReducingStateDescriptor("sum", lambda first, second: first + second, Types.LONG())
 _MEAN: Final = AggregatingStateDescriptor("mean", _Mean(), _ANY)
 
 
@@ -81,7 +81,7 @@ def group_of(key: Any) -> int:
 
 def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[Any, Any]:
     """All state of the kit's keys, as plain objects: (key, namespace) -> what is there."""
-    found: dict[Any, Any] = {}
+    state: dict[Any, Any] = {}
     for key in _KEYS:
         keyed.key = key
         for namespace in namespaces:
@@ -96,18 +96,18 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
             }
             there = {name: value for name, value in there.items() if value not in (None, [])}
             if there:
-                found[key, namespace] = there
+                state[key, namespace] = there
         row = keyed.table("raw").get(key)
         if row is not None:
-            found[key, "raw"] = copy.deepcopy(row)
+            state[key, "raw"] = copy.deepcopy(row)
         records = list(keyed.timeline("records").between(key, -(1 << 63), (1 << 63) - 1))
         if records:
-            found[key, "records"] = copy.deepcopy(records)
+            state[key, "records"] = copy.deepcopy(records)
     for name in _QUEUES:
         for timer in keyed.timers(name):
-            found[timer.key, name, timer.timestamp, timer.namespace] = "timer"
+            state[timer.key, name, timer.timestamp, timer.namespace] = "timer"
     keyed.key = NO_KEY
-    return found
+    return state
 
 
 def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random) -> None:
@@ -204,7 +204,7 @@ class _Kit:
 
     def restored(self, taken: Taken, parallelism: int, memory: int = 0, *, canonical: bool = False) -> dict[Any, Any]:
         """What subtasks of another parallelism find; of what is canonical, those of ``hashmap``."""
-        found: dict[Any, Any] = {}
+        state: dict[Any, Any] = {}
         backend = self._backend
         if canonical:
             require(not taken.files, f"a canonical snapshot has files: {list(taken.files)[:3]}")
@@ -213,11 +213,11 @@ class _Kit:
             _check_groups(taken)
             self._backend = HeapStateBackend()
         try:
-            return self._restored(taken, parallelism, memory, found)
+            return self._restored(taken, parallelism, memory, state)
         finally:
             self._backend = backend
 
-    def _restored(self, taken: Taken, parallelism: int, memory: int, found: dict[Any, Any]) -> dict[Any, Any]:
+    def _restored(self, taken: Taken, parallelism: int, memory: int, state: dict[Any, Any]) -> dict[Any, Any]:
         for subtask in range(parallelism):
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
             keyed = self.make(own, memory=memory)
@@ -226,14 +226,14 @@ class _Kit:
                 require(
                     group_of(place[0]) in own, f"restore() brought key {place[0]!r} to a subtask that does not own it"
                 )
-                found[place] = value
+                state[place] = value
             keyed.close()
-        return found
+        return state
 
     def check_tidy(self) -> None:
         """Nothing may be left when all backends are closed."""
-        left = [str(path) for path in (self._folder / "state").rglob("*")]
-        require(not [path for path in left if Path(path).name.isdigit()], f"close() leaves {left[:3]}")
+        paths = [str(path) for path in (self._folder / "state").rglob("*")]
+        require(not [path for path in paths if Path(path).name.isdigit()], f"close() leaves {paths[:3]}")
 
 
 def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(12), steps: int = 300) -> None:
@@ -285,8 +285,8 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
         elif taking is not None and rng.random() < 0.3:
             taken = taking.step()
             if taken is not None:
-                found = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory, canonical=purpose.canonical)
-                require(found == expected, f"seed {seed}: a snapshot holds {found!r}, the state was {expected!r}")
+                restored = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory, canonical=purpose.canonical)
+                require(restored == expected, f"seed {seed}: a snapshot holds {restored!r}, the state was {expected!r}")
                 if rng.random() < 0.7 and purpose.shares:  # else nobody says that it is complete
                     complete = {purpose.checkpoint_id: taken}
                 taking = None
@@ -341,10 +341,13 @@ def _check_timers(kit: _Kit) -> None:
     for timer in list(queue.due(102)):
         queue.add(200, timer.key, None)
     taken = running.rest()
-    wanted = {Timer(30, "a", None), *(Timer(100 + number % 7, number, "w") for number in range(1000))}
+    expected_timers = {Timer(30, "a", None), *(Timer(100 + number % 7, number, "w") for number in range(1000))}
     later = kit.later(taken)
-    found = list(later.timers("one"))
-    require(len(found) == len(wanted) and set(found) == wanted, "a snapshot does not hold the timers of its moment")
+    restored_timers = list(later.timers("one"))
+    require(
+        len(restored_timers) == len(expected_timers) and set(restored_timers) == expected_timers,
+        "a snapshot does not hold the timers of its moment",
+    )
     times = [timer.timestamp for timer in later.timers("one").due(1000)]
     require(times == sorted(times) and len(times) == 1001, "restored timers do not come in order")
     require(len(later.timers("one")) == 0 and later.timers("one").earliest is None, "timers that fired are still there")
@@ -407,8 +410,8 @@ def _check_tables(kit: _Kit) -> None:
     keyed.close()
     later = kit.later(taken)
     require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
-    found = later.table("one").get("a")
-    require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
+    restored = later.table("one").get("a")
+    require(restored == {"x": [1]}, f"a table that was dropped during a snapshot is {restored!r} in it")
     later.close()
 
 
@@ -426,8 +429,8 @@ def _check_timelines(kit: _Kit) -> None:
     keyed.clear_namespace(5)
     for first, last in ((-(1 << 63), (1 << 63) - 1), (-1, 5), (0, 4), (5, 5), (6, 7), (7, 6)):
         expected = sorted((time, number) for number, time in enumerate(times) if first <= time <= last and time != -7)
-        found = list(records.between("a", first, last))
-        require(found == expected, f"records between {first} and {last} are {found}, and are to be {expected}")
+        between = list(records.between("a", first, last))
+        require(between == expected, f"records between {first} and {last} are {between}, and are to be {expected}")
     require(len(records) == 7, f"a timeline with records of 7 times and keys says {len(records)}")
     running = Taking(keyed.snapshot(0.0), range(GROUPS))
     records.remove("a", 5)
@@ -436,30 +439,30 @@ def _check_timelines(kit: _Kit) -> None:
     require(list(records.between("a", 4, 5)) == [(4, 7), (4, "later")], "a timeline is another one after a snapshot")
     keyed.close()
     later = kit.later(taken)
-    found = list(later.timeline("one").between("a", 4, 5))
-    require(found == [(4, 7), (5, 0), (5, 4)], f"records that were restored are {found}")
+    between = list(later.timeline("one").between("a", 4, 5))
+    require(between == [(4, 7), (5, 0), (5, 4)], f"records that were restored are {between}")
     later.close()
     of_format_1 = kit.make()
     of_format_1.table("two")["a"] = {3: ["x", "y"], -4: ["z"]}
     later = kit.later(kit.written(of_format_1))
     of_format_1.close()
-    found = list(later.timeline("two").between("a", -10, 10))
-    require(found == [(-4, "z"), (3, "x"), (3, "y")], f"records that were restored from a table are {found}")
+    between = list(later.timeline("two").between("a", -10, 10))
+    require(between == [(-4, "z"), (3, "x"), (3, "y")], f"records that were restored from a table are {between}")
     require(later.table_names() == [], f"{later.table_names()} is a timeline now, and a table still")
     again = kit.later(kit.written(later))
     later.close()
-    found = list(again.timeline("two").between("a", 0, 10))
-    require(found == [(3, "x"), (3, "y")], f"records that were in a table, written again, are {found}")
+    between = list(again.timeline("two").between("a", 0, 10))
+    require(between == [(3, "x"), (3, "y")], f"records that were in a table, written again, are {between}")
     again.close()
 
 
 def _check_all_kinds_together(kit: _Kit) -> None:
-    def made() -> tuple[KeyedStateBackend, ColumnarState, StateColumn]:
+    def create() -> tuple[KeyedStateBackend, ColumnarState, StateColumn]:
         keyed = kit.make()
         columns = keyed.columns("columns", [pa.int64()])
         return keyed, columns, columns.column("number", pa.int64())
 
-    keyed, columns, numbers = made()
+    keyed, columns, numbers = create()
     keyed.key = "a"
     keyed.get_state(_NUMBER).update(1)
     keyed.table("table")["b"] = 2
@@ -467,18 +470,21 @@ def _check_all_kinds_together(kit: _Kit) -> None:
     numbers.set(columns.slots([pa.array([5])]), [4])
     for purpose in (NO_CHECKPOINT, Purpose(1, shares=True), Purpose(2, shares=True, base=1)):
         taken = take(keyed.snapshot(purpose=purpose), range(GROUPS))
-        later, columns_then, numbers_then = made()
+        later, columns_then, numbers_then = create()
         later.restore([taken.of(range(GROUPS))])
         later.key = "a"
         slots = columns_then.find([pa.array([5])])
-        found = (
+        restored = (
             later.get_state(_NUMBER).value(),
             later.table("table").get("b"),
             list(later.timers("queue").due(3)),
             numbers_then.get(slots[slots >= 0]).tolist(),
         )
-        wanted = (1, 2, [Timer(3, "a", None)], [4])
-        require(found == wanted, f"value, table, timers and columns of one backend come back as {found}, not {wanted}")
+        expected = (1, 2, [Timer(3, "a", None)], [4])
+        require(
+            restored == expected,
+            f"value, table, timers and columns of one backend come back as {restored}, not {expected}",
+        )
         later.close()
     keyed.close()
 
@@ -493,8 +499,8 @@ def _check_namespaces(kit: _Kit) -> None:
     keyed.merge_namespaces(_LIST, "w3", ["w1", ("w", 2), "none"])
     keyed.merge_namespaces(_SUM, "w1", ["w1", ("w", 2)])
     keyed.merge_namespaces(_MEAN, "w1", [("w", 2)])
-    found = list(keyed.store("w3").get_list_state(_LIST).get())
-    require(found == ["one", "two"], f"merge_namespaces() made {found} of the lists")
+    elements = list(keyed.store("w3").get_list_state(_LIST).get())
+    require(elements == ["one", "two"], f"merge_namespaces() made {elements} of the lists")
     require(keyed.store("w1").get_reducing_state(_SUM).get() == 2, "merge_namespaces() does not reduce")
     require(keyed.store("w1").get_aggregating_state(_MEAN).get() == 3, "merge_namespaces() does not merge accumulators")
     require(keyed.store(("w", 2)).get_reducing_state(_SUM).get() is None, "a merged namespace is still there")
@@ -516,15 +522,15 @@ def _check_snapshot_rules(kit: _Kit) -> None:
     require_raises(RuntimeError, keyed.snapshot, "two snapshots run at once")
     for key in _KEYS:
         keyed.key = key
-        found: Any = things.value()
-        found["in"].append("changed in place, not written back")
+        value: Any = things.value()
+        value["in"].append("changed in place, not written back")
         things.clear()
     taken = running.rest()
     if not taken.files:
         require(sum(chunk.count for chunk in taken.chunks) == len(_KEYS), "chunks do not count their entries")
-    found = kit.restored(taken, 2)
+    restored = kit.restored(taken, 2)
     expected = {(key, None): {"things": {"in": [key]}} for key in _KEYS}
-    require(found == expected, f"a change in place is in the snapshot: {found!r}")
+    require(restored == expected, f"a change in place is in the snapshot: {restored!r}")
     things.update({"bad": (letter for letter in "x")})
     bad = keyed.snapshot()
     error = require_raises(SerializationError, lambda: list(bad), "what can not be serialised was serialised")
@@ -564,12 +570,12 @@ def _check_migration(kit: _Kit) -> None:
 
 def _check_time_to_live(kit: _Kit) -> None:
     config = StateTtlConfig.new_builder(Time.seconds(10)).cleanup_full_snapshot().build()
-    kept = ValueStateDescriptor("kept", Types.LONG())
+    single = ValueStateDescriptor("kept", Types.LONG())
     entries = MapStateDescriptor("entries", Types.STRING(), Types.LONG())
-    for descriptor in (kept, entries):
+    for descriptor in (single, entries):
         descriptor.enable_time_to_live(config)
     keyed = kit.make()
-    value, mapped = keyed.get_state(kept), keyed.get_map_state(entries)
+    value, mapped = keyed.get_state(single), keyed.get_map_state(entries)
     for key in _KEYS:
         keyed.key = key
         value.update(1)

@@ -37,7 +37,9 @@ class _Subtask:
         self.writer: TwoPhaseWriter[Any] = sink.create_writer(context)
         self.committer = sink.create_committer(context)
         restored = committables or {}
-        self.committer.restore_committables([one for number in sorted(restored) for one in self._of(number, restored)])
+        self.committer.restore_committables(
+            [committable for number in sorted(restored) for committable in self._of(number, restored)]
+        )
         for number in sorted(restored):
             self._answers(self.committer.recommit, self._of(number, restored), *_SHOWN)
         if states:
@@ -49,9 +51,12 @@ class _Subtask:
             self.writer.write(list(records[start : start + 3]), None)
 
     def prepare(self, *, end_of_input: bool = False) -> list[bytes]:
-        made = list(self.writer.prepare_commit(end_of_input=end_of_input))
-        require(all(type(one) is bytes for one in made), f"committables are not bytes: {made!r}")
-        return made
+        committables = list(self.writer.prepare_commit(end_of_input=end_of_input))
+        require(
+            all(type(committable) is bytes for committable in committables),
+            f"committables are not bytes: {committables!r}",
+        )
+        return committables
 
     def commit(self, checkpoint_id: int, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
         self._answers(self.committer.commit, self._of(checkpoint_id, {checkpoint_id: committables}), *expected)

@@ -70,6 +70,6 @@ class Context(WriterContext):
 
 def require_equal(seen: Iterable[Any], records: Sequence[Any], when: str = "") -> None:
     """Raise an ``AssertionError`` if these are not the same records, in any order."""
-    got = sorted(seen, key=repr)
-    message = f"{len(got)} records are visible instead of {len(records)} {when}"
-    require(got == sorted(records, key=repr), message.rstrip())
+    visible = sorted(seen, key=repr)
+    message = f"{len(visible)} records are visible instead of {len(records)} {when}"
+    require(visible == sorted(records, key=repr), message.rstrip())
