@@ -127,6 +127,7 @@ def test_large_metadata_are_payloads_and_go_with_their_checkpoint(tmp_path: Path
     assert store.all() == [small]
     services.forget_job(JOB)
     assert services.payloads.names(f"checkpoints/{JOB}") == []
+    assert not [path for path in tmp_path.rglob("*") if JOB in path.name], "no empty folder of it stays"
 
 
 def test_a_checkpoint_whose_metadata_are_gone_is_named_and_hides_no_other(tmp_path: Path) -> None:

@@ -101,8 +101,7 @@ class CellServices(HighAvailabilityServices):
 
     @override
     def forget_job(self, job_id: str) -> None:
-        for payload in self.payloads.names(self._metadata_of(job_id)):
-            self.payloads.remove(payload)
+        self.payloads.remove(self._metadata_of(job_id))
         self.cells.forget(of_job(job_id))
 
     @override

@@ -76,7 +76,7 @@ class Payloads(ABC):
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a payload; nothing there is fine."""
+        """Remove a payload, or all whose names begin with this one; nothing there is fine."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
