@@ -22,11 +22,13 @@ def test_the_last_events_are_told_with_what_they_are_about() -> None:
 def test_only_so_many_events_are_kept_and_of_each_only_little() -> None:
     stimuli = Stimuli()
     for number in range(KEPT + 5):
-        stimuli.record(float(number), "acknowledge_checkpoint", ("x" * 100_000, [1, 2, 3]))
+        stimuli.record(
+            float(number), "acknowledge_checkpoint", ("x" * 100_000, ["one", "two", "three"], [bytes(100_000)])
+        )
     lines = stimuli.lines()
     assert len(lines) == KEPT
     assert lines[0].split()[0] == "5.000"
-    assert lines[0].endswith(", 3: 1 2)")
+    assert lines[0].endswith("x, 3 items 0=one 1=two, 1 items)")
     assert max(map(len, lines)) < 200
 
 

@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 KEPT = 100
-"""Events that are remembered; a few kilobytes for each job."""
+"""Events that are remembered; some tens of kilobytes for each job."""
 _LONGEST = 80
-"""Characters of one argument."""
-_NAMES = ("taskmanager_id", "allocation_id", "execution_id", "checkpoint_id", "trigger_id", "number", "error")
-"""What says most about a message."""
+"""Characters of a text that are remembered."""
+_FEW = 2
+"""Items of a list that are remembered."""
+_TELLING: dict[str, Callable[[Any], object]] = {
+    "taskmanager_id": str,
+    "allocation_id": str,
+    "execution_id": str,
+    "checkpoint_id": int,
+    "trigger_id": str,
+    "updates": lambda updates: [(update.execution_id, update.state) for update in updates[:_FEW]],
+    "work": lambda work: type(work).__name__,
+    "error": lambda error: str(error or "")[:_LONGEST],
+}
+"""What is remembered of a message: attributes that say most about it, and how much of each."""
 
 
 class Stimuli:
     """A story in short: when, which event, about what. Messages themselves are not kept: they may be large."""
 
     def __init__(self) -> None:
-        self._events: deque[tuple[float, str, tuple[str, ...]]] = deque(maxlen=KEPT)
+        self._events: deque[tuple[float, str, list[object]]] = deque(maxlen=KEPT)
+        self._attributes: dict[type, list[str]] = {}
+        """Telling attributes of each type of message that has come."""
 
-    def record(self, now: float, event: str, arguments: Iterable[Any]) -> None:
-        """An event comes, at so many monotonic seconds."""
-        self._events.append((now, event, tuple(map(_brief, arguments))))
+    def record(self, now: float, event: str, arguments: Sequence[Any]) -> None:
+        """An event comes, at so many monotonic seconds. It is formatted when somebody looks, which is seldom."""
+        self._events.append((now, event, [self._brief(argument) for argument in arguments]))
 
     def lines(self) -> list[str]:
         """The oldest first."""
-        return [f"{now:12.3f}  {event}({', '.join(arguments)})" for now, event, arguments in self._events]
+        return [f"{now:12.3f}  {event}({', '.join(map(_text, arguments))})" for now, event, arguments in self._events]
+
+    def _brief(self, argument: Any) -> object:
+        kind = type(argument)
+        if kind is str:
+            return argument[:_LONGEST]
+        if kind is int or kind is float or kind is bool:
+            return argument
+        if kind is list or kind is tuple:
+            ids = {str(n): item for n, item in enumerate(argument[:_FEW]) if type(item) is str}  # others are large
+            return f"{len(argument)} items", ids
+        attributes = self._attributes.get(kind)
+        if attributes is None:
+            known = getattr(kind, "__dataclass_fields__", ())
+            attributes = self._attributes[kind] = [name for name in _TELLING if name in known]
+        return kind.__name__, {name: _TELLING[name](getattr(argument, name)) for name in attributes}
 
 
-def _brief(argument: object) -> str:
-    if isinstance(argument, str | int | float):
-        return str(argument)[:_LONGEST]
-    if isinstance(argument, list | tuple):
-        return f"{len(argument)}: {' '.join(map(str, argument[:2]))}"[:_LONGEST]
-    parts = [f"{name}={value}" for name in _NAMES if (value := getattr(argument, name, None))]
-    updates = getattr(argument, "updates", ())
-    parts += [f"{update.execution_id} {update.state}" for update in updates[:2]]
-    if work := getattr(argument, "work", None):
-        parts.insert(0, type(work).__name__)
-    return f"{type(argument).__name__} {' '.join(parts)}"[: 2 * _LONGEST].rstrip()
+def _text(brief: object) -> str:
+    if not isinstance(brief, tuple):
+        return str(brief)
+    kind, attributes = brief
+    return " ".join((kind, *(f"{name}={value}" for name, value in attributes.items() if value)))
