@@ -110,7 +110,7 @@ def test_a_row_stands_for_its_type(row: ScalarRow) -> None:
 
 
 @scalars
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_scalars_come_back_from_every_use(row: ScalarRow, data: st.DataObject) -> None:
     declared, value = row.type_info, data.draw(VALUES[row.name])
@@ -138,7 +138,7 @@ def test_scalars_come_back_from_every_use(row: ScalarRow, data: st.DataObject) -
 
 
 @scalars
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_json_and_csv_give_scalars_back_in_each_of_their_ways(row: ScalarRow, data: st.DataObject) -> None:
     value = data.draw(VALUES[row.name])
@@ -161,7 +161,7 @@ def test_json_and_csv_give_scalars_back_in_each_of_their_ways(row: ScalarRow, da
 
 
 @scalars
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_arrow_reads_and_writes_texts_as_python_does(row: ScalarRow, data: st.DataObject) -> None:
     value = data.draw(VALUES[row.name])
@@ -176,7 +176,7 @@ def test_arrow_reads_and_writes_texts_as_python_does(row: ScalarRow, data: st.Da
 
 
 @scalars
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_wider_types_hold_each_value(row: ScalarRow, data: st.DataObject) -> None:
     value = data.draw(VALUES[row.name])

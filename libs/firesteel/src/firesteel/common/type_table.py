@@ -4,9 +4,9 @@ Values of a declared type are checked, printed, put into columns of Arrow, JSON,
 in SQL. What a *scalar* type does in each place is a cell of its row. A type with parts (rows, tuples, maps, arrays)
 says what its parts are; each use then has one case for each ``Shape``, and puts together what it has for the parts.
 
-A new scalar type is a new row, and nothing else: ``tests/unit/common/test_type_table.py`` takes it through every use.
-A use that a type does not have is ``Absent``, with the reason. A plug-in keeps its own column: a dict by the name of
-the row.
+A new scalar type is a new row: ``tests/unit/common/test_type_table.py`` takes it through every use. A use that a type
+does not have is ``Absent``, with the reason. A plug-in keeps its own column, a dict by the name of the row, as
+``firesteel_jdbc.values`` does; the test says which rows it lacks.
 
 Nothing here loads Arrow: a type of Arrow is the name of the function of ``pyarrow`` that makes it, and its arguments.
 """
@@ -179,7 +179,7 @@ def _integer(name: str, sql: str, bits: int, wider: tuple[str, ...]) -> ScalarRo
         fits=f"{-half:#x} <= {{v}} <= {half - 1:#x}",
         coerce=coercers.integer_coercer(declared, bits, strict=False),
         coerce_strictly=coercers.integer_coercer(declared, bits, strict=True), wider=wider,
-        parse=lambda text: texts.checked_integer(texts.whole_number(text), bits), json=json.integer_cell(bits),
+        parse=texts.integer_parser(bits), json=json.integer_cell(bits),
         arrow=(f"int{bits}",), arrow_parses="integer", arrow_prints=True, csv_quoted=False,
     )  # fmt: skip
 

@@ -51,6 +51,17 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def integer_parser(bits: int) -> Parse:
+    """What reads whole numbers of so many bits."""
+    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def parse(text: str) -> int:
+        value = whole_number(text)
+        return value if least <= value <= most else checked_integer(value, bits)
+
+    return parse
+
+
 def floating_number(text: str) -> float:
     """What Java's ``parseDouble`` takes: decimal numbers, with or without an exponent, ``NaN`` and ``Infinity``.
 
