@@ -1,9 +1,4 @@
-"""aiokafka as a source needs it: partitions at offsets, whole answers of brokers, and errors that say what to do.
-
-Whole answers are not part of aiokafka's public interface, which makes an object of eleven fields for each record: that
-takes longer than all else that a source of columns does. So this module takes them where aiokafka's fetcher has put
-them (``Fetcher._records``); nothing else looks inside of it, and ``firesteel[kafka]`` names the versions that it knows.
-"""
+"""aiokafka as a source needs it: partitions at offsets, whole answers of brokers, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -22,6 +17,7 @@ from typing_extensions import override
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
+from firesteel_kafka.aiokafka_internals import answer_comes, answers, client_of, fetcher_failure, partition_state
 from firesteel_kafka.fetched import Fetched
 from firesteel_kafka.partitions import KafkaTopicPartition
 from firesteel_kafka.refusals import REFUSALS, raise_if_refused
@@ -188,50 +184,36 @@ class AioConsumer(PartitionConsumer):
         found = self._arrived(wanted)
         if found or seconds <= 0:
             return found
-        fetcher: Any = self._consumer._fetcher
-        waiter = fetcher._create_fetch_waiter()
-        change = asyncio.get_running_loop().create_task(changed.wait())
+        waiter = answer_comes(self._consumer)
+        change: asyncio.Future[Any] = asyncio.get_running_loop().create_task(changed.wait())
         try:
             await asyncio.wait({waiter, change}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             change.cancel()
             if not waiter.done():
                 waiter.cancel()
-        if fetcher.error_future.done() and not fetcher.error_future.cancelled():
-            error = fetcher.error_future.exception()
+        error = fetcher_failure(self._consumer)
+        if error is not None:
             raise ConnectionError(f"the fetcher has failed: {error}") from error
         return self._arrived(wanted)
 
     def _arrived(self, wanted: Collection[KafkaTopicPartition]) -> list[tuple[KafkaTopicPartition, Fetched]]:
-        fetcher: Any = self._consumer._fetcher
-        found: list[tuple[KafkaTopicPartition, Fetched]] = []
-        for tp in list(fetcher._records):
+        arrived: list[tuple[KafkaTopicPartition, Fetched]] = []
+        for tp, answer in answers(self._consumer, lambda tp: _partition(tp) in wanted):
             partition = _partition(tp)
-            if partition not in wanted:
-                continue
-            result = fetcher._records[tp]
-            error = getattr(result, "_error", None)
-            if error is not None and found:
-                break  # its turn comes with the next call
-            del fetcher._records[tp]
-            fetcher._notify(fetcher._wait_consume_future)
-            if error is not None:
-                raise self._translated(partition, error)
-            if not result.check_assignment(tp):
-                continue
-            state = result._assignment.state_value(tp)
-            records = result._partition_records
+            if isinstance(answer, Exception):
+                raise self._translated(partition, answer)
             fetched = Fetched(
                 partition,
-                records._records,
-                records._aborted_transactions,
-                state.position,
+                answer.records,
+                answer.aborted_transactions,
+                answer.state.position,
                 read_committed=self._read_committed,
                 check_crcs=self._check_crcs,
             )
-            state.consumed_to(fetched.next_offset)
-            found.append((partition, fetched))
-        return found
+            answer.state.consumed_to(fetched.next_offset)
+            arrived.append((partition, fetched))
+        return arrived
 
     def _translated(self, partition: KafkaTopicPartition, error: Exception) -> Exception:
         if isinstance(error, errors.OffsetOutOfRangeError):
@@ -241,13 +223,9 @@ class AioConsumer(PartitionConsumer):
         reason.__cause__ = error
         return reason
 
-    def _state(self, partition: KafkaTopicPartition) -> Any:
-        subscription: Any = self._consumer._subscription.subscription
-        return None if subscription is None else subscription.assignment.state_value(_tp(partition))
-
     def end(self, partition: KafkaTopicPartition) -> int | None:
         """As the last answer had it."""
-        state = self._state(partition)
+        state = partition_state(self._consumer, _tp(partition))
         if state is None:  # not assigned yet; metrics ask at any time
             return None
         end: int | None = state.lso if self._read_committed and state.lso is not None else state.highwater
@@ -255,7 +233,7 @@ class AioConsumer(PartitionConsumer):
 
     def answered(self, partition: KafkaTopicPartition) -> float | None:
         """Seconds since the last answer."""
-        state = self._state(partition)
+        state = partition_state(self._consumer, _tp(partition))
         stamp = None if state is None else state.timestamp
         return (self._clock.epoch_ms() - (self._assigned_at if stamp is None else stamp)) / 1000
 
@@ -275,7 +253,7 @@ class AioConsumer(PartitionConsumer):
             topics.setdefault(partition.topic, []).append((partition.partition, offset, ""))
         request = OffsetCommitRequest(self._group, -1, "", -1, list(topics.items()))
         self._coordinator = None  # if it does not answer, another one may be it
-        client: Any = self._consumer._client
+        client = client_of(self._consumer)
         answer: Any = await _asked(client.send(node, request, group=ConnectionGroup.COORDINATION), what)
         for topic, partitions in answer.topics:
             for partition, code in partitions:
@@ -286,7 +264,7 @@ class AioConsumer(PartitionConsumer):
 
     async def _group_coordinator(self, what: str) -> int:
         if self._coordinator is None:
-            client: Any = self._consumer._client
+            client = client_of(self._consumer)
             lookup = client.coordinator_lookup(CoordinationType.GROUP, self._group)
             self._coordinator = int(await _asked(lookup, what))
         return self._coordinator
@@ -335,7 +313,7 @@ class KafkaSession:
 
     def topics(self, wanted: Sequence[str] | None) -> Mapping[str, int]:
         """Topics that exist -> number of their partitions. It asks for all: to ask for one would create it."""
-        metadata: Any = self._ask(self._consumer._client.fetch_all_metadata(), "the list of topics")
+        metadata: Any = self._ask(client_of(self._consumer).fetch_all_metadata(), "the list of topics")
         names = metadata.topics(exclude_internal_topics=True) if wanted is None else wanted
         counts = {name: len(metadata.partitions_for_topic(name) or ()) for name in names}
         return {name: count for name, count in counts.items() if count}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from firesteel.core.errors import ProgramError
+from firesteel_kafka.aiokafka_internals import kerberos_principal, wrap_kerberos_step
 
 __all__ = ["prepare_kerberos", "told"]
 
@@ -22,17 +23,13 @@ def prepare_kerberos() -> None:
     Raises:
         ProgramError: its package is not installed here.
     """
-    from aiokafka import conn
-
     try:
         from gssapi.exceptions import GSSError
     except ImportError as error:
         raise ProgramError(
             f"Kafka: sasl.mechanism GSSAPI needs the package gssapi: pip install 'firesteel[kafka-gssapi]' ({error})"
         ) from error
-    authenticator = conn.SaslGSSAPIAuthenticator
-    if "_step" not in vars(authenticator):
-        authenticator._step = told(authenticator._step, GSSError)
+    wrap_kerberos_step(lambda step: told(step, GSSError))
 
 
 def told(step: Callable[[Any, Any], Any], error_type: type[Exception]) -> Callable[[Any, Any], Any]:
@@ -51,8 +48,8 @@ def told(step: Callable[[Any, Any], Any], error_type: type[Exception]) -> Callab
             if getattr(error, "min_code", 0) & 0xFFFFFFFF == _CENTRE_IS_AWAY:
                 raise errors.KafkaConnectionError(f"Kerberos: {error}") from error
             raise errors.SaslAuthenticationFailed(
-                f"Kerberos gives no ticket for {authenticator._principal}: {error}; kinit beside the process, or "
-                "name a keytab by KRB5_CLIENT_KTNAME"
+                f"Kerberos gives no ticket for {kerberos_principal(authenticator)}: {error}; kinit beside the process, "
+                "or name a keytab by KRB5_CLIENT_KTNAME"
             ) from error
 
     return wrapped

@@ -27,6 +27,7 @@ from aiokafka.structs import TopicPartition
 
 from firesteel.core.errors import ProgramError
 from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, CommitResult
+from firesteel_kafka.aiokafka_internals import client_of, know_leader
 from firesteel_kafka.refusals import raise_if_refused
 
 __all__ = ["Transaction", "TransactionClient", "verdict"]
@@ -262,7 +263,7 @@ class TransactionClient:
         if transaction.offset < 0:
             return False
         client = await self._connected()
-        await client._wait_on_metadata(transaction.topic)
+        await know_leader(client, transaction.topic)
         place = TopicPartition(transaction.topic, transaction.partition)
         response = await client.send(client.cluster.leader_for_partition(place), _Fetch(transaction))
         ((_, ((_, code, _, last_stable, aborted, messages),)),) = response.topics
@@ -324,7 +325,7 @@ class TransactionClient:
         name = "transaction.max.timeout.ms"
         try:
             await admin.start()
-            nodes = [broker.nodeId for broker in admin._client.cluster.brokers()]
+            nodes = [broker.nodeId for broker in client_of(admin).cluster.brokers()]
             resources = [ConfigResource(ConfigResourceType.BROKER, str(node), {name: None}) for node in nodes]
             found = []
             for response in await admin.describe_configs(resources):

@@ -19,6 +19,7 @@ from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.core.clock import SystemClock
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
+from firesteel_kafka.aiokafka_internals import open_transaction
 from firesteel_kafka.committer import pool_of
 from firesteel_kafka.loop_thread import KafkaLoopThread
 from firesteel_kafka.properties import client_arguments, producer_arguments
@@ -245,14 +246,14 @@ class TransactionalKafkaWriter(KafkaWriter):
         name, producer = self._name, self._sending.producer
         assert name is not None
         assert producer is not None
-        if producer._txn_manager.is_empty_transaction():  # the schema gave nothing
+        opened = open_transaction(producer)
+        if opened is None:  # the schema gave nothing
             self._pool.reached_barrier(None)
             return ()
-        manager = producer._txn_manager
         prepared = Transaction(
             name,
-            manager.producer_id,
-            manager.producer_epoch,
+            opened.producer_id,
+            opened.producer_epoch,
             self._began,
             self._timeout_ms,
             *(self._sending.first or ()),
