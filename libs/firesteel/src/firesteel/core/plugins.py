@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
@@ -79,8 +80,9 @@ def import_target(target: str) -> Any:
 def _this_process() -> str:
     """What tells this process from the others of a cluster, each of which may have other packages."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    program = sys.argv[0] if spec is None else spec.name.removesuffix(".__main__")
-    return f"Process {os.getpid()} ({os.path.basename(program)}) on {socket.gethostname()}, with {sys.executable},"
+    # A slot has the program's own __main__, and the file by which it was started: slot/daemon.py.
+    program = "/".join(Path(sys.argv[0]).parts[-2:]) if spec is None else spec.name.removesuffix(".__main__")
+    return f"Process {os.getpid()} ({program}) on {socket.gethostname()}, with {sys.executable},"
 
 
 def load(group: str, name: str, *, extra: str | None = None) -> Any:
