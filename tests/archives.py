@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.graph.job_archive import at_once, unpacked
+from firesteel.rest import types as t
+from firesteel.rest.views import job_overview
 from firesteel_jobmaster.core import JobMasterCore
 
 
@@ -21,3 +23,13 @@ def with_rows(archive: Mapping[str, Any]) -> dict[str, Any]:
         **archive,
         "vertices": [{**v, "subtasks": [row for text in v["subtasks"] for row in unpacked(text)]} for v in vertices],
     }
+
+
+def job_row(job_id: str, state: str, start: int = 0, end: int = -1, name: str = "j") -> t.JobRow:
+    """An item of /jobs/overview: a job without vertices."""
+    return job_overview(
+        {
+            "jid": job_id, "name": name, "state": state, "start-time": start, "end-time": end, "duration": end - start,
+            "timestamps": {}, "vertices": [],
+        }
+    )  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from firesteel.client import embedded
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
+from firesteel.rest.archive_cache import Archive
 from firesteel.rest.job_archives import open_place
 from firesteel_historyserver.core import ArchiveRetention
 from firesteel_historyserver.shell import HistoryService, HistorySettings, UnknownArchiveError
@@ -35,7 +35,7 @@ def test_a_job_that_ended_is_shown_from_the_bucket_until_it_has_expired(minio: M
     finally:
         embedded.stop_embedded_cluster()
     service = HistoryService([place], HistorySettings(), SystemClock())
-    found: dict[str, Any] = asyncio.run(looked(service, job_id))
+    found = asyncio.run(looked(service, job_id))
     assert (found["name"], found["state"]) == ("in the bucket", "FINISHED")
     (vertex,) = found["vertices"]
     assert [row["status"] for row in vertex["subtasks"]] == ["FINISHED"]
@@ -46,8 +46,8 @@ def test_a_job_that_ended_is_shown_from_the_bucket_until_it_has_expired(minio: M
     assert place.listed() == {}
 
 
-async def looked(service: HistoryService, job_id: str) -> dict[str, Any]:
+async def looked(service: HistoryService, job_id: str) -> Archive:
     """What a history server shows after it has looked once."""
     await service.look()
-    job = await service.of(job_id)
-    return await service.of(job_id, job["vertices"][0]["id"])
+    job = await service.archive_of(job_id)
+    return await service.archive_of(job_id, job["vertices"][0]["id"])

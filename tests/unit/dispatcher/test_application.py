@@ -27,6 +27,7 @@ from firesteel_dispatcher.application import (
 from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
 from firesteel_dispatcher.programs import UploadedPrograms, check_program
 from firesteel_dispatcher.standalone_job import definitions_of, parser
+from tests.archives import job_row
 
 ID = "ab" * 16
 WELL = MainEnd(0)
@@ -181,7 +182,7 @@ def test_settings() -> None:
 
 def test_views_of_a_program_and_its_jobs() -> None:
     one = running()
-    jobs = [{"jid": ID, "name": "j", "state": "FINISHED", "start-time": 3, "end-time": 4}]
+    jobs = [job_row(ID, "FINISHED", 3, 4)]
     row = application_row(ID, one, jobs, 10)
     assert (row["name"], row["status"], row["end-time"], row["duration"]) == ("p.py", "RUNNING", -1, 9)
     assert row["jobs"] == {"FINISHED": 1}
@@ -192,10 +193,7 @@ def test_views_of_a_program_and_its_jobs() -> None:
 
 
 def test_jobs_whose_program_is_unknown_make_one_application() -> None:
-    jobs = [
-        {"jid": ID, "name": "j", "state": "FINISHED", "start-time": 3, "end-time": 4},
-        {"jid": "cd" * 16, "name": "k", "state": "RUNNING", "start-time": 5, "end-time": -1},
-    ]
+    jobs = [job_row(ID, "FINISHED", 3, 4), job_row("cd" * 16, "RUNNING", 5)]
     row = application_row(ID, None, jobs, 10)
     assert (row["status"], row["start-time"], row["end-time"]) == ("RUNNING", 3, -1)
 

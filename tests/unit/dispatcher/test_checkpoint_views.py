@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError
+from firesteel.graph.execution_graph import ExecutionGraph
+from firesteel.graph.job_archive import archive_of
+from firesteel.graph.job_graph import JobGraph
 from firesteel.rest import checkpoint_views as views
+from firesteel.rest.endpoints import json_answer
 from firesteel.rest.metric_views import plain
 from firesteel.rest.views import UnknownVertexError, job_details, job_values
-from firesteel_dispatcher.answers import json_answer
 
 A, B = "a" * 32, "b" * 32
 CONFIG: dict[str, Any] = {
@@ -77,11 +81,13 @@ def test_the_overview() -> None:
         "num_acknowledged_subtasks": 2, "checkpoint_type": "CHECKPOINT", "tasks": {}, "external_path": "/c/chk-1",
         "discarded": False,
     }  # fmt: skip
-    failed = answer["latest"]["failed"]
+    failed, restored = answer["latest"]["failed"], answer["latest"]["restored"]
+    assert failed is not None
+    assert restored is not None
     assert failed["failure_message"] == "Checkpoint expired before completing."
     assert failed["failure_timestamp"] == 1500
     assert answer["latest"]["savepoint"] is None
-    assert answer["latest"]["restored"]["restore_timestamp"] == 5
+    assert restored["restore_timestamp"] == 5
     empty = views.checkpoints(archive(history=[], latest={}, restored=None))
     assert empty["summary"]["state_size"]["p99"] == "NaN"
     assert empty["latest"] == {"completed": None, "savepoint": None, "failed": None, "restored": None}
@@ -155,9 +161,10 @@ def test_metrics_of_a_job() -> None:
 
 
 def test_slow_checkpoints_are_told_with_the_job() -> None:
-    archive = {"jid": "1" * 32, "vertices": [], "checkpoints": {"warning": "the last checkpoint took 310 s"}}
-    assert job_details(archive)["firesteel-checkpoint-warning"] == "the last checkpoint took 310 s"
-    assert "firesteel-checkpoint-warning" not in job_details({**archive, "checkpoints": None})
+    job = archive_of(ExecutionGraph(JobGraph("1" * 32, "words", (), ()), SystemClock()))
+    warned = {**job, "checkpoints": {"warning": "the last checkpoint took 310 s"}}
+    assert job_details(warned)["firesteel-checkpoint-warning"] == "the last checkpoint took 310 s"
+    assert "firesteel-checkpoint-warning" not in job_details({**job, "checkpoints": None})
 
 
 def test_what_is_wrong_with_the_pace_is_told_with_the_checkpoints() -> None:

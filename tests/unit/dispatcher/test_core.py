@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -29,6 +29,7 @@ from firesteel_dispatcher.instructions import (
 )
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, JobPhase, Limits, Moment, UnknownJobError
 from firesteel_dispatcher.submitted import submitted_archive
+from tests.archives import job_row
 from tests.unit.jobmaster.jobs import two_by_two
 
 NAMED = {"duration": 0, "end-time": -1, "exceptions": []}
@@ -523,7 +524,7 @@ def test_a_job_that_runs_without_a_record_is_taken_over() -> None:
 
 def test_jobs_that_ended_before_the_restart_are_known_for_the_rest_of_their_time() -> None:
     core = DispatcherCore(Limits(expiration=100))
-    core.restored_end("j", "job", "f", {"jid": "j", "state": "FINISHED"}, ended_at=-30.0)
+    core.restored_end("j", "job", "f", job_row("j", "FINISHED"), ended_at=-30.0)
     assert submitted(core) == []
     assert core.counts()["jobs-finished"] == 1
     assert core.tick(at(69)) == []
@@ -638,7 +639,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
             assert found.ended == (found.id in done)
             assert found.ended or found.archive is not None
         assert sum(j.ended for j in core.jobs.values()) <= kept
-        assert sum(core.counts().values()) == len(core.jobs)
+        assert sum(cast(dict[str, int], core.counts()).values()) == len(core.jobs)
     # Once faults stop, every job ends or runs.
     core.host_lists({job.id: JM for job in core.jobs.values() if job.jobmaster}, at(now + 1))
     for record in list(core.jobs.values()):

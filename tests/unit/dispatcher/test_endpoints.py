@@ -43,7 +43,7 @@ async def nothing(*_: Any) -> Any:
 
 
 def endpoint(path: str, *query: Parameter, body: Any = None) -> Endpoint:
-    return Endpoint("POST", path, nothing, "", t.Empty, query, body)
+    return Endpoint("POST", path, nothing, "", t.EmptyResponse, query, body)
 
 
 def test_all_endpoints_of_flink_are_there_once() -> None:

@@ -35,7 +35,7 @@ def graphs(clock: ManualClock) -> FlameGraphs:
     return FlameGraphs(FlameGraphSettings(), clock, run)
 
 
-def look(found: FlameGraphs, peer: Peer, subtask: int | None = None) -> dict[str, Any]:
+def look(found: FlameGraphs, peer: Peer, subtask: int | None = None) -> Any:
     async def gateways() -> list[Any]:
         return [peer]
 

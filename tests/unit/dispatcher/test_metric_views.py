@@ -14,9 +14,13 @@ from firesteel.rest.views import UnknownVertexError, vertex_details
 
 def archive(*tasks: dict[str, Any]) -> dict[str, Any]:
     subtasks = [
-        {"subtask": index, "task-metrics": metrics, "timestamps": {}, "metrics": {}, "status-duration": {}}
+        {
+            "subtask": index, "status": "RUNNING", "attempt": 0, "endpoint": "h:1", "taskmanager-id": "tm",
+            "start-time": 1, "start_time": 1, "end-time": -1, "duration": 4, "task-metrics": metrics,
+            "timestamps": {}, "metrics": {}, "status-duration": {},
+        }
         for index, metrics in enumerate(tasks)
-    ]
+    ]  # fmt: skip
     vertex = {"id": "v", "name": "Map", "parallelism": len(tasks), "maxParallelism": 128, "subtasks": subtasks}
     return {"jid": "j", "now": 5, "vertices": [vertex]}
 

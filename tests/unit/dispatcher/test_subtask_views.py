@@ -12,6 +12,7 @@ from firesteel.rest.application_views import application_details, application_ex
 from firesteel.rest.rescale_views import NotAdaptiveError, require, requirements
 from firesteel.rest.subtask_views import accumulators_of, aggregated, back_pressure, level_of
 from firesteel_dispatcher.flame_graphs import flame_graph, page_of
+from tests.archives import job_row
 
 V = "0" * 32
 
@@ -66,7 +67,7 @@ def archive(state: str, **fields: Any) -> dict[str, Any]:
 
 def test_a_job_is_an_application() -> None:
     job = archive("FAILED")
-    row = {"jid": job["jid"], "name": "n", "state": "FAILED", "start-time": 1, "end-time": 11}
+    row = job_row(job["jid"], "FAILED", 1, 11)
     found = application_details("ab" * 16, None, [row], [job], 12)
     assert (found["id"], found["status"], found["jobs"][0]["jid"]) == ("ab" * 16, "FAILED", "ab" * 16)
     assert found["timestamps"]["RUNNING"] == 5  # the first of the states that mean it
@@ -103,14 +104,20 @@ def test_a_flame_graph_joins_stacks_that_begin_alike() -> None:
     one.on_cpu[("main", "work", "deep")] = 3
     one.off_cpu[("main", "wait")] = 4
     other.on_cpu[("main", "work")] = 2
-    full = flame_graph([one, other], "full", 5)
-    assert full["endTimestamp"] == 5
-    (main,) = full["data"]["children"]
+    assert flame_graph([one, other], "full", 5)["endTimestamp"] == 5
+
+    def tree(samples: list[Samples], kind: str) -> dict[str, Any]:
+        data = flame_graph(samples, kind, 5)["data"]
+        assert data is not None
+        return data
+
+    full = tree([one, other], "full")
+    (main,) = full["children"]
     assert (main["value"], [(c["name"], c["value"]) for c in main["children"]]) == (9, [("work", 5), ("wait", 4)])
-    assert flame_graph([one, other], "on_cpu", 5)["data"]["value"] == 5
-    assert flame_graph([one, other], "off_cpu", 5)["data"]["value"] == 4
-    assert flame_graph([], "full", 5)["data"] == {"name": "root", "value": 0, "children": []}
-    page = page_of(full["data"], "<title>")
+    assert tree([one, other], "on_cpu")["value"] == 5
+    assert tree([one, other], "off_cpu")["value"] == 4
+    assert tree([], "full") == {"name": "root", "value": 0, "children": []}
+    page = page_of(full, "<title>")
     assert "&lt;title&gt;" in page
     assert "<title><title>" not in page
     assert "55.6% work" in page

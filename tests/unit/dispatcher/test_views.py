@@ -15,10 +15,12 @@ from firesteel.core.clock import SystemClock
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import REACTIVE, TASKMANAGERS, archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
+from firesteel.rest import checkpoint_types as c
 from firesteel.rest import views
+from firesteel.rest.endpoints import json_answer
 from firesteel.rest.job_settings import client_timeout
 from firesteel.rest.metric_views import plain
-from firesteel_dispatcher.answers import json_answer
+from firesteel.rest.picking import fields_of, picked
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 from tests.archives import with_rows
@@ -131,7 +133,7 @@ def test_the_configuration_shows_what_holds_and_where_it_comes_from() -> None:
     assert execution["restart-strategy"] == "exponential-delay", "as a job with checkpoints has it"
     of_cluster = replace(job, config={"high-availability.type": "NONE", "firesteel.driver.orphan-timeout": "1 s"})
     plain = views.job_config(submitted_archive(of_cluster, cluster, 5))["execution-config"]
-    assert (plain["restart-strategy"], plain["user-config"].keys()) == ("none", set(cluster.to_shown()))
+    assert (plain["restart-strategy"], set(plain["user-config"])) == ("none", set(cluster.to_shown()))
     rows = {row["key"]: (row["value"], row["origin"]) for row in shown["firesteel-config"]}
     assert rows["parallelism.default"] == ("2", "command line")
     assert rows["pipeline.object-reuse"] == ("true", "program")
@@ -246,3 +248,14 @@ def test_tasks_of_a_job_are_spread_over_its_slots(archive: dict[str, Any]) -> No
 def test_numbers_that_json_does_not_have_become_text() -> None:
     value = {"a": [math.nan, 1.5], "b": math.inf, "c": -math.inf}
     assert json.loads(json_answer(value).text or "") == {"a": ["NaN", 1.5], "b": "Infinity", "c": "-Infinity"}
+
+
+def test_what_is_picked_has_the_fields_of_its_type() -> None:
+    checkpoint = dict.fromkeys(name for name, required in fields_of(c.Checkpoint) if required)
+    assert {"num_subtasks", "className"} <= checkpoint.keys(), "also those of the type that it extends"
+    assert not {"external_path", "failure_message"} & checkpoint.keys()
+    assert picked(c.Checkpoint, {**checkpoint, "trigger": 5}) == checkpoint
+    failed = {**checkpoint, "failure_message": "expired"}
+    assert picked(c.Checkpoint, failed) == failed
+    with pytest.raises(KeyError, match="className"):
+        picked(c.Checkpoint, {name: value for name, value in checkpoint.items() if name != "className"})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from firesteel_historyserver.core import ArchiveEntry, ArchiveRetention, HistoryCore, counts
+from tests.archives import job_row
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 
 
 def entry(job_id: str, ended_ms: int, stamp: str = "1", state: str = "FINISHED") -> ArchiveEntry:
-    return ArchiveEntry(stamp, ended_ms, {"jid": job_id, "state": state})
+    return ArchiveEntry(stamp, ended_ms, job_row(job_id, state))
 
 
 def with_jobs(core: HistoryCore, place: int, **ended: int) -> None:
@@ -54,7 +55,7 @@ def test_jobs_of_one_application_stand_together() -> None:
     core = HistoryCore()
     core.to_read(0, {A: "1", B: "1", C: "1"})
     for job_id, ended_ms, application in ((A, 3, A), (B, 2, C), (C, 4, C)):
-        core.read(0, job_id, ArchiveEntry("1", ended_ms, {"jid": job_id}, application))
+        core.read(0, job_id, ArchiveEntry("1", ended_ms, job_row(job_id, "FINISHED"), application))
     assert [one["jid"] for one in core.overviews()] == [B, A, C]
     found = {application: [one["jid"] for one in jobs] for application, jobs in core.applications().items()}
     assert found == {C: [B, C], A: [A]}
@@ -78,5 +79,5 @@ def test_what_ended_long_ago_expires_and_what_is_damaged_does_not() -> None:
 
 
 def test_counts_by_state() -> None:
-    found = counts([{"state": "FINISHED"}, {"state": "FAILED"}, {"state": "FINISHED"}])
+    found = counts([job_row(A, "FINISHED"), job_row(B, "FAILED"), job_row(C, "FINISHED")])
     assert found == {"jobs-running": 0, "jobs-finished": 2, "jobs-cancelled": 0, "jobs-failed": 1}

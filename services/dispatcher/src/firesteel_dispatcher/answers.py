@@ -1,21 +1,20 @@
-"""What handlers of the REST API share: JSON, parameters, errors in Flink's shape."""
+"""Errors of the REST API's handlers, in Flink's shape."""
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError, GraphError, RpcError, UnauthorizedError
 from firesteel.ha.documents import DamagedEntryError
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rest import views
 from firesteel.rest.checkpoint_views import NoCheckpointsError
 from firesteel.rest.rescale_views import NotAdaptiveError, UnknownRescaleError
+from firesteel.rest.views import UnknownVertexError
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import UnknownLogError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
@@ -28,22 +27,13 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _NOT_FOUND: Final = (
     UnknownJobError,
-    views.UnknownVertexError,
+    UnknownVertexError,
     NoCheckpointsError,
     UnknownRescaleError,
     UnknownTaskManagerError,
     UnknownLogError,
 )
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def json_answer(value: Any, status: int = 200) -> web.Response:
-    """JSON; NaN and infinities as text."""
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except ValueError:
-        text = json.dumps(views.jsonable(value), allow_nan=False)
-    return web.Response(text=text, status=status, content_type="application/json", charset="UTF-8")
 
 
 def with_errors(handler: Handler) -> Handler:

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from firesteel.core.errors import IllegalTransitionError, JobCancelledError, ProgramError
+from firesteel.rest import types as t
 
 NO_JOB: Final = f"{ProgramError.__module__}.{ProgramError.__qualname__}"
 NO_JOB_TEXT: Final = "The application contains no execute() calls."
@@ -97,7 +98,7 @@ class Application:
     terminate_on_any_job: bool = True
     state: ApplicationState = ApplicationState.CREATED
     timestamps: dict[str, int] = field(default_factory=dict)
-    exceptions: list[dict[str, Any]] = field(default_factory=list)
+    exceptions: list[t.ApplicationExceptionInfo] = field(default_factory=list)
     exit_code: int | None = None
     jobs: dict[str, str] = field(default_factory=dict)
     _main_seen: bool = False

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from firesteel.rest import types as t
 from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.instructions import (
     AskHost,
@@ -181,9 +182,7 @@ class DispatcherCore:
         job = self.jobs[job_id]
         job.name, job.fingerprint, job.archive = name, fingerprint, archive
 
-    def restored_end(
-        self, job_id: str, name: str, fingerprint: str, overview: Mapping[str, Any], ended_at: float
-    ) -> None:
+    def restored_end(self, job_id: str, name: str, fingerprint: str, overview: t.JobRow, ended_at: float) -> None:
         """A job that had ended is known again; only its overview is kept here.
 
         Args:
@@ -517,7 +516,7 @@ class DispatcherCore:
             del self.jobs[job_id]
         return [DeleteStoredJob(job_id) for job_id in old]
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> t.JobCounts:
         """Jobs by what /overview tells of them."""
         states = [job.state for job in self.jobs.values() if job.phase is JobPhase.ENDED]
         return {

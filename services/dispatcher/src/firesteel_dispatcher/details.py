@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from firesteel.core.clock import Clock
@@ -12,6 +12,7 @@ from firesteel.core.errors import RpcError
 from firesteel.graph.job_archive import with_rows
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway
+from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.views import job_overview
 from firesteel.rpc import RpcClient
@@ -131,11 +132,11 @@ class JobDetailsCache:
             asking.add_done_callback(lambda _: self._asking.pop(question, None))
         await asyncio.wait([asking], timeout=self._patience)
 
-    async def overviews(self) -> list[Mapping[str, Any]]:
+    async def overviews(self) -> list[t.JobRow]:
         """Lines of ``/jobs/overview`` in the order of submission; ended jobs last."""
         jobs = list(self._core.jobs.values())
         return [
-            job.overview if job.overview is not None else {**job_overview(archive), PROGRESS: job.progress}
+            job.overview if job.overview is not None else {**job_overview(archive), "firesteel-progress": job.progress}
             for job, archive in zip(jobs, await asyncio.gather(*map(self._of_running, jobs)), strict=True)
         ]
 

@@ -15,6 +15,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.stacks import Samples
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ProcessGateway
+from firesteel.rest import types as t
 from firesteel_dispatcher.settings import FlameGraphSettings
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def _listed(node: Tree) -> Tree:
     return {"name": node["name"], "value": node["value"], "children": [_listed(child) for child in children]}
 
 
-def flame_graph(samples: Iterable[Samples], kind: str, at: int) -> dict[str, Any]:
+def flame_graph(samples: Iterable[Samples], kind: str, at: int) -> t.FlameGraph:
     """The answer of /jobs/:jobid/vertices/:vertexid/flamegraph.
 
     Args:
@@ -88,7 +89,7 @@ class FlameGraphs:
 
     def of(
         self, job_id: str, vertex_id: str, kind: str, subtask: int | None, gateways: Callable[[], Any]
-    ) -> dict[str, Any]:
+    ) -> t.FlameGraph:
         """What is known now; if that is old or nothing, samples are taken for those who ask again.
 
         Args:
@@ -153,7 +154,7 @@ class ProfilerRun:
     duration: int
     begun: int
     ended: int | None = None
-    status: str = "RUNNING"
+    status: t.ProfileStatus = "RUNNING"
     message: str | None = None
     page: str = ""
 
@@ -161,7 +162,7 @@ class ProfilerRun:
     def name(self) -> str:
         return f"{self.mode}_{self.begun}.html"
 
-    def to_rest(self) -> dict[str, Any]:
+    def to_rest(self) -> t.Profile:
         """One item of ``profilingList``."""
         return {
             "status": self.status,

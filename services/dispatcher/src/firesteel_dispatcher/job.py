@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from firesteel.core.backoff import pause_after
 from firesteel.core.errors import FiresteelError, IllegalTransitionError
+from firesteel.rest import types as t
 from firesteel.rest.views import job_overview
 
 ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
@@ -142,7 +143,7 @@ class JobRecord:
     lost_at: float = 0.0
     lost_in_a_row: int = 0
     former: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_FORMER), repr=False)
-    overview: Mapping[str, Any] | None = None
+    overview: t.JobRow | None = None
     ended_at: float = 0.0
     stored: bool = False
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from firesteel.core.errors import RpcError
 from firesteel.core.log_levels import level_number, levels, set_level
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ProcessGateway
+from firesteel.rest import types as t
 from firesteel.rest.endpoints import RestCall
 from firesteel_dispatcher.processes import coordinators, of_each, taskmanagers
 from firesteel_dispatcher.shell import DispatcherService
@@ -16,12 +16,12 @@ from firesteel_dispatcher.shell import DispatcherService
 Ask = Callable[[ProcessGateway], Awaitable[m.LogLevels]]
 
 
-async def show(service: DispatcherService, _: RestCall) -> Any:
+async def show(service: DispatcherService, _: RestCall) -> t.LogLevelsInfo:
     """What holds at each process."""
     return {"processes": await _of_all(service, levels, lambda gateway: gateway.log_levels())}
 
 
-async def change(service: DispatcherService, call: RestCall) -> Any:
+async def change(service: DispatcherService, call: RestCall) -> t.LogLevelsInfo:
     """Change the level of a logger at all processes.
 
     Raises:
@@ -38,9 +38,9 @@ async def change(service: DispatcherService, call: RestCall) -> Any:
     return {"processes": await _of_all(service, here, lambda gateway: gateway.set_log_level(wanted))}
 
 
-async def _of_all(service: DispatcherService, here: Callable[[], dict[str, str]], ask: Ask) -> list[dict[str, Any]]:
+async def _of_all(service: DispatcherService, here: Callable[[], dict[str, str]], ask: Ask) -> list[t.ProcessLogLevels]:
     """The answers of all processes; of one that does not give any, why."""
-    found: list[dict[str, Any]] = [{"process": "dispatcher", "levels": here()}]
+    found: list[t.ProcessLogLevels] = [{"process": "dispatcher", "levels": here()}]
     targets = coordinators(service) | await taskmanagers(service)
     for name, answer in (await of_each(service, targets, ask)).items():
         if isinstance(answer, RpcError):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from firesteel.graph.job_archive import WORST
+from firesteel.rest import types as t
 from firesteel.rest.views import job_values
 
 JOB: Final = ""
@@ -72,8 +73,8 @@ class _Rings:
             ring[self._next] = values.get(key, _NAN)
         self._next = (self._next + 1) % self._size
 
-    def shown(self, vertex_id: str, since_ms: int) -> dict[str, Any]:
-        """The moments after that one, oldest first."""
+    def shown(self, vertex_id: str, since_ms: int) -> tuple[list[int], dict[str, list[float | None]]]:
+        """The times after ``since_ms``, oldest first, and a vertex's series of values at them."""
         order = [*range(self._next, len(self._times)), *range(self._next)]
         order = [i for i in order if self._times[i] > since_ms]
         series = {
@@ -81,7 +82,7 @@ class _Rings:
             for (vertex, name), ring in self._values.items()
             if vertex == vertex_id
         }
-        return {"times": [self._times[i] for i in order], "series": series}
+        return [self._times[i] for i in order], series
 
 
 class MetricHistory:
@@ -130,18 +131,19 @@ class MetricHistory:
         for job_id in self._jobs.keys() - set(known):
             del self._jobs[job_id]
 
-    def of(self, job_id: str, vertex_id: str = JOB, since_ms: int = -1) -> dict[str, Any]:
+    def of(self, job_id: str, vertex_id: str = JOB, since_ms: int = -1) -> t.MetricHistoryInfo:
         """What is remembered of a vertex, or of the job itself: epoch ms, values or None, oldest first.
 
         Nothing of a job that is not known here: it ended before this Dispatcher began, or its place was needed.
         """
         rings = self._jobs.get(job_id)
-        shown = {"times": [], "series": {}} if rings is None else rings.shown(vertex_id, since_ms)
+        times, series = ([], {}) if rings is None else rings.shown(vertex_id, since_ms)
         return {
             "interval": round(self.interval * 1000),
             "size": self._size,
             "truncated": rings is not None and rings.left_out,
-            **shown,
+            "times": times,
+            "series": series,
         }
 
 

@@ -11,6 +11,7 @@ from firesteel.core.errors import RpcError
 from firesteel.core.stacks import Samples, dump_threads, other_threads, process_name, sample
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ProcessGateway
+from firesteel.rest import types as t
 from firesteel.rpc.process_calls import PREFIX, SAMPLES
 from firesteel_dispatcher.shell import DispatcherService
 
@@ -67,21 +68,23 @@ def process_at(service: DispatcherService, address: str, timeout: float | None =
 # -- the JobManager is this process and those that coordinate beside it
 
 
-async def jobmanager_threads(service: DispatcherService) -> list[dict[str, Any]]:
+async def jobmanager_threads(service: DispatcherService) -> list[t.ThreadInfo]:
     """What all threads of the JobManager do; those of other processes have the name of these in front."""
-    found: list[dict[str, Any]] = list(dump_threads())
+    found = [thread_info(thread) for thread in dump_threads()]
     for name, dump in (await _others(service)).items():
         if isinstance(dump, RpcError):
             found.append({"threadName": name, "stringifiedThreadInfo": f"{name}: {dump}"})
             continue
-        found += [
-            {
-                "threadName": f"{name}: {one['threadName']}",
-                "stringifiedThreadInfo": f"{name}: {one['stringifiedThreadInfo']}",
-            }
-            for one in dump.threads
-        ]
+        found += [thread_info(thread, f"{name}: ") for thread in dump.threads]
     return found
+
+
+def thread_info(thread: Mapping[str, Any], prefix: str = "") -> t.ThreadInfo:
+    """A thread as another process or this one describes it, with a prefix that says whose it is."""
+    return {
+        "threadName": f"{prefix}{thread['threadName']}",
+        "stringifiedThreadInfo": f"{prefix}{thread['stringifiedThreadInfo']}",
+    }
 
 
 async def sample_jobmanager(service: DispatcherService, count: int, interval_ms: int) -> dict[str, Samples]:

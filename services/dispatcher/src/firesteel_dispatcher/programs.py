@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from firesteel.client.python_dependencies import python_environment
 from firesteel.config import Settings, options
@@ -30,6 +30,7 @@ from firesteel.core.environment import without_secrets
 from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
 from firesteel.core.files import sync_directory
 from firesteel.core.text_output import ESCAPED
+from firesteel.rest import types as t
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
@@ -150,7 +151,7 @@ class UploadedPrograms:
         if self._given is not None:
             await _UPLOADS.call(_remove_drafts, self._given)
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[t.Program]:
         """In the shape of /jars, the newest first.
 
         Raises:
@@ -158,8 +159,8 @@ class UploadedPrograms:
         """
         return await _UPLOADS.call(self._look)
 
-    def _look(self) -> list[dict[str, Any]]:
-        found = []
+    def _look(self) -> list[t.Program]:
+        found: list[t.Program] = []
         for folder in self.directory.iterdir() if self._own or self._given else ():
             for path in folder.iterdir() if folder.is_dir() and _KEY.fullmatch(folder.name) else ():
                 entries = [] if path.suffix == ".py" else _entries(path)
@@ -171,7 +172,7 @@ class UploadedPrograms:
                         "entry": [{"name": one, "description": None} for one in entries or [path.stem]],
                     }
                 )
-        return sorted(found, key=lambda one: -int(str(one["uploaded"])))
+        return sorted(found, key=lambda program: -program["uploaded"])
 
     async def find(self, program_id: str) -> Path:
         """The file of an upload.
@@ -196,15 +197,14 @@ class UploadedPrograms:
 
     # -- runs
 
-    async def plan(self, order: ProgramOrder, rest_address: str) -> dict[str, Any]:
+    async def plan(self, order: ProgramOrder, rest_address: str) -> t.Plan:
         """The plan of its first job.
 
         Raises:
             UnknownProgramError, ProgramFailedError, BusyError, ConfigurationError: as they say.
         """
         async with _Run(self, order, rest_address, plan_only=True) as run:
-            plan: dict[str, Any] = await run.first("plan")
-            return plan
+            return cast(t.Plan, await run.first("plan"))
 
     async def run(self, order: ProgramOrder, rest_address: str) -> str:
         """Run it until its first job is submitted, and let it go on then; returns the id of that job.

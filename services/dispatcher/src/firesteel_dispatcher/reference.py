@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Union, get_args,
 from firesteel.rest import checkpoint_types
 from firesteel.rest import types as t
 from firesteel.rest.endpoints import CallerRights, Endpoint
+from firesteel.rest.picking import fields_of
 from firesteel_dispatcher.endpoints import ENDPOINTS
 
 _HEAD: Final = """# REST API
@@ -156,9 +157,7 @@ def _row(one: Endpoint) -> str:
 
 def _fields(kind: Any) -> str:
     hints = get_type_hints(kind, include_extras=True)
-    return ", ".join(
-        f"`{name}`{'' if name in kind.__required_keys__ else '?'} {_shown(hint)}" for name, hint in hints.items()
-    )
+    return ", ".join(f"`{name}`{'' if required else '?'} {_shown(hints[name])}" for name, required in fields_of(kind))
 
 
 def _shown(kind: Any) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 import firesteel
+from firesteel.rest import types as t
 from firesteel.rest.checkpoint_views import failure_cause
 from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
@@ -20,7 +21,7 @@ FLINK_VERSION: Final = "2.3.0"
 REFRESH_MS: Final = 3000
 
 
-async def config(service: DispatcherService, call: RestCall) -> Any:
+async def config(service: DispatcherService, call: RestCall) -> t.DashboardConfiguration:
     """What kind of cluster this is, and what who asks may do."""
     known = service.access.is_known(call.request)
     offset = -(time.altzone if time.localtime().tm_isdst else time.timezone)
@@ -41,7 +42,7 @@ async def config(service: DispatcherService, call: RestCall) -> Any:
     }
 
 
-async def overview(service: DispatcherService, _: RestCall) -> Any:
+async def overview(service: DispatcherService, _: RestCall) -> t.ClusterOverview:
     """Counters of the cluster."""
     cluster = await service.cluster()
     return {
@@ -55,19 +56,19 @@ async def overview(service: DispatcherService, _: RestCall) -> Any:
     }
 
 
-async def shut_down(service: DispatcherService, _: RestCall) -> Any:
+async def shut_down(service: DispatcherService, _: RestCall) -> t.EmptyResponse:
     """End all jobs and the cluster."""
     service.shut_down_cluster()
     return {}
 
 
-async def datasets(service: DispatcherService, _: RestCall) -> Any:
+async def datasets(service: DispatcherService, _: RestCall) -> t.DataSetList:
     """Results of ``cache()``, as far as the Dispatcher sees their files."""
     found = await service.datasets.all()
     return {"dataSets": [{"id": one.id, "isComplete": one.is_complete} for one in found]}
 
 
-async def delete_dataset(service: DispatcherService, call: RestCall) -> Any:
+async def delete_dataset(service: DispatcherService, call: RestCall) -> t.TriggerResponse | web.Response:
     wanted = call.path["dataset_id"]
     if all(one.id != wanted for one in await service.datasets.all()):
         return error_response(
@@ -78,27 +79,27 @@ async def delete_dataset(service: DispatcherService, call: RestCall) -> Any:
     return {"request-id": service.datasets.deletions.begin(wanted)}
 
 
-async def dataset_status(service: DispatcherService, call: RestCall) -> Any:
+async def dataset_status(service: DispatcherService, call: RestCall) -> t.Disposal | web.Response:
     """Whether it is gone."""
     return _disposal(service.datasets.deletions, call.path["trigger_id"])
 
 
-async def dispose_savepoint(service: DispatcherService, call: RestCall) -> Any:
+async def dispose_savepoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     return {"request-id": service.disposals.begin(read_disposal(call.body))}
 
 
-async def disposal_status(service: DispatcherService, call: RestCall) -> Any:
+async def disposal_status(service: DispatcherService, call: RestCall) -> t.Disposal | web.Response:
     """Whether it is gone."""
     return _disposal(service.disposals, call.path["trigger_id"])
 
 
-def _disposal(disposals: Disposals, trigger_id: str) -> Any:
+def _disposal(disposals: Disposals, trigger_id: str) -> t.Disposal | web.Response:
     if not disposals.known(trigger_id):
         return _unknown_trigger(trigger_id)
     failure = disposals.result(trigger_id)
     if failure is None:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
-    operation = {"failure-cause": failure_cause(failure)} if failure else {}
+    operation: t.DisposalResult = {"failure-cause": failure_cause(failure)} if failure else {}
     return {"status": {"id": "COMPLETED"}, "operation": operation}
 
 

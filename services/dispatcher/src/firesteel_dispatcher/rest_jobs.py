@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import cast
 
 from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
-from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
+from firesteel.rest import checkpoint_types as c
+from firesteel.rest import checkpoint_views, metric_views, views
+from firesteel.rest import types as t
 from firesteel.rest.application_views import application_details, application_exceptions, application_row
-from firesteel.rest.endpoints import Handler, RestCall
+from firesteel.rest.archive_cache import Archive
+from firesteel.rest.endpoints import RestCall
 from firesteel.rest.rescale_views import require
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import not_stored
@@ -24,68 +26,34 @@ from firesteel_dispatcher.job import UnknownJobError
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import read_submission
 
-LONGEST_WAIT_MS: Final = 60_000
-Archive = Mapping[str, Any]
-
-# -- handlers of views
-
-
-def of_job(view: Callable[[Archive], Any]) -> Handler:
-    """A handler that shows a job."""
-
-    async def handle(service: DispatcherService, call: RestCall) -> Any:
-        return view(await service.details.of(call.job_id))
-
-    return handle
-
-
-def of_vertex(view: Callable[[Archive, str], Any]) -> Handler:
-    """A handler that shows a vertex of a job."""
-
-    async def handle(service: DispatcherService, call: RestCall) -> Any:
-        return view(await service.details.of(call.job_id, call.vertex_id), call.vertex_id)
-
-    return handle
-
-
-def of_query(view: Callable[[Archive, Mapping[str, str]], Any]) -> Handler:
-    """A handler that shows something of a job, maybe of one vertex; the view gets what the path and the query say."""
-
-    async def handle(service: DispatcherService, call: RestCall) -> Any:
-        archive = await service.details.of(call.job_id, str(call.path.get("vertex_id", "")))
-        return view(archive, call.given())
-
-    return handle
-
-
 # -- reading
 
 
-async def jobs(service: DispatcherService, _: RestCall) -> Any:
-    return {"jobs": [{"id": job.id, "status": job.state} for job in service.core.jobs.values()]}
+async def jobs(service: DispatcherService, _: RestCall) -> t.Jobs:
+    return {"jobs": [{"id": job.id, "status": cast(t.JobState, job.state)} for job in service.core.jobs.values()]}
 
 
-async def overview(service: DispatcherService, _: RestCall) -> Any:
+async def overview(service: DispatcherService, _: RestCall) -> t.JobsOverview:
     return {"jobs": await service.details.overviews()}
 
 
-async def applications(service: DispatcherService, _: RestCall) -> Any:
+async def applications(service: DispatcherService, _: RestCall) -> t.ApplicationsOverview:
     """Programs with their jobs; a job that was submitted by itself is one, too."""
-    grouped: dict[str, list[Mapping[str, Any]]] = {one: [] for one in service.applications.known}
+    grouped: dict[str, list[t.JobRow]] = {one: [] for one in service.applications.known}
     for overview in await service.details.overviews():
         grouped.setdefault(service.applications.of_job(overview["jid"]), []).append(overview)
     now, known = service.clock.epoch_ms(), service.applications.known
     return {"applications": [application_row(one, known.get(one), jobs, now) for one, jobs in grouped.items()]}
 
 
-async def application(service: DispatcherService, call: RestCall) -> Any:
+async def application(service: DispatcherService, call: RestCall) -> t.ApplicationDetails:
     application, archives = await _application(service, call)
     rows = [views.job_overview(archive) for archive in archives]
     application_id = call.path["application_id"]
     return application_details(application_id, application, rows, archives, service.clock.epoch_ms())
 
 
-async def application_failures(service: DispatcherService, call: RestCall) -> Any:
+async def application_failures(service: DispatcherService, call: RestCall) -> t.ApplicationExceptions:
     return application_exceptions(*await _application(service, call))
 
 
@@ -103,66 +71,38 @@ async def _application(service: DispatcherService, call: RestCall) -> tuple[Appl
     archives: list[Archive] = []
     for job_id in jobs:
         try:
-            archives.append(await service.details.of(job_id))
+            archives.append(await service.archive_of(job_id))
         except UnknownJobError:  # it was forgotten just now
             continue
     return application, archives
 
 
-async def status(service: DispatcherService, call: RestCall) -> Any:
-    return {"status": service.core.job(call.job_id).state}
+async def status(service: DispatcherService, call: RestCall) -> t.JobStatusInfo:
+    return {"status": cast(t.JobState, service.core.job(call.job_id).state)}
 
 
-async def exceptions(service: DispatcherService, call: RestCall) -> Any:
-    """What went wrong in a job."""
-    labels = dict(pair.partition(":")[::2] for pair in call.query["failureLabelFilter"].split(",") if pair)
-    return views.job_exceptions(await service.details.of(call.job_id), call.query["maxExceptions"], labels)
-
-
-async def subtask(service: DispatcherService, call: RestCall) -> Any:
-    """A subtask, or one of its attempts."""
-    archive = await service.details.of(call.job_id, call.vertex_id)
-    return views.subtask_attempt(archive, call.vertex_id, call.path["subtask"], call.path.get("attempt"))
-
-
-async def attempt_accumulators(service: DispatcherService, call: RestCall) -> Any:
-    """Counters of an attempt."""
-    archive = await service.details.of(call.job_id, call.vertex_id)
-    found = views.find_attempt(archive, call.vertex_id, call.path["subtask"], call.path["attempt"])
-    return subtask_views.attempt_accumulators(call.vertex_id, found)
-
-
-async def job_accumulators(service: DispatcherService, call: RestCall) -> Any:
-    """Counters of all user functions."""
-    archive = await service.details.of(call.job_id)
-    rows: list[Mapping[str, Any]] = []
-    for vertex in archive["vertices"]:
-        rows += views.find_vertex(await service.details.of(call.job_id, vertex["id"]), vertex["id"])["subtasks"]
-    return subtask_views.job_accumulators(rows)
-
-
-async def metric_history(service: DispatcherService, call: RestCall) -> Any:
+async def metric_history(service: DispatcherService, call: RestCall) -> t.MetricHistoryInfo:
     """What a job, or a vertex of it, did within the last hour."""
     job = service.core.job(call.job_id)
     return service.metric_history.of(job.id, call.query["vertex"], call.query["since"])
 
 
-async def metrics_of_jobs(service: DispatcherService, call: RestCall) -> Any:
+async def metrics_of_jobs(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
     """Aggregates over several jobs."""
     wanted = metric_views.names(call.query["jobs"]) if call.query["jobs"] is not None else list(service.core.jobs)
-    values = [views.job_values(await service.details.of(service.core.job(job_id).id)) for job_id in wanted]
+    values = [views.job_values(await service.archive_of(job_id)) for job_id in wanted]
     return metric_views.aggregates(values, call.given())
 
 
-async def execution_result(service: DispatcherService, call: RestCall) -> Any:
+async def execution_result(service: DispatcherService, call: RestCall) -> t.ExecutionResult:
     """How a job ended; waits for that as long as ``wait-ms`` says."""
     job = await service.news.ended(call.job_id, call.query["wait-ms"] / 1000)
     if not job.ended:
         return {"status": {"id": "IN_PROGRESS"}}
-    return views.execution_result(await service.details.of(job.id))
+    return views.execution_result(await service.archive_of(job.id))
 
 
-async def collect(service: DispatcherService, call: RestCall) -> Any:
+async def collect(service: DispatcherService, call: RestCall) -> web.Response:
     """Results of a collect operator, as a pickled list."""
     query = call.query
     results = await service.collect(
@@ -178,7 +118,7 @@ async def collect(service: DispatcherService, call: RestCall) -> Any:
     return web.Response(body=data, content_type="application/octet-stream", headers=headers)
 
 
-async def coordinate(service: DispatcherService, call: RestCall) -> Any:
+async def coordinate(service: DispatcherService, call: RestCall) -> t.CoordinationResult:
     """A request of Flink's Java client to an operator coordinator."""
     service.core.job(call.job_id)
     raise ConfigurationError(
@@ -190,7 +130,7 @@ async def coordinate(service: DispatcherService, call: RestCall) -> Any:
 # -- doing
 
 
-async def cancel(service: DispatcherService, call: RestCall) -> Any:
+async def cancel(service: DispatcherService, call: RestCall) -> t.EmptyResponse | web.Response:
     mode = call.query.get("mode", "cancel")
     if mode != "cancel":
         return error_response(308, "Only mode=cancel is possible: to stop a job is POST /jobs/:jobid/stop in Flink.")
@@ -198,63 +138,63 @@ async def cancel(service: DispatcherService, call: RestCall) -> Any:
     return {}
 
 
-async def cancel_application(service: DispatcherService, call: RestCall) -> Any:
+async def cancel_application(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
     """Cancel one, with its jobs."""
     await service.applications.cancel(call.path["application_id"])
     return {}
 
 
-async def stop_of_old(service: DispatcherService, call: RestCall) -> Any:
+async def stop_of_old(service: DispatcherService, call: RestCall) -> web.Response:
     """What Flink has removed."""
     service.core.job(call.job_id)
     return error_response(308, "This way to stop a job was removed in Flink: use POST /jobs/:jobid/stop.")
 
 
-async def trigger_checkpoint(service: DispatcherService, call: RestCall) -> Any:
+async def trigger_checkpoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a checkpoint now."""
     trigger_id, full = read_trigger(call.body)
     await service.trigger_checkpoint(call.job_id, trigger_id, full)
     return {"request-id": trigger_id}
 
 
-async def checkpoint_status(service: DispatcherService, call: RestCall) -> Any:
+async def checkpoint_status(service: DispatcherService, call: RestCall) -> c.CheckpointStatus:
     """What became of a checkpoint that somebody asked for."""
     service.details.outdated(call.job_id)
-    return checkpoint_views.trigger_status(await service.details.of(call.job_id), call.given())
+    return checkpoint_views.trigger_status(await service.archive_of(call.job_id), call.given())
 
 
-async def trigger_savepoint(service: DispatcherService, call: RestCall) -> Any:
+async def trigger_savepoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a savepoint now."""
     wanted = read_savepoint(call.body)
     await service.trigger_savepoint(call.job_id, wanted)
     return {"request-id": wanted.trigger_id}
 
 
-async def stop(service: DispatcherService, call: RestCall) -> Any:
+async def stop(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Stop a job with a savepoint."""
     wanted = read_stop(call.body)
     await service.trigger_savepoint(call.job_id, wanted)
     return {"request-id": wanted.trigger_id}
 
 
-async def savepoint_status(service: DispatcherService, call: RestCall) -> Any:
+async def savepoint_status(service: DispatcherService, call: RestCall) -> c.SavepointStatus:
     """What became of a savepoint that somebody asked for, or of a stop."""
     service.details.outdated(call.job_id)
-    return checkpoint_views.savepoint_status(await service.details.of(call.job_id), call.given())
+    return checkpoint_views.savepoint_status(await service.archive_of(call.job_id), call.given())
 
 
-async def set_requirements(service: DispatcherService, call: RestCall) -> Any:
+async def set_requirements(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
     """Bounds of the parallelism."""
-    return require(await service.details.of(call.job_id), call.body)
+    return require(await service.archive_of(call.job_id), call.body)
 
 
-async def rescaling(service: DispatcherService, call: RestCall) -> Any:
+async def rescaling(service: DispatcherService, call: RestCall) -> web.Response:
     """What Flink has switched off."""
     service.core.job(call.job_id)
     return error_response(503, "Rescaling is temporarily disabled, as in Flink. See PUT resource-requirements.")
 
 
-async def client_heartbeat(service: DispatcherService, call: RestCall) -> Any:
+async def client_heartbeat(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
     """The client of a job lives."""
     expires = call.body["expiredTimestamp"]
     if not math.isfinite(expires):
@@ -264,7 +204,7 @@ async def client_heartbeat(service: DispatcherService, call: RestCall) -> Any:
     return {}
 
 
-async def submit(service: DispatcherService, call: RestCall) -> Any:
+async def submit(service: DispatcherService, call: RestCall) -> t.Submitted | web.Response:
     """Submit a job: it is stored when this answers."""
     request = call.request
     received: Path | None = None

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 
@@ -16,8 +16,10 @@ from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FiresteelError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
-from firesteel.rest import metric_views, views
+from firesteel.rest import metric_views
+from firesteel.rest import types as t
 from firesteel.rest.endpoints import RestCall
+from firesteel.rest.picking import picked
 from firesteel.service.measured import JOBMANAGER
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import LARGEST_PART, LogPiece, ProcessLogs
@@ -40,12 +42,12 @@ class UnknownTaskManagerError(FiresteelError):
 # -- TaskManagers
 
 
-async def taskmanagers(service: DispatcherService, _: RestCall) -> Any:
+async def taskmanagers(service: DispatcherService, _: RestCall) -> t.TaskManagers:
     cluster, tasks = await _what_runs(service)
     return {"taskmanagers": [taskmanager_row(found, tasks) for found in cluster.taskmanagers]}
 
 
-async def taskmanager(service: DispatcherService, call: RestCall) -> Any:
+async def taskmanager(service: DispatcherService, call: RestCall) -> t.TaskManagerDetails:
     """One TaskManager, with what it measures; without that where it does not answer."""
     cluster, tasks = await _what_runs(service)
     found = _find(cluster, call.path["taskmanager_id"])
@@ -56,13 +58,13 @@ async def taskmanager(service: DispatcherService, call: RestCall) -> Any:
     return taskmanager_details(found, tasks, values)
 
 
-async def taskmanager_metrics(service: DispatcherService, call: RestCall) -> Any:
+async def taskmanager_metrics(service: DispatcherService, call: RestCall) -> list[t.MetricValue]:
     """What a TaskManager measures of itself."""
     found = _find(await service.cluster(), call.path["taskmanager_id"])
     return metric_views.plain(await _metrics_of(service, found), call.given())
 
 
-async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) -> Any:
+async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
     """Aggregates over TaskManagers; those that do not answer are left out."""
     cluster = await service.cluster()
     chosen = call.query["taskmanagers"]
@@ -78,10 +80,10 @@ async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) ->
     return metric_views.aggregates(values, call.given())
 
 
-async def taskmanager_threads(service: DispatcherService, call: RestCall) -> Any:
+async def taskmanager_threads(service: DispatcherService, call: RestCall) -> t.ThreadDumpInfo:
     """What all threads of a TaskManager and of its slots do."""
     gateway = await gateway_of(service, call.path["taskmanager_id"])
-    return {"threadInfos": list((await gateway.thread_dump()).threads)}
+    return {"threadInfos": [processes.thread_info(thread) for thread in (await gateway.thread_dump()).threads]}
 
 
 async def _what_runs(service: DispatcherService) -> tuple[m.ClusterOverview, Counter[tuple[str, str]]]:
@@ -123,7 +125,7 @@ async def address_of(service: DispatcherService, taskmanager_id: str) -> str:
 # -- JobManager: this process, and what it knows of the others that make it up
 
 
-async def jobmanager_config(service: DispatcherService, call: RestCall) -> Any:
+async def jobmanager_config(service: DispatcherService, call: RestCall) -> list[t.Setting]:
     """All settings of the cluster that somebody has made; secrets are stars."""
     for part in ("job_id", "application_id"):
         if part in call.path:
@@ -131,14 +133,14 @@ async def jobmanager_config(service: DispatcherService, call: RestCall) -> Any:
     return [{"key": key, "value": value} for key, value in sorted(service.cluster_settings.to_shown().items())]
 
 
-async def jobmanager_environment(service: DispatcherService, call: RestCall) -> Any:
+async def jobmanager_environment(service: DispatcherService, call: RestCall) -> t.Environment:
     """What this process runs on."""
     if "job_id" in call.path:
         service.core.job(call.job_id)
-    return environment()
+    return cast(t.Environment, environment())
 
 
-async def jobmanager_metrics(service: DispatcherService, call: RestCall) -> Any:
+async def jobmanager_metrics(service: DispatcherService, call: RestCall) -> list[t.MetricValue]:
     """What this process measures, and the cluster's slots."""
     values = process_values(await service.measured_of_process(), JOBMANAGER)
     values["numRunningJobs"] = sum(not job.ended for job in service.core.jobs.values())
@@ -153,20 +155,9 @@ async def jobmanager_metrics(service: DispatcherService, call: RestCall) -> Any:
     return metric_views.plain(values, call.given())
 
 
-async def jobmanager_threads(service: DispatcherService, _: RestCall) -> Any:
+async def jobmanager_threads(service: DispatcherService, _: RestCall) -> t.ThreadDumpInfo:
     """What all threads of the processes that make up the JobManager do."""
     return {"threadInfos": await processes.jobmanager_threads(service)}
-
-
-async def job_values(service: DispatcherService, call: RestCall) -> Any:
-    """Metrics of a job."""
-    return metric_views.plain(views.job_values(await service.details.of(call.job_id)), call.given())
-
-
-async def coordinator_metrics(service: DispatcherService, call: RestCall) -> Any:
-    """Enumerators of sources measure nothing."""
-    views.find_vertex(await service.details.of(call.job_id), call.vertex_id)
-    return metric_views.plain({}, call.given())
 
 
 # -- logs
@@ -175,7 +166,7 @@ async def coordinator_metrics(service: DispatcherService, call: RestCall) -> Any
 class LogSource(Protocol):
     """Where logs are read from."""
 
-    async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
+    async def listed(self) -> tuple[list[t.LogFile], str, str]:
         """All, and the names of the main one and of that with the standard output; empty = there is none."""
 
     async def read(self, name: str, offset: int, length: int) -> LogPiece:
@@ -186,9 +177,9 @@ class LogSource(Protocol):
 class _Here:
     logs: ProcessLogs
 
-    async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
-        found = await _LOGS.call(self.logs.listed)
-        return [asdict(one) for one in found], self.logs.main, self.logs.stdout
+    async def listed(self) -> tuple[list[t.LogFile], str, str]:
+        logs = await _LOGS.call(self.logs.listed)
+        return [picked(t.LogFile, asdict(log)) for log in logs], self.logs.main, self.logs.stdout
 
     async def read(self, name: str, offset: int, length: int) -> LogPiece:
         return await _LOGS.call(self.logs.read, name, offset, length)
@@ -198,9 +189,9 @@ class _Here:
 class _There:
     gateway: InspectionGateway
 
-    async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
+    async def listed(self) -> tuple[list[t.LogFile], str, str]:
         found = await self.gateway.list_logs()
-        return list(found.logs), found.main, found.stdout
+        return [picked(t.LogFile, log) for log in found.logs], found.main, found.stdout
 
     async def read(self, name: str, offset: int, length: int) -> LogPiece:
         found = await self.gateway.read_log(m.ReadLog(name, offset, length))
@@ -213,15 +204,15 @@ async def _source(service: DispatcherService, call: RestCall) -> LogSource:
     return _Here(service.logs)
 
 
-async def log_list(service: DispatcherService, call: RestCall) -> Any:
+async def log_list(service: DispatcherService, call: RestCall) -> t.LogListInfo:
     return {"logs": (await (await _source(service, call)).listed())[0]}
 
 
-async def log_file(service: DispatcherService, call: RestCall) -> Any:
+async def log_file(service: DispatcherService, call: RestCall) -> web.StreamResponse:
     return await _text(call, await _source(service, call), call.path["filename"])
 
 
-async def main_log(service: DispatcherService, call: RestCall) -> Any:
+async def main_log(service: DispatcherService, call: RestCall) -> web.StreamResponse:
     """The log of a process."""
     source = await _source(service, call)
     _, name, _ = await source.listed()
@@ -230,7 +221,7 @@ async def main_log(service: DispatcherService, call: RestCall) -> Any:
     return await _text(call, source, name)
 
 
-async def standard_output(service: DispatcherService, call: RestCall) -> Any:
+async def standard_output(service: DispatcherService, call: RestCall) -> web.StreamResponse:
     """What a process has printed. Of a TaskManager without such a file: what its slots have printed."""
     source = await _source(service, call)
     logs, _, name = await source.listed()
@@ -284,7 +275,7 @@ async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part
             part = await source.read(name, at, LARGEST_PART)
 
 
-async def log_url(service: DispatcherService, call: RestCall) -> Any:
+async def log_url(service: DispatcherService, call: RestCall) -> t.LogUrl:
     """Where a log is."""
     service.core.job(call.job_id)
     if "taskmanager_id" in call.path:

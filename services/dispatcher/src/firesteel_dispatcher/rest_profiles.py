@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.protocol.gateways import InspectionGateway
+from firesteel.rest import types as t
 from firesteel.rest import views
 from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
@@ -21,9 +21,9 @@ from firesteel_dispatcher.shell import DispatcherService
 _HERE = "jobmanager"
 
 
-async def flame_graph(service: DispatcherService, call: RestCall) -> Any:
+async def flame_graph(service: DispatcherService, call: RestCall) -> t.FlameGraph:
     """What the tasks of a vertex spend their time on."""
-    archive = await service.details.of(call.job_id, call.vertex_id)
+    archive = await service.archive_of(call.job_id, call.vertex_id)
     vertex = views.find_vertex(archive, call.vertex_id)
     subtask = call.query["subtaskindex"]
     if subtask is not None and subtask >= vertex["parallelism"]:
@@ -43,13 +43,13 @@ async def flame_graph(service: DispatcherService, call: RestCall) -> Any:
     return service.flame_graphs.of(call.job_id, call.vertex_id, call.query["type"], subtask, gateways)
 
 
-async def profiles(service: DispatcherService, call: RestCall) -> Any:
+async def profiles(service: DispatcherService, call: RestCall) -> t.ProfileList:
     """Runs of the profiler."""
     process = await _process(service, call)
     return {"profilingList": [one.to_rest() for one in service.profiles.of(process)]}
 
 
-async def profile(service: DispatcherService, call: RestCall) -> Any:
+async def profile(service: DispatcherService, call: RestCall) -> t.Profile | web.Response:
     process, mode, seconds = await _process(service, call), call.body["mode"].upper(), call.body["duration"]
     if mode not in MODES:
         raise ConfigurationError(f"mode = {call.body['mode'][:40]!r} is none of {', '.join(MODES)}")
@@ -63,7 +63,7 @@ async def profile(service: DispatcherService, call: RestCall) -> Any:
     return service.profiles.begin(process, mode, seconds, take).to_rest()
 
 
-async def profile_file(service: DispatcherService, call: RestCall) -> Any:
+async def profile_file(service: DispatcherService, call: RestCall) -> web.Response:
     found = service.profiles.find(await _process(service, call), call.path["filename"])
     if found is None:
         return error_response(

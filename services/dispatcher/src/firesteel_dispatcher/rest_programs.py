@@ -8,11 +8,12 @@ import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from aiohttp import BodyPartReader
+from aiohttp import BodyPartReader, web
 
 from firesteel.config import options
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.ids import parse_job_id
+from firesteel.rest import types as t
 from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.programs import ProgramOrder
@@ -23,11 +24,11 @@ logger = logging.getLogger(__name__)
 _PIECE: Final = 1 << 18
 
 
-async def uploaded(service: DispatcherService, _: RestCall) -> Any:
+async def uploaded(service: DispatcherService, _: RestCall) -> t.Programs:
     return {"address": service.rest_address, "files": await service.programs.listed()}
 
 
-async def upload(service: DispatcherService, call: RestCall) -> Any:
+async def upload(service: DispatcherService, call: RestCall) -> t.Uploaded:
     """Take a program: a multipart body with one file, whatever its part is called."""
     request, limit = call.request, service.settings.max_content_length
     if request.content_type != "multipart/form-data":
@@ -62,23 +63,23 @@ async def _pieces(part: BodyPartReader, limit: int) -> AsyncIterator[bytes]:
         yield bytes(piece)
 
 
-async def delete(service: DispatcherService, call: RestCall) -> Any:
+async def delete(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
     await service.programs.remove(call.path["jar_id"])
     return {}
 
 
-async def plan(service: DispatcherService, call: RestCall) -> Any:
+async def plan(service: DispatcherService, call: RestCall) -> t.JobPlan:
     """The plan of its first job."""
     return {"plan": await service.programs.plan(_order(call), service.own_rest_address)}
 
 
-async def run(service: DispatcherService, call: RestCall) -> Any:
+async def run(service: DispatcherService, call: RestCall) -> t.RunAnswer:
     """Run it; answers when its first job is submitted."""
     job_id = await service.programs.run(_order(call), service.own_rest_address)
     return {"jobid": job_id, "applicationId": job_id}
 
 
-async def run_application(service: DispatcherService, call: RestCall) -> Any:
+async def run_application(service: DispatcherService, call: RestCall) -> t.RunApplicationAnswer | web.Response:
     """Run it, and do not wait."""
     order = _order(call)
     if order.job_id in service.core.jobs:

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from firesteel.rest.endpoints import CallerRights, Endpoint, Switch
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher.answers import Handler, json_answer, with_errors
+from firesteel_dispatcher.answers import Handler, with_errors
 from firesteel_dispatcher.audit import is_audited, log_request, outcome_of
 from firesteel_dispatcher.dashboard import dashboard_routes
 from firesteel_dispatcher.endpoints import ENDPOINTS
@@ -33,8 +33,7 @@ def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
         _check(service, request, guarded)
         if (why := _switched_off(service, endpoint, request)) is not None:
             return error_response(403, why)
-        answer = await endpoint.handle(service, await endpoint.read(request))
-        return answer if isinstance(answer, web.StreamResponse) else json_answer(answer, endpoint.status)
+        return await endpoint.respond(service, request)
 
     handle = with_errors(answer_to)
     if not is_audited(endpoint):

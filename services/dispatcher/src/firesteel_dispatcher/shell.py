@@ -807,6 +807,10 @@ class DispatcherService(Service):
         """Those that lead beside this one, by name."""
         return {"resourcemanager": self._resourcemanager, "jobmaster host": self._host}
 
+    async def archive_of(self, job_id: str, vertex_id: str = "") -> Archive:
+        """As ``JobDetailsCache.of``: the views of jobs read archives by it."""
+        return await self.details.of(job_id, vertex_id)
+
     async def cluster(self) -> m.ClusterOverview:
         """TaskManagers and slots.
 

@@ -7,44 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from firesteel.graph.job_archive import TASKMANAGERS
+from firesteel.rest import types as t
+from firesteel.rest.picking import picked
 
-_RESOURCE: Final = {
-    "cpuCores": 0.0, "taskHeapMemory": 0, "taskOffHeapMemory": 0, "managedMemory": 0, "networkMemory": 0,
-    "extendedResources": {},
-}  # fmt: skip
-_ROW: Final[Mapping[str, Any]] = {
-    "id": "", "path": "", "dataPort": -1, "jmxPort": -1, "timeSinceLastHeartbeat": 0, "slotsNumber": 0, "freeSlots": 0,
-}  # fmt: skip
-_HARDWARE: Final = {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0}
-_MEMORY: Final = dict.fromkeys(
-    (
-        "frameworkHeap", "taskHeap", "frameworkOffHeap", "taskOffHeap", "networkMemory", "managedMemory",
-        "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
-    )
-)  # fmt: skip
-_METRICS: Final = {
-    "heapUsed": "JVM.Memory.Heap.Used",
-    "heapCommitted": "JVM.Memory.Heap.Committed",
-    "heapMax": "JVM.Memory.Heap.Max",
-    "nonHeapUsed": "JVM.Memory.NonHeap.Used",
-    "nonHeapCommitted": "JVM.Memory.NonHeap.Committed",
-    "nonHeapMax": "JVM.Memory.NonHeap.Max",
-    "directCount": "JVM.Memory.Direct.Count",
-    "directUsed": "JVM.Memory.Direct.MemoryUsed",
-    "directMax": "JVM.Memory.Direct.TotalCapacity",
-    "mappedCount": "JVM.Memory.Mapped.Count",
-    "mappedUsed": "JVM.Memory.Mapped.MemoryUsed",
-    "mappedMax": "JVM.Memory.Mapped.TotalCapacity",
-    "nettyShuffleMemorySegmentsAvailable": "Shuffle.Netty.AvailableMemorySegments",
-    "nettyShuffleMemorySegmentsUsed": "Shuffle.Netty.UsedMemorySegments",
-    "nettyShuffleMemorySegmentsTotal": "Shuffle.Netty.TotalMemorySegments",
-    "nettyShuffleMemoryAvailable": "Shuffle.Netty.AvailableMemory",
-    "nettyShuffleMemoryUsed": "Shuffle.Netty.UsedMemory",
-    "nettyShuffleMemoryTotal": "Shuffle.Netty.TotalMemory",
-}
-"""Names in the details of a TaskManager -> ends of the names of its metrics."""
 UNKNOWN: Final = -1
-"""Stands where Flink has a number that is not measured here."""
+"""In place of a number of Flink's that is not measured here."""
 
 
 def tasks_by_taskmanager(archives: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
@@ -58,55 +25,89 @@ def tasks_by_taskmanager(archives: Iterable[Mapping[str, Any]]) -> Counter[tuple
     )
 
 
-def taskmanager_row(found: Mapping[str, Any], tasks: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+def taskmanager_row(taskmanager: Mapping[str, Any], tasks: Mapping[tuple[str, str], int]) -> t.TaskManager:
     """One item of /taskmanagers.
 
     Args:
-        found: what the ResourceManager says of it.
+        taskmanager: what the ResourceManager says of it.
         tasks: see ``tasks_by_taskmanager``.
     """
-    row = {**_ROW, **{key: value for key, value in found.items() if key != "allocatedSlots"}}
-    return {
-        **row,
-        "assignedTasks": sum(count for (where, _), count in tasks.items() if where == row["id"]),
-        "totalResource": {**_RESOURCE, **found.get("totalResource", {})},
-        "freeResource": {**_RESOURCE, **found.get("freeResource", {})},
-        "hardware": {**_HARDWARE, **found.get("hardware", {})},
-        "memoryConfiguration": {**_MEMORY, **found.get("memoryConfiguration", {})},
-    }
+    hardware, memory = taskmanager.get("hardware", {}), taskmanager.get("memoryConfiguration", {})
+    return picked(
+        t.TaskManager,
+        {
+            "path": "", "dataPort": UNKNOWN, "jmxPort": UNKNOWN, "timeSinceLastHeartbeat": 0, "slotsNumber": 0,
+            "freeSlots": 0,
+            **taskmanager,
+            "totalResource": _resource(taskmanager.get("totalResource", {})),
+            "freeResource": _resource(taskmanager.get("freeResource", {})),
+            "hardware": picked(t.Hardware, {**dict.fromkeys(t.Hardware.__annotations__, 0), **hardware}),
+            "memoryConfiguration": picked(
+                t.MemoryConfiguration, {**dict.fromkeys(t.MemoryConfiguration.__annotations__), **memory}
+            ),
+            "assignedTasks": sum(count for (where, _), count in tasks.items() if where == taskmanager["id"]),
+        },
+    )  # fmt: skip
+
+
+def _resource(resource: Mapping[str, Any]) -> t.Resource:
+    nothing = {**dict.fromkeys(t.Resource.__annotations__, 0), "cpuCores": 0.0, "extendedResources": {}}
+    return picked(t.Resource, {**nothing, **resource})
 
 
 def taskmanager_details(
-    found: Mapping[str, Any], tasks: Mapping[tuple[str, str], int], measured: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    taskmanager: Mapping[str, Any], tasks: Mapping[tuple[str, str], int], measured: Mapping[str, Any] | None = None
+) -> t.TaskManagerDetails:
     """/taskmanagers/:taskmanagerid.
 
     Args:
-        found: as in ``taskmanager_row``.
+        taskmanager: as in ``taskmanager_row``.
         tasks: as there.
         measured: what it measures of itself, by Flink's names.
     """
-    row = taskmanager_row(found, tasks)
-    slots = found.get("allocatedSlots", ())
-    left = dict(tasks)
-    shares: Counter[str] = Counter(slot["jobId"] for slot in slots)
-    allocated = []
+    slots = taskmanager.get("allocatedSlots", ())
+    remaining_tasks = dict(tasks)
+    remaining_slots: Counter[str] = Counter(slot["jobId"] for slot in slots)
+    allocated: list[t.AllocatedSlot] = []
     for slot in slots:
-        key = (row["id"], slot["jobId"])
-        count = -(-left.get(key, 0) // shares[slot["jobId"]])  # as even as it goes: which slot runs which is not told
-        left[key] = left.get(key, 0) - count
-        shares[slot["jobId"]] -= 1
-        resource = {**_RESOURCE, **slot.get("resource", {})}
-        allocated.append({**slot, "resource": resource, "assignedTasks": slot.get("assignedTasks", count)})
-    return {**row, "allocatedSlots": allocated, "metrics": _metrics(measured or {})}
+        # Which slot runs which task is not reported: a job's tasks are spread over its slots as evenly as it goes.
+        key = (taskmanager["id"], slot["jobId"])
+        count = -(-remaining_tasks.get(key, 0) // remaining_slots[slot["jobId"]])
+        remaining_tasks[key] = remaining_tasks.get(key, 0) - count
+        remaining_slots[slot["jobId"]] -= 1
+        resource = _resource(slot.get("resource", {}))
+        allocated.append(picked(t.AllocatedSlot, {"assignedTasks": count, **slot, "resource": resource}))
+    return {**taskmanager_row(taskmanager, tasks), "allocatedSlots": allocated, "metrics": _metrics(measured or {})}
 
 
-def _metrics(values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {short: int(values.get(f"Status.{name}", UNKNOWN)) for short, name in _METRICS.items()}
+def _metrics(values: Mapping[str, Any]) -> t.TaskManagerMetrics:
+    def number(name: str) -> int:
+        return int(values.get(f"Status.{name}", UNKNOWN))
+
     prefix, suffix = "Status.JVM.GarbageCollector.", ".Count"
-    collectors = [
+    collectors: list[t.GarbageCollector] = [
         {"name": name, "count": int(values[key]), "time": int(values.get(f"{prefix}{name}.Time", 0))}
         for key in values
         if key.startswith(prefix) and key.endswith(suffix) and (name := key[len(prefix) : -len(suffix)])
     ]
-    return {**found, "garbageCollectors": collectors}
+    return {
+        "heapUsed": number("JVM.Memory.Heap.Used"),
+        "heapCommitted": number("JVM.Memory.Heap.Committed"),
+        "heapMax": number("JVM.Memory.Heap.Max"),
+        "nonHeapUsed": number("JVM.Memory.NonHeap.Used"),
+        "nonHeapCommitted": number("JVM.Memory.NonHeap.Committed"),
+        "nonHeapMax": number("JVM.Memory.NonHeap.Max"),
+        "directCount": number("JVM.Memory.Direct.Count"),
+        "directUsed": number("JVM.Memory.Direct.MemoryUsed"),
+        "directMax": number("JVM.Memory.Direct.TotalCapacity"),
+        "mappedCount": number("JVM.Memory.Mapped.Count"),
+        "mappedUsed": number("JVM.Memory.Mapped.MemoryUsed"),
+        "mappedMax": number("JVM.Memory.Mapped.TotalCapacity"),
+        "nettyShuffleMemorySegmentsAvailable": number("Shuffle.Netty.AvailableMemorySegments"),
+        "nettyShuffleMemorySegmentsUsed": number("Shuffle.Netty.UsedMemorySegments"),
+        "nettyShuffleMemorySegmentsTotal": number("Shuffle.Netty.TotalMemorySegments"),
+        "nettyShuffleMemoryAvailable": number("Shuffle.Netty.AvailableMemory"),
+        "nettyShuffleMemoryUsed": number("Shuffle.Netty.UsedMemory"),
+        "nettyShuffleMemoryTotal": number("Shuffle.Netty.TotalMemory"),
+        "garbageCollectors": collectors,
+    }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from firesteel.rest import types as t
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class ArchiveEntry:
 
     stamp: str
     ended_ms: int = 0
-    overview: Mapping[str, Any] | None = None
+    overview: t.JobRow | None = None
     application: str = ""
 
 
@@ -86,13 +87,13 @@ class HistoryCore:
         found = [(place, known[job_id]) for place, known in self.places.items() if job_id in known]
         return min(found, key=lambda one: (one[1].overview is None, one[0]), default=None)
 
-    def overviews(self) -> list[Mapping[str, Any]]:
+    def overviews(self) -> list[t.JobRow]:
         """Of all jobs, in the order in which they ended."""
         return [entry.overview for entry in self._shown() if entry.overview is not None]
 
-    def applications(self) -> dict[str, list[Mapping[str, Any]]]:
+    def applications(self) -> dict[str, list[t.JobRow]]:
         """Application -> lines of its jobs, in the same order."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        found: dict[str, list[t.JobRow]] = {}
         for entry in self._shown():
             if entry.overview is not None:
                 found.setdefault(entry.application, []).append(entry.overview)
@@ -105,7 +106,7 @@ class HistoryCore:
         return sorted(found.values(), key=lambda entry: entry.ended_ms)
 
 
-def counts(overviews: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def counts(overviews: Iterable[t.JobRow]) -> t.JobCounts:
     """Numbers of jobs for ``/overview``."""
     states = [str(one["state"]) for one in overviews]
     return {

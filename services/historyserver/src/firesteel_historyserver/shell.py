@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import Clock
@@ -140,7 +140,7 @@ class HistoryService(Service):
         self.core.gone(number, job_id)
         self._cache.forget(job_id)
 
-    async def of(self, job_id: str, vertex_id: str = "") -> dict[str, Any]:
+    async def archive_of(self, job_id: str, vertex_id: str = "") -> Archive:
         """A job as it ended.
 
         Args:
@@ -148,7 +148,7 @@ class HistoryService(Service):
             vertex_id: whose subtasks are wanted, if any are.
 
         Raises:
-            UnknownJobError: there is no archive of it.
+            UnknownArchiveError: there is no archive of it.
             DamagedEntryError: it is damaged.
             OSError: it can't be read for now.
         """

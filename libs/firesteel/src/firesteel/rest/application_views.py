@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, cast, get_args
 
-from firesteel.rest.views import Archive, job_exceptions
+from firesteel.rest import types as t
+from firesteel.rest.archive_cache import Archive
+from firesteel.rest.picking import picked
+from firesteel.rest.views import job_exceptions
 
-_STATES: Final = {
+_STATES: Final[dict[t.JobState, t.ApplicationState]] = {
     "INITIALIZING": "CREATED",
     "CREATED": "CREATED",
     "RUNNING": "RUNNING",
@@ -23,9 +26,17 @@ _STATES: Final = {
     "CANCELED": "CANCELED",
     "FINISHED": "FINISHED",
 }
-_WORST: Final = ("RUNNING", "FAILING", "CANCELING", "CREATED", "FAILED", "CANCELED", "FINISHED")
-"""Of several jobs whose program nobody knows any more, the first of these is the state of the whole."""
-_ENDED: Final = frozenset({"FAILED", "CANCELED", "FINISHED"})
+_WORST: Final[tuple[t.ApplicationState, ...]] = (
+    "RUNNING",
+    "FAILING",
+    "CANCELING",
+    "CREATED",
+    "FAILED",
+    "CANCELED",
+    "FINISHED",
+)
+"""The state of an application whose program nobody knows any more: the first of these that one of its jobs has."""
+_ENDED: Final[frozenset[t.ApplicationState]] = frozenset({"FAILED", "CANCELED", "FINISHED"})
 
 
 class ApplicationView(Protocol):
@@ -36,14 +47,14 @@ class ApplicationView(Protocol):
 
     @property
     def state(self) -> StrEnum:
-        """Of now, with Flink's names."""
+        """The current state, by Flink's name."""
 
     @property
     def timestamps(self) -> Mapping[str, int]:
         """State -> epoch ms at which it was entered."""
 
     @property
-    def exceptions(self) -> Sequence[Mapping[str, Any]]:
+    def exceptions(self) -> Sequence[t.ApplicationExceptionInfo]:
         """Entries of the history, the oldest first."""
 
     @property
@@ -52,18 +63,19 @@ class ApplicationView(Protocol):
 
 
 def application_row(
-    application_id: str, application: ApplicationView | None, jobs: Sequence[Mapping[str, Any]], now_ms: int
-) -> dict[str, Any]:
+    application_id: str, application: ApplicationView | None, jobs: Sequence[t.JobRow], now_ms: int
+) -> t.ApplicationRow:
     """One item of /applications/overview.
 
     Args:
-        application_id: of it.
+        application_id: 32 hex digits.
         application: its program; None = it was run elsewhere, or by a Dispatcher that is gone.
         jobs: items of /jobs/overview.
         now_ms: epoch.
     """
+    status: t.ApplicationState
     if application is not None:
-        status, name = application.state.value, application.name
+        status, name = cast(t.ApplicationState, application.state.value), application.name
         start = application.timestamps.get("CREATED", now_ms)
         end = application.timestamps[status] if application.ended else -1
     else:
@@ -85,33 +97,33 @@ def application_row(
 def application_details(
     application_id: str,
     application: ApplicationView | None,
-    jobs: Sequence[Mapping[str, Any]],
+    jobs: Sequence[t.JobRow],
     archives: Sequence[Archive],
     now_ms: int,
-) -> dict[str, Any]:
+) -> t.ApplicationDetails:
     """/applications/:applicationid; ``archives`` are those of the jobs, and needed where there is no program."""
     row = application_row(application_id, application, jobs, now_ms)
-    stamps = dict.fromkeys(dict.fromkeys(_STATES.values()), 0)
+    stamps = cast(dict[t.ApplicationState, int], dict.fromkeys(get_args(t.ApplicationState), 0))
     if application is not None:
-        stamps |= application.timestamps
+        stamps |= cast(Mapping[t.ApplicationState, int], application.timestamps)
     else:
-        for state, at in (pair for archive in archives for pair in archive["timestamps"].items()):
-            name = _STATES[state]
-            if at and (name != "RUNNING" or not stamps[name] or at < stamps[name]):
-                stamps[name] = at
-    del row["jobs"]
-    return {**row, "timestamps": stamps, "jobs": list(jobs)}
+        for archive in archives:
+            for job_state, at in archive["timestamps"].items():
+                state = _STATES[job_state]
+                # Several states of a job mean RUNNING: the first of them counts, of other states the last.
+                if at and (state != "RUNNING" or not stamps[state] or at < stamps[state]):
+                    stamps[state] = at
+    return picked(t.ApplicationDetails, {**row, "timestamps": stamps, "jobs": list(jobs)})
 
 
-def application_exceptions(application: ApplicationView | None, archives: Sequence[Archive]) -> dict[str, Any]:
-    """/applications/:applicationid/exceptions: what ended it; a failure that was followed by a restart is the job's."""
+def application_exceptions(application: ApplicationView | None, archives: Sequence[Archive]) -> t.ApplicationExceptions:
+    """/applications/:applicationid/exceptions: what ended it. A failure that a restart followed is only the job's."""
     if application is not None:
         return {"exceptionHistory": {"entries": list(reversed(application.exceptions))}}
-    kept = ("exceptionName", "stacktrace", "timestamp")
-    found = [
-        {**{key: entry[key] for key in kept}, "jobId": archive["jid"]}
+    entries = [
+        picked(t.ApplicationExceptionInfo, {**failure, "jobId": archive["jid"]})
         for archive in archives
         if archive["state"] == "FAILED"
-        for entry in job_exceptions(archive, 1)["exceptionHistory"]["entries"]
+        for failure in job_exceptions(archive, 1)["exceptionHistory"]["entries"]
     ]
-    return {"exceptionHistory": {"entries": found}}
+    return {"exceptionHistory": {"entries": entries}}

@@ -6,6 +6,8 @@ from typing import Literal, NotRequired, TypedDict
 
 from firesteel.rest.types import FailureCause, Id, QueueStatus, Summary
 
+CheckpointType = Literal["CHECKPOINT", "UNALIGNED_CHECKPOINT", "SAVEPOINT", "SYNC_SAVEPOINT"]
+
 
 class CheckpointCounts(TypedDict):
     restored: int
@@ -45,7 +47,7 @@ class Checkpoint(TaskCheckpoint):
     is_savepoint: bool
     savepointFormat: str | None
     trigger_timestamp: int
-    checkpoint_type: Literal["CHECKPOINT", "UNALIGNED_CHECKPOINT", "SAVEPOINT", "SYNC_SAVEPOINT"]
+    checkpoint_type: CheckpointType
     tasks: dict[Id, TaskCheckpoint]
     external_path: NotRequired[str]
     discarded: NotRequired[bool]
@@ -80,7 +82,7 @@ class Externalization(TypedDict):
     delete_on_cancellation: bool
 
 
-class CheckpointConfig(TypedDict):
+class CheckpointConfigInfo(TypedDict):
     mode: Literal["exactly_once", "at_least_once"]
     interval: int
     timeout: int
@@ -150,7 +152,8 @@ class CheckpointSubtasks(TaskCheckpoint):
 
 
 CheckpointOperation = TypedDict(
-    "CheckpointOperation", {"checkpointId": NotRequired[int], "failure-cause": NotRequired[FailureCause]}
+    "CheckpointOperation",
+    {"checkpointId": NotRequired[int], "failureCause": NotRequired[None], "failure-cause": NotRequired[FailureCause]},
 )
 
 

@@ -1,72 +1,73 @@
-"""REST answers about checkpoints, from job archives: pure functions, with the shapes that Flink uses."""
+"""REST answers about checkpoints, from job archives. Pure functions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.graph.job_archive import acknowledgements
-from firesteel.rest.views import Archive, find_vertex
+from firesteel.rest import checkpoint_types as c
+from firesteel.rest import types as t
+from firesteel.rest.archive_cache import Archive
+from firesteel.rest.picking import picked
+from firesteel.rest.views import find_vertex
 
 _START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED, _UNALIGNED = range(1, 10)
-"""Positions in what is kept of an acknowledgement; the first is its time (``checkpoints.statistics``)."""
-_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-_NAMES: Final = {"COMPLETED": "completed", "FAILED": "failed", "IN_PROGRESS": "in_progress"}
-Subtask = Sequence[int]
-
+"""Positions in the figures of an acknowledgement; the first is its time (``checkpoints.statistics``)."""
+Figures = Sequence[int]
+"""Of the acknowledgement of a subtask."""
 
 CHECKPOINTS_OFF: Final = "Checkpointing has not been enabled"
-"""What is said, as by Flink, of a job that takes none and has none."""
+"""Flink's words for a job that takes no checkpoints and has none."""
 
 
 class NoCheckpointsError(FiresteelError):
-    """The job takes no checkpoints, has no such one, or nobody has asked for one under this id."""
+    """The job takes no checkpoints, has no such checkpoint, or nobody has requested one under this id."""
 
 
-def checkpoints(archive: Archive) -> dict[str, Any]:
+def checkpoints(archive: Archive) -> c.Checkpoints:
     """/jobs/:jobid/checkpoints.
 
     Raises:
         NoCheckpointsError: the job takes none.
     """
-    found = _of(archive)
-    completed = [record for record in found["history"] if record["status"] == "COMPLETED"]
-    every = [_totals(record["trigger"], record["tasks"].values()) for record in completed]
-    summaries = {
-        name: summary(totals[name] for totals in every)
-        for name in (
-            "checkpointed_size",
-            "state_size",
-            "end_to_end_duration",
-            "alignment_buffered",
-            "processed_data",
-            "persisted_data",
-        )
-    }
-    latest = found["latest"]
+    statistics = _statistics(archive)
+    latest = statistics["latest"]
+    completed = [
+        _figures(record, record["tasks"].values())
+        for record in statistics["history"]
+        if record["status"] == "COMPLETED"
+    ]
     return {
-        "counts": found["counts"],
-        "summary": summaries,
+        "counts": statistics["counts"],
+        "summary": {
+            "checkpointed_size": summary(figures["checkpointed_size"] for figures in completed),
+            "state_size": summary(figures["state_size"] for figures in completed),
+            "end_to_end_duration": summary(figures["end_to_end_duration"] for figures in completed),
+            "alignment_buffered": summary(figures["alignment_buffered"] for figures in completed),
+            "processed_data": summary(figures["processed_data"] for figures in completed),
+            "persisted_data": summary(figures["persisted_data"] for figures in completed),
+        },
         "latest": {
             "completed": _checkpoint(latest["COMPLETED"]) if "COMPLETED" in latest else None,
             "savepoint": _checkpoint(latest["SAVEPOINT"]) if "SAVEPOINT" in latest else None,
             "failed": _checkpoint(latest["FAILED"]) if "FAILED" in latest else None,
-            "restored": found["restored"],
+            "restored": statistics["restored"],
         },
-        "history": [_checkpoint(record) for record in found["history"]],
-        "warning": found.get("warning") or None,
+        "history": [_checkpoint(record) for record in statistics["history"]],
+        "warning": statistics.get("warning") or None,
     }
 
 
-def checkpoint_config(archive: Archive) -> dict[str, Any]:
-    """/jobs/:jobid/checkpoints/config: what is in effect, not what was asked for and is in no version yet.
+def checkpoint_config(archive: Archive) -> c.CheckpointConfigInfo:
+    """/jobs/:jobid/checkpoints/config: the settings in effect, not those that were set and have no effect here.
 
     Raises:
         NoCheckpointsError: the job takes none.
     """
-    config = _of(archive)["config"]
+    config = _statistics(archive)["config"]
     retention = config["retention"]
     return {
         "mode": "at_least_once" if config["at_least_once"] else "exactly_once",
@@ -90,7 +91,7 @@ def checkpoint_config(archive: Archive) -> dict[str, Any]:
     }
 
 
-def checkpoint_details(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+def checkpoint_details(archive: Archive, query: Mapping[str, str]) -> c.Checkpoint:
     """/jobs/:jobid/checkpoints/details/:checkpointid.
 
     Raises:
@@ -98,11 +99,12 @@ def checkpoint_details(archive: Archive, query: Mapping[str, str]) -> dict[str, 
         ConfigurationError: the id is no number.
     """
     record = _record(archive, query["checkpoint_id"])
-    tasks = {id_: _task(record, task) for id_, task in record["tasks"].items()}
-    return {**_checkpoint(record), "tasks": tasks}
+    checkpoint = _checkpoint(record)
+    checkpoint["tasks"] = {vertex_id: _task(record, task) for vertex_id, task in record["tasks"].items()}
+    return checkpoint
 
 
-def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> c.CheckpointSubtasks:
     """/jobs/:jobid/checkpoints/details/:checkpointid/subtasks/:vertexid.
 
     Raises:
@@ -138,132 +140,141 @@ def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> dict[str,
     }
 
 
-def trigger_status(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+def trigger_status(archive: Archive, query: Mapping[str, str]) -> c.CheckpointStatus:
     """/jobs/:jobid/checkpoints/:triggerid.
 
     Raises:
-        NoCheckpointsError: nobody has asked for a checkpoint under this id.
+        NoCheckpointsError: nobody has requested a checkpoint under this id.
     """
-    trigger_id = query["trigger_id"]
-    found = (archive.get("checkpoints") or {}).get("triggers", {}).get(trigger_id)
-    if found is None:
-        raise NoCheckpointsError(f"There is no asynchronous operation with the trigger id {trigger_id[:80]!r}.")
-    if found["status"] == "IN_PROGRESS":
+    trigger = _trigger(archive, query["trigger_id"])
+    if trigger["status"] == "IN_PROGRESS":
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
-    if "checkpointId" in found:
-        operation: dict[str, Any] = {"checkpointId": found["checkpointId"], "failureCause": None}
-    else:
-        operation = {"failure-cause": failure_cause(found["failure"])}
-    return {"status": {"id": "COMPLETED"}, "operation": operation}
+    if "checkpointId" not in trigger:
+        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": failure_cause(trigger["failure"])}}
+    return {
+        "status": {"id": "COMPLETED"},
+        "operation": {"checkpointId": trigger["checkpointId"], "failureCause": None},
+    }
 
 
-def failure_cause(text: str) -> dict[str, str]:
+def savepoint_status(archive: Archive, query: Mapping[str, str]) -> c.SavepointStatus:
+    """/jobs/:jobid/savepoints/:triggerid, of savepoints and of stops.
+
+    Raises:
+        NoCheckpointsError: nobody has requested a savepoint under this id.
+    """
+    trigger = _trigger(archive, query["trigger_id"])
+    if trigger["status"] == "IN_PROGRESS":
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    if "checkpointId" not in trigger:
+        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": failure_cause(trigger["failure"])}}
+    return {"status": {"id": "COMPLETED"}, "operation": {"location": trigger.get("location", "")}}
+
+
+def _trigger(archive: Archive, trigger_id: str) -> Mapping[str, Any]:
+    triggers: Mapping[str, Mapping[str, Any]] = (archive.get("checkpoints") or {}).get("triggers", {})
+    if trigger_id not in triggers:
+        raise NoCheckpointsError(f"There is no asynchronous operation with the trigger id {trigger_id[:80]!r}.")
+    return triggers[trigger_id]
+
+
+def failure_cause(text: str) -> t.FailureCause:
     """Why an operation failed."""
     name = "firesteel.core.errors.CheckpointError"
     return {"class": name, "stack-trace": f"{name}: {text}", "serialized-throwable": ""}
 
 
-def savepoint_status(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
-    """/jobs/:jobid/savepoints/:triggerid, of savepoints and of stops.
-
-    Raises:
-        NoCheckpointsError: nobody has asked for one under this id.
-    """
-    status = trigger_status(archive, query)
-    found = (archive.get("checkpoints") or {})["triggers"][query["trigger_id"]]
-    if "checkpointId" in found:
-        status["operation"] = {"location": found.get("location", "")}
-    return status
-
-
-def _of(archive: Archive) -> Mapping[str, Any]:
-    found: Mapping[str, Any] | None = archive.get("checkpoints")
-    if "checkpoints" not in archive or (found is not None and found.get("unread")):
-        raise NoCheckpointsError(
-            "The checkpoints of the job are not known: no JobMaster has read what there is of them"
-        )
-    if found is None:
+def _statistics(archive: Archive) -> Mapping[str, Any]:
+    statistics: Mapping[str, Any] | None = archive.get("checkpoints")
+    if "checkpoints" not in archive or (statistics is not None and statistics.get("unread")):
+        raise NoCheckpointsError("The checkpoints of the job are not known yet: no JobMaster has read their metadata")
+    if statistics is None:
         raise NoCheckpointsError(CHECKPOINTS_OFF)
-    return found
+    return statistics
 
 
 def _record(archive: Archive, text: str) -> Mapping[str, Any]:
     if not text.isdecimal() or len(text) > 18:
         raise ConfigurationError(f"Cannot resolve path parameter (checkpointid) from value {text[:80]!r}")
-    found = _of(archive)
-    for record in (*found["history"], *found["latest"].values()):
+    statistics = _statistics(archive)
+    for record in (*statistics["history"], *statistics["latest"].values()):
         if record["id"] == int(text):
             return dict(record)
     raise NoCheckpointsError(f"Could not find checkpointing statistics for checkpoint {text}.")
 
 
-def _checkpoint(record: Mapping[str, Any]) -> dict[str, Any]:
-    tasks = record["tasks"].values()
-    shown = {
-        "className": _NAMES[record["status"]],
-        "id": record["id"],
-        "status": record["status"],
-        "is_savepoint": record.get("savepoint") is not None,
-        "savepointFormat": record.get("savepoint"),
-        "trigger_timestamp": record["trigger"],
-        **_totals(record["trigger"], tasks),
-        "num_subtasks": sum(task["subtasks"] for task in tasks),
-        "num_acknowledged_subtasks": sum(_count(task) for task in tasks),
-        "checkpoint_type": _type(record),
-        "tasks": {},
-    }
+def _checkpoint(record: Mapping[str, Any]) -> c.Checkpoint:
+    outcome: dict[str, Any] = {}
     if record["status"] == "COMPLETED":
-        shown |= {"external_path": record["location"], "discarded": record["discarded"]}
+        outcome = {"external_path": record["location"], "discarded": record["discarded"]}
     elif record["status"] == "FAILED":
-        shown |= {"failure_timestamp": record["ended"], "failure_message": record["message"]}
-    return shown
+        outcome = {"failure_timestamp": record["ended"], "failure_message": record["message"]}
+    return picked(
+        c.Checkpoint,
+        {
+            **_figures(record, record["tasks"].values()),
+            "className": record["status"].lower(),
+            "is_savepoint": record.get("savepoint") is not None,
+            "savepointFormat": record.get("savepoint"),
+            "trigger_timestamp": record["trigger"],
+            "checkpoint_type": _type(record),
+            "tasks": {},
+            **outcome,
+        },
+    )
 
 
-def _type(record: Mapping[str, Any]) -> str:
+def _type(record: Mapping[str, Any]) -> c.CheckpointType:
     if record.get("savepoint") is None:
         return "CHECKPOINT"
     return "SYNC_SAVEPOINT" if record.get("stop") in ("suspend", "drain") else "SAVEPOINT"
 
 
-def _task(record: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    done = _count(task) == task["subtasks"]
+def _task(record: Mapping[str, Any], task: Mapping[str, Any]) -> c.TaskCheckpoint:
+    """The part of a checkpoint that one task took; it may be complete before the checkpoint is."""
+    figures = _figures(record, [task])
+    if figures["num_acknowledged_subtasks"] == figures["num_subtasks"]:
+        figures["status"] = "COMPLETED"
+    return figures
+
+
+def _figures(record: Mapping[str, Any], tasks: Collection[Mapping[str, Any]]) -> c.TaskCheckpoint:
+    """Figures of a checkpoint over some of its tasks."""
+    sums = [_sums(task) for task in tasks]
+    last = max((figures[0] for figures in sums), default=0)
+
+    def total(position: int) -> int:
+        return sum(figures[position] for figures in sums)
+
     return {
         "id": record["id"],
-        "status": "COMPLETED" if done else record["status"],
-        **_totals(record["trigger"], [task]),
-        "num_subtasks": task["subtasks"],
-        "num_acknowledged_subtasks": _count(task),
+        "status": record["status"],
+        "latest_ack_timestamp": last or -1,
+        "checkpointed_size": total(_CHECKPOINTED),
+        "state_size": total(_STATE),
+        "end_to_end_duration": max(0, last - record["trigger"]),
+        "alignment_buffered": 0,
+        "processed_data": total(_PROCESSED),
+        "persisted_data": total(_PERSISTED),
+        "num_subtasks": sum(task["subtasks"] for task in tasks),
+        "num_acknowledged_subtasks": sum(_acknowledged_count(task) for task in tasks),
     }
 
 
-def _count(task: Mapping[str, Any]) -> int:
-    """How many subtasks have acknowledged; archives of former versions do not say it apart."""
+def _acknowledged_count(task: Mapping[str, Any]) -> int:
+    """Number of subtasks that have acknowledged; archives of former versions have no ``count``."""
     return int(task["count"]) if "count" in task else len(task["acknowledged"])
 
 
-def _figures(task: Mapping[str, Any]) -> list[int]:
-    """Of the acknowledgements of a vertex: when the latest came, 0 = none has, and the sums of the others."""
+def _sums(task: Mapping[str, Any]) -> list[int]:
+    """Time of a task's latest acknowledgement (0 = none has come), and the sums of the other figures."""
     if "totals" in task:
         return [task["last"], *task["totals"]]
     values = list(task["acknowledged"].values())  # of a former version
     return [max((v[0] for v in values), default=0), *(sum(v[i] for v in values) for i in range(1, _UNALIGNED + 1))]
 
 
-def _totals(trigger: int, tasks: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    figures = [_figures(task) for task in tasks]
-    last = max((f[0] for f in figures), default=0)
-    return {
-        "latest_ack_timestamp": last or -1,
-        "checkpointed_size": _sum(figures, _CHECKPOINTED),
-        "state_size": _sum(figures, _STATE),
-        "end_to_end_duration": max(0, last - trigger),
-        "alignment_buffered": 0,
-        "processed_data": _sum(figures, _PROCESSED),
-        "persisted_data": _sum(figures, _PERSISTED),
-    }
-
-
-def _subtask(index: int, trigger: int, values: Subtask | None) -> dict[str, Any]:
+def _subtask(index: int, trigger: int, values: Figures | None) -> c.SubtaskCheckpoint:
     if values is None:
         return {"className": "pending_or_failed", "index": index, "status": "pending_or_failed"}
     return {
@@ -287,18 +298,24 @@ def _subtask(index: int, trigger: int, values: Subtask | None) -> dict[str, Any]
     }
 
 
-def _sum(values: Iterable[Subtask], index: int) -> int:
-    return sum(v[index] for v in values)
-
-
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def summary(numbers: Iterable[int]) -> dict[str, Any]:
-    """Flink's statistics of numbers."""
+def summary(numbers: Iterable[int]) -> t.Summary:
+    """Flink's statistics of numbers; without any the quantiles are NaN."""
     ordered = sorted(numbers)
-    if not ordered:
-        return {"min": 0, "max": 0, "avg": 0, **dict.fromkeys(_QUANTILES, "NaN")}
-    quantiles = {name: float(ordered[math.ceil(q * len(ordered)) - 1]) for name, q in _QUANTILES.items()}
-    return {"min": ordered[0], "max": ordered[-1], "avg": sum(ordered) // len(ordered), **quantiles}
+
+    def quantile(share: float) -> t.Number:
+        return float(ordered[math.ceil(share * len(ordered)) - 1]) if ordered else "NaN"
+
+    return {
+        "min": ordered[0] if ordered else 0,
+        "max": ordered[-1] if ordered else 0,
+        "avg": sum(ordered) // len(ordered) if ordered else 0,
+        "p50": quantile(0.5),
+        "p90": quantile(0.9),
+        "p95": quantile(0.95),
+        "p99": quantile(0.99),
+        "p999": quantile(0.999),
+    }

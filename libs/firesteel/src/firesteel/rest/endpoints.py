@@ -1,18 +1,25 @@
-"""One endpoint of the REST API as a row, and a request to it, read and checked."""
+"""One endpoint of the REST API as a row; reading and checking a request to it.
+
+The type of an answer is the return type of its handler, so what mypy has checked is what ``/openapi.json`` and
+docs/rest-api.md say.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal, get_type_hints
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.rest import types as t
+from firesteel.rest.views import jsonable
 
 _PART: Final = re.compile(r"\{(\w+)\}")
 _ID: Final = re.compile(r"[0-9a-fA-F]{32}")
@@ -190,6 +197,49 @@ class Endpoint:
         }
         body = {} if self.body is None else await read_body(request, self.body)
         return RestCall(request, path, query, body)
+
+    async def respond(self, service: Any, request: web.Request) -> web.StreamResponse:
+        """Read a request, let the handler answer it, and turn the answer into JSON.
+
+        Raises:
+            ConfigurationError: the request is malformed; names the field.
+        """
+        answer = await self.handle(service, await self.read(request))
+        return answer if isinstance(answer, web.StreamResponse) else json_answer(answer, self.status)
+
+
+def get(path: str, handle: Handler, what: str, *query: Parameter, **more: Any) -> Endpoint:
+    """A row that shows something; see ``Endpoint`` for ``more``."""
+    return Endpoint("GET", path, handle, what, more.pop("answer", None) or answer_type(handle), query, **more)
+
+
+def change(method: str, path: str, handle: Handler, what: str, *query: Parameter, **more: Any) -> Endpoint:
+    """A row that changes something, which needs the token; see ``Endpoint`` for ``more``."""
+    answer, access = more.pop("answer", None) or answer_type(handle), more.pop("access", CallerRights.CHANGE)
+    return Endpoint(method, path, handle, what, answer, query, access=access, **more)
+
+
+def answer_type(handle: Handler) -> Any:
+    """The return type of a handler, without the responses that it makes itself: refusals, files.
+
+    Raises:
+        TypeError: the handler has no such type.
+    """
+    annotation = get_type_hints(handle, include_extras=True)["return"]
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    types = [kind for kind in members if not (isinstance(kind, type) and issubclass(kind, web.StreamResponse))]
+    if len(types) != 1 or types[0] is Any:
+        raise TypeError(f"{handle}: its return type has to be that of its JSON; a row without JSON names its answer")
+    return types[0]
+
+
+def json_answer(value: Any, status: int = 200) -> web.Response:
+    """JSON; NaN and infinities as text."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:
+        text = json.dumps(jsonable(value), allow_nan=False)
+    return web.Response(text=text, status=status, content_type="application/json", charset="UTF-8")
 
 
 def flink_name(part: str) -> str:

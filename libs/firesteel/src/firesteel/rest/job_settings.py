@@ -9,6 +9,7 @@ from firesteel.config import Settings, options
 from firesteel.config.options import OPTIONS
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.job_graph import JobGraph
+from firesteel.rest import types as t
 
 _OF_THE_CLUSTER: Final = (
     "cluster.", "completed-application-store.", "firesteel.cluster.", "firesteel.dispatcher.", "firesteel.driver.",
@@ -42,14 +43,14 @@ def set_for_job(cluster: Settings, graph: JobGraph) -> dict[str, dict[str, str]]
     return dict(sorted(found.items()))
 
 
-def all_for_job(was_set: Mapping[str, Mapping[str, str]]) -> list[dict[str, str]]:
+def all_for_job(was_set: Mapping[str, Mapping[str, str]]) -> list[t.EffectiveSetting]:
     """Every option with the value that holds, those that nobody set with their defaults."""
-    rows = {
+    rows: dict[str, t.EffectiveSetting] = {
         key: {"key": key, "value": _default(key), "origin": "default"}
         for key, option in OPTIONS.items()
         if option.default is not None
     }
-    rows |= {key: {"key": key, **row} for key, row in was_set.items()}
+    rows |= {key: {"key": key, "value": row["value"], "origin": row["origin"]} for key, row in was_set.items()}
     return [rows[key] for key in sorted(rows)]
 
 

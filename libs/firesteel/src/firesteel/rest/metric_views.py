@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.job_archive import TASK_METRICS
-from firesteel.rest.views import Archive, find_vertex, jsonable
+from firesteel.rest import types as t
+from firesteel.rest.archive_cache import Archive
+from firesteel.rest.views import find_vertex, job_values, jsonable
 
 Query = Mapping[str, str]
 INPUT_WATERMARK: Final = "currentInputWatermark"
@@ -29,17 +31,28 @@ _ALIASES: Final = {
 SPLIT, SPLIT_WATERMARK = "split.", ".watermark.currentWatermark"
 
 
-def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
+def job_metrics(archive: Archive, query: Query) -> list[t.MetricValue]:
+    """/jobs/:jobid/metrics."""
+    return plain(job_values(archive), query)
+
+
+def coordinator_metrics(archive: Archive, query: Query) -> list[t.MetricValue]:
+    """/jobs/:jobid/vertices/:vertexid/jm-operator-metrics: enumerators of sources measure nothing."""
+    find_vertex(archive, query["vertex_id"])
+    return plain({}, query)
+
+
+def vertex_metrics(archive: Archive, query: Query) -> list[t.MetricValue]:
     """/jobs/:jobid/vertices/:vertexid/metrics: ids begin with the subtask's index."""
-    found = {
+    values = {
         f"{subtask['subtask']}.{name}": value
         for subtask in find_vertex(archive, query["vertex_id"])["subtasks"]
         for name, value in _metrics(subtask).items()
     }
-    return plain(found, query)
+    return plain(values, query)
 
 
-def vertex_watermarks(archive: Archive, query: Query) -> list[dict[str, Any]]:
+def vertex_watermarks(archive: Archive, query: Query) -> list[t.MetricValue]:
     """/jobs/:jobid/vertices/:vertexid/watermarks: of each subtask's input; of a source's splits, which Flink omits."""
     return [
         {"id": f"{subtask['subtask']}.{name}", "value": _text(value)}
@@ -49,14 +62,14 @@ def vertex_watermarks(archive: Archive, query: Query) -> list[dict[str, Any]]:
     ]
 
 
-def one_subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
+def one_subtask_metrics(archive: Archive, query: Query) -> list[t.MetricValue]:
     """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex/metrics."""
     subtasks = find_vertex(archive, query["vertex_id"])["subtasks"]
     (index,) = _indices(query["subtask"], len(subtasks), "the subtask index")[:1]
     return plain(_metrics(subtasks[index]), query)
 
 
-def subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
+def subtask_metrics(archive: Archive, query: Query) -> list[t.AggregatedMetric]:
     """/jobs/:jobid/vertices/:vertexid/subtasks/metrics: over the subtasks that ``subtasks`` names."""
     subtasks = find_vertex(archive, query["vertex_id"])["subtasks"]
     if "subtasks" in query:
@@ -64,15 +77,15 @@ def subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
     return aggregates([_metrics(subtask) for subtask in subtasks], query)
 
 
-def aggregates(entities: Iterable[Mapping[str, Any]], query: Query) -> list[dict[str, Any]]:
-    """What paths over several things answer: of each metric smallest, largest and so on.
+def aggregates(entities: Iterable[Mapping[str, Any]], query: Query) -> list[t.AggregatedMetric]:
+    """The smallest value of each metric, the largest and so on, for paths over several jobs, TaskManagers or subtasks.
 
     Args:
-        entities: metrics of each thing.
+        entities: metrics of each of them.
         query: with ``get`` and ``agg``.
 
     Raises:
-        ConfigurationError: ``agg`` names what there is not.
+        ConfigurationError: ``agg`` names an unknown function.
     """
     numbers: dict[str, list[float]] = {}
     for metrics in entities:
@@ -83,27 +96,29 @@ def aggregates(entities: Iterable[Mapping[str, Any]], query: Query) -> list[dict
     functions = _aggregates(query.get("agg"))
     if "get" not in query:
         return [{"id": name} for name in numbers]
-    wanted = names(query["get"])
-    if any(name not in numbers for name in wanted):
+    requested = names(query["get"])
+    if any(name not in numbers for name in requested):
         return []
-    return [
-        {"id": name, **{key: jsonable(function(numbers[name])) for key, function in functions.items()}}
-        for name in wanted
-    ]
+    rows: list[t.AggregatedMetric] = []
+    for name in requested:
+        row: t.AggregatedMetric = {"id": name}
+        for key, function in functions.items():
+            row[key] = jsonable(function(numbers[name]))
+        rows.append(row)
+    return rows
 
 
 def _metrics(subtask: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Also under the names that Flink has for the same."""
-    found: Mapping[str, Any] = subtask.get(TASK_METRICS, {})
-    same = {alias: found[name] for alias, name in _ALIASES.items() if name in found}
-    return {**found, **same}
+    """Metrics of a subtask by our names and by Flink's."""
+    metrics: Mapping[str, Any] = subtask.get(TASK_METRICS, {})
+    return {**metrics, **{alias: metrics[name] for alias, name in _ALIASES.items() if name in metrics}}
 
 
-def plain(found: Mapping[str, Any], query: Query) -> list[dict[str, Any]]:
-    """What plain paths answer: the ids, or with ``get`` the values of those that are known, as texts."""
+def plain(values: Mapping[str, Any], query: Query) -> list[t.MetricValue]:
+    """The ids of metrics, or with ``get`` the values of those that are known, as texts."""
     if "get" not in query:
-        return [{"id": name} for name in found]
-    return [{"id": name, "value": _text(found[name])} for name in names(query["get"]) if name in found]
+        return [{"id": name} for name in values]
+    return [{"id": name, "value": _text(values[name])} for name in names(query["get"]) if name in values]
 
 
 def _text(value: Any) -> str:
@@ -120,7 +135,7 @@ def _number(value: Any) -> float | None:
 
 
 def names(text: str) -> list[str]:
-    """Of a list with commas, each once."""
+    """Names in a list with commas, each once."""
     return list(dict.fromkeys(name for name in text.split(",") if name))
 
 
@@ -133,7 +148,8 @@ def _skew(values: Sequence[float]) -> float:
     return abs(deviation / mean) * 100
 
 
-_AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+Aggregates = Mapping[t.AggregateName, Callable[[Sequence[float]], float]]
+_AGGREGATES: Final[Aggregates] = {
     "min": min,
     "max": max,
     "avg": lambda values: sum(values) / len(values),
@@ -142,25 +158,25 @@ _AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
 }
 
 
-def _aggregates(text: str | None) -> Mapping[str, Callable[[Sequence[float]], float]]:
+def _aggregates(text: str | None) -> Aggregates:
     if text is None:
         return _AGGREGATES
-    wanted = [name.lower() for name in names(text)]
-    unknown = [name for name in wanted if name not in _AGGREGATES]
+    requested = [name.lower() for name in names(text)]
+    unknown = [name for name in requested if name not in _AGGREGATES]
     if unknown:
         raise ConfigurationError(f"agg={unknown[0]!r:.40} is none of {', '.join(_AGGREGATES)}")
-    return {name: _AGGREGATES[name] for name in wanted}
+    return {name: function for name, function in _AGGREGATES.items() if name in requested}
 
 
 def _indices(text: str, count: int, what: str) -> list[int]:
     """``0,2-5`` as indices below ``count``; those beyond are left out, as in Flink."""
-    found: set[int] = set()
+    indices: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 40:
             raise ConfigurationError(f"{what} = {text!r:.80} is no list of indices and ranges such as 0,2-5")
-        found.update(range(int(first), min(int(last) if dash else int(first), count) + 1))
-    below = sorted(index for index in found if index < count)
+        indices.update(range(int(first), min(int(last) if dash else int(first), count) + 1))
+    below = sorted(index for index in indices if index < count)
     if not below:
         raise ConfigurationError(f"{what} = {text!r:.80}: the vertex has {count} subtasks")
     return below

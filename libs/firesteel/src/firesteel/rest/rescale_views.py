@@ -7,15 +7,15 @@ nobody can say another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.graph.job_archive import REACTIVE
+from firesteel.rest import types as t
+from firesteel.rest.archive_cache import Archive
 from firesteel.rest.checkpoint_views import summary
-from firesteel.rest.views import Archive
+from firesteel.rest.picking import picked
 
-_COUNTS: Final = {"ignored": 0, "inProgress": 0, "completed": 0, "failed": 0}
-_STATES: Final = ("COMPLETED", "IGNORED", "FAILED")
 _NONE: Final = -1
 
 
@@ -27,7 +27,7 @@ class UnknownRescaleError(FiresteelError):
     """A job has no such rescale."""
 
 
-def requirements(archive: Archive) -> dict[str, Any]:
+def requirements(archive: Archive) -> t.Requirements:
     """/jobs/:jobid/resource-requirements: both bounds are the parallelism; in reactive mode 1 and the largest one."""
     reactive = archive.get(REACTIVE)
     if reactive is not None:
@@ -38,7 +38,7 @@ def requirements(archive: Archive) -> dict[str, Any]:
     }
 
 
-def require(archive: Archive, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def require(archive: Archive, wanted: Mapping[str, Any]) -> t.EmptyResponse:
     """PUT /jobs/:jobid/resource-requirements: bounds that the parallelism keeps are fulfilled.
 
     Raises:
@@ -74,90 +74,100 @@ def require(archive: Archive, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _kept(archive: Archive) -> Mapping[str, Any]:
-    """What a job in reactive mode says of its rescales; nothing of others."""
-    found: Mapping[str, Any] = archive.get(REACTIVE, {}).get("rescales", {})
-    return found
+def _rescales(archive: Archive) -> Mapping[str, Any]:
+    """What a job in reactive mode keeps of its rescales; empty for other jobs."""
+    return cast(Mapping[str, Any], archive.get(REACTIVE, {}).get("rescales", {}))
 
 
-def rescales_overview(archive: Archive) -> dict[str, Any]:
-    """/jobs/:jobid/rescales/overview."""
-    kept = _kept(archive)
-    latest = {name: kept.get("latest", {}).get(name.upper()) for name in ("completed", "failed", "ignored")}
+def _counts(archive: Archive) -> t.RescaleCounts:
+    none = dict.fromkeys(t.RescaleCounts.__annotations__, 0)
+    return picked(t.RescaleCounts, {**none, **_rescales(archive).get("counts", {})})
+
+
+def rescales_overview(archive: Archive) -> t.RescalesOverview:
+    """/jobs/:jobid/rescales/overview: counts, and the latest rescale of each outcome."""
+    latest = _rescales(archive).get("latest", {})
+
+    def shown(state: str) -> t.Rescale | None:
+        return _rescale(archive, latest[state]) if latest.get(state) else None
+
     return {
-        "rescalesCounts": {**_COUNTS, **kept.get("counts", {})},
-        "latest": {name: one and _rescale(archive, one) for name, one in latest.items()},
+        "rescalesCounts": _counts(archive),
+        "latest": {"completed": shown("COMPLETED"), "failed": shown("FAILED"), "ignored": shown("IGNORED")},
     }
 
 
-def rescales_history(archive: Archive) -> list[dict[str, Any]]:
+def rescales_history(archive: Archive) -> list[t.Rescale]:
     """/jobs/:jobid/rescales/history: the newest first; one that is under way has no end."""
-    return [_rescale(archive, one) for one in _kept(archive).get("history", ())]
+    return [_rescale(archive, record) for record in _rescales(archive).get("history", ())]
 
 
-def rescale_details(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+def rescale_details(archive: Archive, query: Mapping[str, str]) -> t.Rescale:
     """/jobs/:jobid/rescales/details/:rescaleuuid: also what the JobMaster did meanwhile.
 
     Raises:
         UnknownRescaleError: there is none, or it is not kept any more.
     """
-    wanted = query["rescale_id"]
-    kept = _kept(archive)
-    for one in (*kept.get("history", ()), *kept.get("latest", {}).values()):
-        if one["id"] == wanted:
-            return _rescale(archive, one, phases=True)
-    why = "" if kept else ": only jobs in reactive mode (scheduler-mode) are rescaled"
-    raise UnknownRescaleError(f"No rescale {wanted[:80]!r} of job {archive['jid']} is kept{why}.")
+    rescale_id = query["rescale_id"]
+    rescales = _rescales(archive)
+    for record in (*rescales.get("history", ()), *rescales.get("latest", {}).values()):
+        if record["id"] == rescale_id:
+            return _rescale(archive, record, phases=True)
+    why = "" if rescales else ": only jobs in reactive mode (scheduler-mode) are rescaled"
+    raise UnknownRescaleError(f"No rescale {rescale_id[:80]!r} of job {archive['jid']} is kept{why}.")
 
 
-def _rescale(archive: Archive, one: Mapping[str, Any], phases: bool = False) -> dict[str, Any]:
-    kept, limits = _kept(archive), archive[REACTIVE]["limits"]
-    vertices: dict[str, Any] = {}
-    slots: dict[str, Any] = {}
+def _rescale(archive: Archive, record: Mapping[str, Any], phases: bool = False) -> t.Rescale:
+    rescales, limits = _rescales(archive), archive[REACTIVE]["limits"]
+    vertices: dict[str, t.RescaledVertex] = {}
+    slots: dict[str, t.RescaledSlots] = {}
     for vertex in archive["vertices"]:
         id_, group = vertex["id"], vertex["slotSharingGroupId"]
-        named = {"slotSharingGroupId": group, "slotSharingGroupName": group}
-        before, after = one["before"].get(id_), one["after"].get(id_)
+        before, after = record["before"].get(id_), record["after"].get(id_)
         vertices[id_] = {
             "jobVertexId": id_,
             "jobVertexName": vertex["name"],
-            **named,
+            "slotSharingGroupId": group,
+            "slotSharingGroupName": group,
             "desiredParallelism": limits[id_],
-            "sufficientParallelism": kept["least"][id_],
+            "sufficientParallelism": rescales["least"][id_],
             "preRescaleParallelism": before,
             "postRescaleParallelism": after,
         }
         slot = slots.setdefault(
             group,
             {
-                **named,
+                "slotSharingGroupId": group,
+                "slotSharingGroupName": group,
                 "requestResourceProfile": {},
-                "desiredSlots": kept["groups"][group],
+                "desiredSlots": rescales["groups"][group],
                 "minimalRequiredSlots": 1,
                 "preRescaleSlots": None,
                 "postRescaleSlots": None,
                 "acquiredResourceProfile": {},
             },
         )
-        for name, number in (("preRescaleSlots", before), ("postRescaleSlots", after)):
-            if number is not None:
-                slot[name] = max(slot[name] or 0, number)
+        # The vertices of a group share its slots: it needs as many as its widest vertex.
+        if before is not None:
+            slot["preRescaleSlots"] = max(slot["preRescaleSlots"] or 0, before)
+        if after is not None:
+            slot["postRescaleSlots"] = max(slot["postRescaleSlots"] or 0, after)
     return {
-        "rescaleUuid": one["id"],
+        "rescaleUuid": record["id"],
         "resourceRequirementsUuid": archive["jid"],
-        "rescaleAttemptId": one["attempt"],
+        "rescaleAttemptId": record["attempt"],
         "vertices": vertices,
         "slots": slots,
-        "schedulerStates": [_phase(*phase) for phase in one["phases"]] if phases else [],
-        "startTimestampInMillis": one["start"],
-        "endTimestampInMillis": one["end"],
-        "terminalState": one["state"],
-        "triggerCause": one["cause"],
-        "terminatedReason": one["reason"],
+        "schedulerStates": [_phase(*phase) for phase in record["phases"]] if phases else [],
+        "startTimestampInMillis": record["start"],
+        "endTimestampInMillis": record["end"],
+        "terminalState": record["state"],
+        "triggerCause": record["cause"],
+        "terminatedReason": record["reason"],
     }
 
 
-def _phase(state: str, entered: int, left: int | None, error: str | None) -> dict[str, Any]:
+def _phase(state: str, entered: int, left: int | None, error: str | None) -> t.SchedulerState:
     return {
         "state": state,
         "enterTimestampInMillis": entered,
@@ -167,28 +177,27 @@ def _phase(state: str, entered: int, left: int | None, error: str | None) -> dic
     }
 
 
-def rescales_summary(archive: Archive) -> dict[str, Any]:
-    """/jobs/:jobid/rescales/summary: durations of those that are kept."""
-    kept = _kept(archive)
-    ended = [(one["state"], one["end"] - one["start"]) for one in kept.get("history", ()) if one["end"] is not None]
-    durations = {
-        "rescales": [took for _, took in ended],
-        **{f"{name.lower()}Rescales": [took for state, took in ended if state == name] for name in _STATES},
-    }
+def rescales_summary(archive: Archive) -> t.RescalesSummary:
+    """/jobs/:jobid/rescales/summary: durations of the rescales that are kept."""
+    history = _rescales(archive).get("history", ())
+    durations = [(record["state"], record["end"] - record["start"]) for record in history if record["end"] is not None]
     return {
-        "rescalesCounts": {**_COUNTS, **kept.get("counts", {})},
-        **{f"{name}DurationStatsInMillis": summary(took) for name, took in durations.items()},
+        "rescalesCounts": _counts(archive),
+        "rescalesDurationStatsInMillis": summary(duration for _, duration in durations),
+        "completedRescalesDurationStatsInMillis": summary(ms for state, ms in durations if state == "COMPLETED"),
+        "ignoredRescalesDurationStatsInMillis": summary(ms for state, ms in durations if state == "IGNORED"),
+        "failedRescalesDurationStatsInMillis": summary(ms for state, ms in durations if state == "FAILED"),
     }
 
 
-def rescales_config(archive: Archive) -> dict[str, Any]:
+def rescales_config(archive: Archive) -> t.RescalesConfig:
     """/jobs/:jobid/rescales/config: -1 = there is no such thing."""
-    names = (
-        "submissionResourceWaitTimeoutInMillis", "submissionResourceStabilizationTimeoutInMillis",
-        "slotIdleTimeoutInMillis", "executingCooldownTimeoutInMillis", "executingResourceStabilizationTimeoutInMillis",
-        "maximumDelayForTriggeringRescaleInMillis", "rescaleOnFailedCheckpointCount",
-    )  # fmt: skip
-    reactive = archive.get(REACTIVE)
-    mode, config = (None, {}) if reactive is None else ("REACTIVE", reactive["config"])
-    kept = _kept(archive).get("max", 0)
-    return {"rescaleHistoryMax": kept, "schedulerExecutionMode": mode, **dict.fromkeys(names, _NONE), **config}
+    return picked(
+        t.RescalesConfig,
+        {
+            **dict.fromkeys(t.RescalesConfig.__annotations__, _NONE),
+            **archive.get(REACTIVE, {}).get("config", {}),
+            "rescaleHistoryMax": _rescales(archive).get("max", 0),
+            "schedulerExecutionMode": "REACTIVE" if REACTIVE in archive else None,
+        },
+    )

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.graph.job_archive import COUNTERS, TASK_METRICS
+from firesteel.rest import types as t
 
-Subtask = Mapping[str, Any]
+SubtaskRow = Mapping[str, Any]
+"""A subtask, as archives hold it."""
 _HIGH, _LOW = 0.5, 0.1
-_SHARES: Final = {"ratio": "backPressuredTimeMs", "idleRatio": "idleTimeMs", "busyRatio": "busyTimeMs"}
 _IDLE_STATES: Final = frozenset({"CREATED", "SCHEDULED", "DEPLOYING"})
 
 
-def aggregated(subtasks: Sequence[Subtask]) -> dict[str, Any]:
+def aggregated(subtasks: Sequence[SubtaskRow]) -> t.Aggregated:
     """``aggregated`` of a vertex: statistics of its subtasks' totals and of the time that they spent in each state."""
     if not subtasks:
         return {"metrics": {}, "status-duration": {}}
@@ -28,46 +29,56 @@ def aggregated(subtasks: Sequence[Subtask]) -> dict[str, Any]:
     }
 
 
-def _statistics(numbers: Iterable[float]) -> dict[str, float]:
+def _statistics(numbers: Iterable[float]) -> t.Statistics:
     ordered = sorted(numbers)
     total = sum(ordered)
-    quantiles = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p95": 0.95}
+
+    def quantile(share: float) -> float:
+        return float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
+
     return {
         "min": ordered[0],
         "max": ordered[-1],
         "avg": int(total / len(ordered)),
         "sum": total,
-        **{name: float(ordered[max(0, math.ceil(q * len(ordered)) - 1)]) for name, q in quantiles.items()},
+        "median": quantile(0.5),
+        "p25": quantile(0.25),
+        "p75": quantile(0.75),
+        "p95": quantile(0.95),
     }
 
 
-def level_of(ratio: float) -> str:
+def level_of(ratio: float) -> t.Level:
     """Flink's words for a share of time spent back-pressured."""
     return "high" if ratio > _HIGH else "low" if ratio > _LOW else "ok"
 
 
-def back_pressure(vertex: Mapping[str, Any], now: int) -> dict[str, Any]:
+def back_pressure(vertex: Mapping[str, Any], now: int) -> t.BackPressure:
     """/jobs/:jobid/vertices/:vertexid/backpressure: shares of the last minute; nothing before a subtask has run."""
-    rows = []
+    rows: list[t.SubtaskBackPressure] = []
+    ratios = []
     for subtask in vertex["subtasks"]:
         metrics = subtask.get(TASK_METRICS, {})
         if subtask["status"] in _IDLE_STATES or "busyTimeMsPerSecond" not in metrics:
             continue
-        shares = {name: _share(metrics.get(f"{total}PerSecond", 0)) for name, total in _SHARES.items()}
-        level = level_of(shares["ratio"])
+        ratio = _share(metrics, "backPressuredTimeMs")
+        level = level_of(ratio)
+        ratios.append(ratio)
         rows.append(
             {
                 "subtask": subtask["subtask"],
                 "attempt-number": subtask["attempt"],
                 "backpressureLevel": level,
                 "backpressure-level": level,
-                **shares,
+                "ratio": ratio,
+                "idleRatio": _share(metrics, "idleTimeMs"),
+                "busyRatio": _share(metrics, "busyTimeMs"),
                 "other-concurrent-attempts": [],
             }
         )
     if not rows:
         return {"status": "deprecated"}
-    worst = level_of(max(row["ratio"] for row in rows))
+    worst = level_of(max(ratios))
     return {
         "status": "ok",
         "backpressureLevel": worst,
@@ -77,28 +88,24 @@ def back_pressure(vertex: Mapping[str, Any], now: int) -> dict[str, Any]:
     }
 
 
-def _share(per_second: Any) -> float:
-    return round(min(max(float(per_second) / 1000, 0.0), 1.0), 3)
+def _share(metrics: Mapping[str, Any], time: str) -> float:
+    """Share of the last minute (0 to 1) that one of a subtask's times took."""
+    return round(min(max(float(metrics.get(f"{time}PerSecond", 0)) / 1000, 0.0), 1.0), 3)
 
 
 # -- accumulators: the counters of user functions
 
 
-def accumulators_of(subtasks: Iterable[Subtask]) -> list[dict[str, str]]:
+def accumulators_of(subtasks: Iterable[SubtaskRow]) -> list[t.Accumulator]:
     """The counters of user functions, summed up by their names, which are unique in a job as Flink's are."""
     sums: dict[str, int] = {}
     for subtask in subtasks:
-        for name, value in _counters(subtask).items():
+        for name, value in subtask.get(COUNTERS, {}).items():
             sums[name] = sums.get(name, 0) + value
     return [{"name": name, "type": "LongCounter", "value": str(value)} for name, value in sums.items()]
 
 
-def _counters(subtask: Subtask) -> Mapping[str, int]:
-    found: Mapping[str, int] = subtask.get(COUNTERS, {})
-    return found
-
-
-def job_accumulators(subtasks: Iterable[Subtask]) -> dict[str, Any]:
+def job_accumulators(subtasks: Iterable[SubtaskRow]) -> t.JobAccumulators:
     """/jobs/:jobid/accumulators, of the subtasks of all vertices."""
     return {
         "job-accumulators": [],
@@ -107,7 +114,7 @@ def job_accumulators(subtasks: Iterable[Subtask]) -> dict[str, Any]:
     }
 
 
-def attempt_accumulators(vertex_id: str, attempt: Subtask) -> dict[str, Any]:
+def attempt_accumulators(vertex_id: str, attempt: SubtaskRow) -> t.AttemptAccumulators:
     """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex/attempts/:attempt/accumulators."""
     return {
         "subtask": attempt["subtask"],
@@ -117,12 +124,12 @@ def attempt_accumulators(vertex_id: str, attempt: Subtask) -> dict[str, Any]:
     }
 
 
-def vertex_accumulators(vertex: Mapping[str, Any]) -> dict[str, Any]:
+def vertex_accumulators(vertex: Mapping[str, Any]) -> t.VertexAccumulators:
     """/jobs/:jobid/vertices/:vertexid/accumulators."""
     return {"id": vertex["id"], "user-accumulators": accumulators_of(vertex["subtasks"])}
 
 
-def subtasks_accumulators(vertex: Mapping[str, Any]) -> dict[str, Any]:
+def subtasks_accumulators(vertex: Mapping[str, Any]) -> t.SubtasksAccumulators:
     """/jobs/:jobid/vertices/:vertexid/subtasks/accumulators."""
     return {
         "id": vertex["id"],

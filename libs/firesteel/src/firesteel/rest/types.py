@@ -1,4 +1,4 @@
-"""What requests and answers of the REST API are made of, by Flink's names. msgspec reads them.
+"""Bodies of requests and answers of the REST API, with Flink's names. Views return them; the reference is made of them.
 
 Times are milliseconds since 1970; -1 = not yet. Durations are in ms, sizes in bytes unless it says otherwise.
 """
@@ -21,13 +21,17 @@ TaskState = Literal[
 ]  # fmt: skip
 ApplicationState = Literal["CREATED", "RUNNING", "FAILING", "FAILED", "CANCELING", "CANCELED", "FINISHED"]
 TaskCounts = dict[TaskState, int]
+SchedulerType = Literal["Default", "Adaptive", "AdaptiveBatch"]
+EndStatus = Literal["SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN"]
 Level = Literal["ok", "low", "high"]
+ProfileStatus = Literal["RUNNING", "FINISHED", "FAILED"]
+AggregateName = Literal["min", "max", "avg", "sum", "skew"]
 Text: Final = "text/plain"
 
 # -- everywhere
 
 
-class Empty(TypedDict):
+class EmptyResponse(TypedDict):
     pass
 
 
@@ -35,7 +39,7 @@ class Errors(TypedDict):
     errors: list[str]
 
 
-Requested = TypedDict("Requested", {"request-id": Id})
+TriggerResponse = TypedDict("TriggerResponse", {"request-id": Id})
 
 
 class QueueStatus(TypedDict):
@@ -43,12 +47,12 @@ class QueueStatus(TypedDict):
 
 
 FailureCause = TypedDict("FailureCause", {"class": str, "stack-trace": str, "serialized-throwable": NotRequired[str]})
-Failed = TypedDict("Failed", {"failure-cause": NotRequired[FailureCause]})
+DisposalResult = TypedDict("DisposalResult", {"failure-cause": NotRequired[FailureCause]})
 
 
 class Disposal(TypedDict):
     status: QueueStatus
-    operation: Failed | None
+    operation: DisposalResult | None
 
 
 class MetricValue(TypedDict):
@@ -56,7 +60,7 @@ class MetricValue(TypedDict):
     value: NotRequired[str]
 
 
-class MetricHistory(TypedDict):
+class MetricHistoryInfo(TypedDict):
     interval: int
     size: int
     truncated: bool
@@ -64,7 +68,7 @@ class MetricHistory(TypedDict):
     series: dict[str, list[float | None]]
 
 
-class Aggregate(TypedDict):
+class AggregatedMetric(TypedDict):
     id: str
     min: NotRequired[Number]
     max: NotRequired[Number]
@@ -84,7 +88,7 @@ class LogFile(TypedDict):
     mtime: int
 
 
-class LogList(TypedDict):
+class LogListInfo(TypedDict):
     logs: list[LogFile]
 
 
@@ -97,7 +101,7 @@ class ThreadInfo(TypedDict):
     stringifiedThreadInfo: str
 
 
-class ThreadDump(TypedDict):
+class ThreadDumpInfo(TypedDict):
     threadInfos: list[ThreadInfo]
 
 
@@ -113,7 +117,7 @@ class Environment(TypedDict):
 
 
 class Profile(TypedDict):
-    status: Literal["RUNNING", "FINISHED", "FAILED"]
+    status: ProfileStatus
     mode: str
     profilingMode: str
     triggerTime: int
@@ -152,8 +156,11 @@ DashboardConfiguration = TypedDict(
         "flink-revision": str,
         "features": Features,
         "firesteel-version": str,
-        "firesteel-access": GrantedAccess,
+        "firesteel-access": NotRequired[GrantedAccess],
     },
+)
+JobCounts = TypedDict(
+    "JobCounts", {"jobs-running": int, "jobs-finished": int, "jobs-cancelled": int, "jobs-failed": int}
 )
 ClusterOverview = TypedDict(
     "ClusterOverview",
@@ -177,7 +184,7 @@ class DataSet(TypedDict):
     isComplete: bool
 
 
-class DataSets(TypedDict):
+class DataSetList(TypedDict):
     dataSets: list[DataSet]
 
 
@@ -204,7 +211,7 @@ JobRow = TypedDict(
         "jid": Id,
         "name": str,
         "jobType": Literal["BATCH", "STREAMING"],
-        "schedulerType": Literal["Default", "Adaptive", "AdaptiveBatch"],
+        "schedulerType": SchedulerType,
         "start-time": int,
         "end-time": int,
         "duration": int,
@@ -212,6 +219,7 @@ JobRow = TypedDict(
         "last-modification": int,
         "tasks": JobTasks,
         "pending-operators": int,
+        "firesteel-progress": NotRequired[str],
     },
 )
 
@@ -233,7 +241,7 @@ class Submitted(TypedDict):
     jobUrl: str
 
 
-class JobStatus(TypedDict):
+class JobStatusInfo(TypedDict):
     status: JobState
 
 
@@ -260,7 +268,7 @@ class WorstSubtask(TypedDict):
     subtask: int
 
 
-class Worst(TypedDict, total=False):
+class WorstSubtasks(TypedDict, total=False):
     busy: WorstSubtask
     backPressured: WorstSubtask
     watermark: WorstSubtask
@@ -289,9 +297,10 @@ Vertex = TypedDict(
         "duration": int,
         "tasks": TaskCounts,
         "metrics": IoMetrics,
-        "firesteel-worst": NotRequired[Worst],
+        "firesteel-worst": NotRequired[WorstSubtasks],
         "firesteel-tasks": NotRequired[int],
         "firesteel-spark": NotRequired[str],
+        "firesteel-slot-sharing-group": NotRequired[str],
     },
 )
 
@@ -301,11 +310,12 @@ class PlanInput(TypedDict):
     id: Id
     ship_strategy: str
     exchange: str
+    columns: NotRequired[list[str]]
     local_strategy: NotRequired[str]
     caching: NotRequired[str]
 
 
-class Sizing(TypedDict):
+class ParallelismSizing(TypedDict):
     least: int
     most: int
     volume: int
@@ -321,7 +331,8 @@ PlanNode = TypedDict(
         "description": str,
         "inputs": NotRequired[list[PlanInput]],
         "optimizer_properties": dict[str, Any],
-        "firesteel-parallelism": NotRequired[Sizing],
+        "guarantee": NotRequired[str],
+        "firesteel-parallelism": NotRequired[ParallelismSizing],
     },
 )
 
@@ -346,7 +357,7 @@ JobDetails = TypedDict(
         "isStoppable": bool,
         "state": JobState,
         "job-type": Literal["BATCH", "STREAMING"],
-        "schedulerType": Literal["Default", "Adaptive", "AdaptiveBatch"],
+        "schedulerType": SchedulerType,
         "start-time": int,
         "end-time": int,
         "duration": int,
@@ -357,16 +368,44 @@ JobDetails = TypedDict(
         "status-counts": TaskCounts,
         "plan": Plan,
         "pending-operators": int,
+        "firesteel-progress": NotRequired[str],
+        "firesteel-waiting-for": NotRequired[str],
+        "firesteel-checkpoint-warning": NotRequired[str],
     },
 )
 ExecutionConfig = TypedDict(
     "ExecutionConfig",
     {"restart-strategy": str, "job-parallelism": int, "object-reuse-mode": bool, "user-config": dict[str, str]},
 )
-JobConfig = TypedDict("JobConfig", {"jid": Id, "name": str, "execution-config": ExecutionConfig})
 
 
-class OneException(TypedDict):
+class EffectiveSetting(TypedDict):
+    key: str
+    value: str
+    origin: str
+
+
+class VertexConfig(TypedDict):
+    id: Id
+    name: str
+    parallelism: int
+    maxParallelism: int
+    slotSharingGroupId: str
+
+
+JobConfig = TypedDict(
+    "JobConfig",
+    {
+        "jid": Id,
+        "name": str,
+        "execution-config": ExecutionConfig,
+        "firesteel-config": list[EffectiveSetting],
+        "firesteel-vertices": list[VertexConfig],
+    },
+)
+
+
+class ExceptionInfo(TypedDict):
     exceptionName: str
     stacktrace: str
     timestamp: int
@@ -374,10 +413,11 @@ class OneException(TypedDict):
     taskName: NotRequired[str | None]
     endpoint: NotRequired[str | None]
     taskManagerId: NotRequired[str | None]
+    concurrentExceptions: NotRequired[list[ExceptionInfo]]
 
 
-RootException = TypedDict(
-    "RootException",
+RootExceptionInfo = TypedDict(
+    "RootExceptionInfo",
     {
         "exceptionName": str,
         "stacktrace": str,
@@ -386,19 +426,34 @@ RootException = TypedDict(
         "taskName": NotRequired[str | None],
         "endpoint": NotRequired[str | None],
         "taskManagerId": NotRequired[str | None],
-        "concurrentExceptions": list[OneException],
+        "concurrentExceptions": list[ExceptionInfo],
         "firesteel-answer": str,
     },
 )
 
 
 class ExceptionHistory(TypedDict):
-    entries: list[RootException]
+    entries: list[RootExceptionInfo]
     truncated: bool
 
 
-class JobExceptions(TypedDict):
-    exceptionHistory: ExceptionHistory
+class TaskException(TypedDict):
+    exception: str
+    task: str | None
+    location: str | None
+    timestamp: int
+
+
+JobExceptions = TypedDict(
+    "JobExceptions",
+    {
+        "exceptionHistory": ExceptionHistory,
+        "all-exceptions": list[TaskException],
+        "truncated": bool,
+        "root-exception": NotRequired[str],
+        "timestamp": NotRequired[int],
+    },
+)
 
 
 JobResult = TypedDict(
@@ -406,13 +461,14 @@ JobResult = TypedDict(
     {
         "id": Id,
         "name": str,
-        "application-status": Literal["SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN"],
+        "application-status": EndStatus,
         "accumulator-results": dict[str, str],
         "net-runtime": int,
         "application-id": Id,
         "start-time": int,
         "end-time": int,
         "failure-cause": NotRequired[FailureCause],
+        "firesteel-failure": NotRequired[dict[str, Any]],
     },
 )
 ExecutionResult = TypedDict("ExecutionResult", {"status": QueueStatus, "job-execution-result": NotRequired[JobResult]})
@@ -466,8 +522,8 @@ class ApplicationsOverview(TypedDict):
     applications: list[ApplicationRow]
 
 
-Application = TypedDict(
-    "Application",
+ApplicationDetails = TypedDict(
+    "ApplicationDetails",
     {
         "id": Id,
         "name": str,
@@ -481,7 +537,7 @@ Application = TypedDict(
 )
 
 
-class ApplicationException(TypedDict):
+class ApplicationExceptionInfo(TypedDict):
     exceptionName: str
     stacktrace: str
     timestamp: int
@@ -489,7 +545,7 @@ class ApplicationException(TypedDict):
 
 
 class ApplicationHistory(TypedDict):
-    entries: list[ApplicationException]
+    entries: list[ApplicationExceptionInfo]
 
 
 class ApplicationExceptions(TypedDict):
@@ -510,13 +566,13 @@ class Summary(TypedDict):
     p999: Number
 
 
-class Bounds(TypedDict):
+class ParallelismBounds(TypedDict):
     lowerBound: Annotated[int, Meta(ge=1)]
     upperBound: Annotated[int, Meta(ge=1)]
 
 
 class VertexRequirements(TypedDict):
-    parallelism: Bounds
+    parallelism: ParallelismBounds
 
 
 Requirements = dict[Id, VertexRequirements]
@@ -543,12 +599,12 @@ class RescaledVertex(TypedDict):
 class RescaledSlots(TypedDict):
     slotSharingGroupId: str
     slotSharingGroupName: str
-    requestResourceProfile: Empty
+    requestResourceProfile: EmptyResponse
     desiredSlots: int
     minimalRequiredSlots: int
     preRescaleSlots: int | None
     postRescaleSlots: int | None
-    acquiredResourceProfile: Empty
+    acquiredResourceProfile: EmptyResponse
 
 
 class SchedulerState(TypedDict):
@@ -696,8 +752,8 @@ class VertexTaskManagers(TypedDict):
 
 
 VertexAccumulators = TypedDict("VertexAccumulators", {"id": Id, "user-accumulators": list[Accumulator]})
-OneSubtaskAccumulators = TypedDict(
-    "OneSubtaskAccumulators",
+SubtaskAccumulators = TypedDict(
+    "SubtaskAccumulators",
     {"subtask": int, "attempt": int, "endpoint": str, "user-accumulators": list[Accumulator]},
 )
 
@@ -705,7 +761,7 @@ OneSubtaskAccumulators = TypedDict(
 class SubtasksAccumulators(TypedDict):
     id: Id
     parallelism: int
-    subtasks: list[OneSubtaskAccumulators]
+    subtasks: list[SubtaskAccumulators]
 
 
 AttemptAccumulators = TypedDict(
@@ -794,6 +850,7 @@ class TaskManagers(TypedDict):
 
 class AllocatedSlot(TypedDict):
     jobId: Id
+    allocationId: NotRequired[str]
     resource: Resource
     assignedTasks: int
 
@@ -836,7 +893,7 @@ class TaskManagerDetails(TaskManager):
 # -- programs
 
 
-class Entry(TypedDict):
+class ProgramEntry(TypedDict):
     name: str
     description: str | None
 
@@ -845,7 +902,7 @@ class Program(TypedDict):
     id: str
     name: str
     uploaded: int
-    entry: list[Entry]
+    entry: list[ProgramEntry]
 
 
 class Programs(TypedDict):
@@ -900,5 +957,5 @@ class ProcessLogLevels(TypedDict):
     error: NotRequired[str]
 
 
-class LogLevels(TypedDict):
+class LogLevelsInfo(TypedDict):
     processes: list[ProcessLogLevels]

@@ -7,61 +7,49 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, cast, get_args
 
 from firesteel.config import Settings, options
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, REACTIVE, TASK_METRICS, TASKMANAGERS
+from firesteel.graph.job_archive import REACTIVE, TASK_METRICS
 from firesteel.protocol.deployment import METRIC_RATES, POOL_USAGES
+from firesteel.rest import types as t
+from firesteel.rest.archive_cache import Archive
 from firesteel.rest.job_settings import all_for_job
+from firesteel.rest.picking import picked
 from firesteel.rest.subtask_views import aggregated
 
-Archive = Mapping[str, Any]
-_APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
+_END_STATUS: Final[dict[str, t.EndStatus]] = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
 _APPLICATION = options.APPLICATION_ID.key
-_TASK_STATES = (
-    "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
-    "RECONCILING",
-)  # fmt: skip
+_TASK_STATES: Final[tuple[t.TaskState, ...]] = get_args(t.TaskState)
 _PARALLELISM = "parallelism.default"
-CHECKPOINT_WARNING = "firesteel-checkpoint-warning"
-"""What is wrong with the pace of a job's checkpoints, if something is."""
 _ID = re.compile(r"[0-9a-f]{32}")
-_HIDDEN = frozenset({"timestamps", TASK_METRICS, COUNTERS, "attempts"})
-"""Of a subtask: what has paths of its own."""
 _NOW = (*METRIC_RATES.values(), *POOL_USAGES, "currentInputWatermark", "currentOutputWatermark")
-_NOT_IN_DETAILS = frozenset(
-    {
-        "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, REACTIVE, TASKMANAGERS,
-    }
-)  # fmt: skip
 
 
 class UnknownVertexError(FiresteelError):
     """The job has no such vertex."""
 
 
-def job_overview(archive: Archive) -> dict[str, Any]:
+def job_overview(archive: Archive) -> t.JobRow:
     """One item of /jobs/overview."""
     tasks: Counter[str] = sum((Counter(vertex["tasks"]) for vertex in archive["vertices"]), Counter())
-    return {
-        "jid": archive["jid"],
-        "name": archive["name"],
-        "jobType": archive.get("job-type", "STREAMING"),
-        "schedulerType": _scheduler(archive),
-        "start-time": archive["start-time"],
-        "end-time": archive["end-time"],
-        "duration": archive["duration"],
-        "state": archive["state"],
-        "last-modification": max([*archive["timestamps"].values(), archive["start-time"]]),
-        "tasks": {"total": sum(tasks.values()), **{s.lower(): tasks[s] for s in _TASK_STATES}},
-        "pending-operators": 0,
-    }
+    totals = {"total": sum(tasks.values()), **{state.lower(): tasks[state] for state in _TASK_STATES}}
+    return picked(
+        t.JobRow,
+        {
+            **archive,
+            "jobType": archive.get("job-type", "STREAMING"),
+            "schedulerType": _scheduler(archive),
+            "last-modification": max([*archive["timestamps"].values(), archive["start-time"]]),
+            "tasks": picked(t.JobTasks, totals),
+            "pending-operators": 0,
+        },
+    )
 
 
-def _scheduler(archive: Archive) -> str:
+def _scheduler(archive: Archive) -> t.SchedulerType:
     """Jobs in reactive mode have what Flink calls the adaptive scheduler."""
     return "Adaptive" if REACTIVE in archive else "Default"
 
@@ -71,38 +59,41 @@ def application_id(archive: Archive) -> str:
     return str(archive.get("firesteel-settings", {}).get(_APPLICATION, {}).get("value") or archive["jid"])
 
 
-def job_details(archive: Archive) -> dict[str, Any]:
+def job_details(archive: Archive) -> t.JobDetails:
     """/jobs/:jobid, without what has a path of its own: clients ask for this again and again."""
-    shown = {key: value for key, value in archive.items() if key not in _NOT_IN_DETAILS}
-    vertices = [
-        {**{k: v for k, v in vertex.items() if k != "subtasks"}, **_sharing_group(archive, vertex)}
-        for vertex in archive["vertices"]
-    ]
     warning = (archive.get("checkpoints") or {}).get("warning")
-    return {
-        **shown,
-        **({CHECKPOINT_WARNING: warning} if warning else {}),
-        "application-id": application_id(archive),
-        "schedulerType": _scheduler(archive),
-        "vertices": vertices,
-        "pending-operators": 0,
-    }
+    return picked(
+        t.JobDetails,
+        {
+            **archive,
+            **({"firesteel-checkpoint-warning": warning} if warning else {}),
+            "application-id": application_id(archive),
+            "schedulerType": _scheduler(archive),
+            "vertices": [
+                picked(t.Vertex, {**vertex, **_sharing_group(archive, vertex)}) for vertex in archive["vertices"]
+            ],
+            "pending-operators": 0,
+        },
+    )
 
 
 def _sharing_group(archive: Archive, vertex: Mapping[str, Any]) -> dict[str, str]:
-    """Flink's clients take nothing but an id; people have given the group a name."""
+    """Flink's clients accept only an id of a slot sharing group; people have given it a name."""
     name = str(vertex["slotSharingGroupId"])
     if _ID.fullmatch(name):
         return {"slotSharingGroupId": name}
-    found = hashlib.sha256(f"{archive['jid']} {name}".encode()).hexdigest()[:32]
-    return {"slotSharingGroupId": found, "firesteel-slot-sharing-group": name}
+    group_id = hashlib.sha256(f"{archive['jid']} {name}".encode()).hexdigest()[:32]
+    return {"slotSharingGroupId": group_id, "firesteel-slot-sharing-group": name}
 
 
-def job_config(archive: Archive) -> dict[str, Any]:
-    """/jobs/:jobid/config; ``firesteel-config`` has all that holds, and where each value comes from."""
+def plan(archive: Archive) -> t.JobPlan:
+    return {"plan": archive["plan"]}
+
+
+def job_config(archive: Archive) -> t.JobConfig:
+    """/jobs/:jobid/config; ``firesteel-config`` has every option in effect with the place where it was set."""
     was_set: Mapping[str, Mapping[str, str]] = archive.get("firesteel-settings", {})
     shown = {key: row["value"] for key, row in was_set.items()}
-    vertices = ("id", "name", "parallelism", "maxParallelism", "slotSharingGroupId")
     return {
         "jid": archive["jid"],
         "name": archive["name"],
@@ -113,11 +104,11 @@ def job_config(archive: Archive) -> dict[str, Any]:
             "user-config": shown,
         },
         "firesteel-config": all_for_job(was_set),
-        "firesteel-vertices": [{key: vertex[key] for key in vertices} for vertex in archive["vertices"]],
+        "firesteel-vertices": [picked(t.VertexConfig, vertex) for vertex in archive["vertices"]],
     }
 
 
-def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None = None) -> t.JobExceptions:
     """/jobs/:jobid/exceptions, newest first; also the fields that Flink 1.x had.
 
     Args:
@@ -130,12 +121,12 @@ def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None
         newest = [e for e in newest if labels.items() <= _labels(e).items()]
     root = archive.get("failure")
     truncated = len(newest) > most or bool(archive.get("exceptions-dropped"))
-    answer: dict[str, Any] = {
+    answer: t.JobExceptions = {
         "exceptionHistory": {
             "entries": [
                 {
                     **_exception(e),
-                    "concurrentExceptions": [_exception(one) for one in e.get("concurrent", [])],
+                    "concurrentExceptions": [_exception(concurrent) for concurrent in e.get("concurrent", [])],
                     "firesteel-answer": str(e.get("answer", "")),
                 }
                 for e in newest[:most]
@@ -155,17 +146,17 @@ def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None
 
 
 def _labels(failure: Mapping[str, Any]) -> dict[str, str]:
-    """Whose fault it is."""
+    """Labels of a failure: ``kind`` says whose fault it is."""
     return {"kind": str(failure["kind"])}
 
 
-def execution_result(archive: Archive) -> dict[str, Any]:
+def execution_result(archive: Archive) -> t.ExecutionResult:
     """/jobs/:jobid/execution-result of a job that has ended."""
-    result: dict[str, Any] = {
+    result: t.JobResult = {
         "id": archive["jid"],
         "name": archive["name"],
         "application-id": application_id(archive),
-        "application-status": _APPLICATION_STATUS.get(archive["state"], "UNKNOWN"),
+        "application-status": _END_STATUS.get(archive["state"], "UNKNOWN"),
         "accumulator-results": {},
         "net-runtime": archive.get("net-runtime", 0),
         "start-time": archive["start-time"],
@@ -178,35 +169,28 @@ def execution_result(archive: Archive) -> dict[str, Any]:
     return {"status": {"id": "COMPLETED"}, "job-execution-result": result}
 
 
-def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
-    """/jobs/:jobid/vertices/:vertexid."""
+def vertex_details(archive: Archive, vertex_id: str) -> t.VertexDetails:
+    """Subtasks of a vertex, and statistics of them: /jobs/:jobid/vertices/:vertexid."""
     vertex = find_vertex(archive, vertex_id)
-    return {
-        **_head(archive, vertex),
-        "parallelism": vertex["parallelism"],
-        "maxParallelism": vertex["maxParallelism"],
-        "subtasks": [_with_now(s) for s in vertex["subtasks"]],
-        "aggregated": aggregated(vertex["subtasks"]),
-    }
+    rows = vertex["subtasks"]
+    shown = {"now": archive["now"], "subtasks": [_with_now(row) for row in rows], "aggregated": aggregated(rows)}
+    return picked(t.VertexDetails, {**vertex, **shown})
 
 
-def _with_now(subtask: Mapping[str, Any]) -> dict[str, Any]:
-    """``firesteel-now`` has what the subtask does at the moment, so that one question is enough for a large vertex."""
-    metrics = subtask.get(TASK_METRICS, {})
-    return {**_shown(subtask), "firesteel-now": {name: metrics[name] for name in _NOW if name in metrics}}
+def _with_now(row: Mapping[str, Any]) -> t.Subtask:
+    """``firesteel-now`` has the subtask's current metrics, so that one request is enough for a large vertex."""
+    metrics = row.get(TASK_METRICS, {})
+    return picked(t.Subtask, {**row, "firesteel-now": {name: metrics[name] for name in _NOW if name in metrics}})
 
 
-def _shown(subtask: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in subtask.items() if k not in _HIDDEN}
-
-
-def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> dict[str, Any]:
+def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> t.Subtask:
     """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex, and an attempt of it; the current one by default.
 
     Raises:
         UnknownVertexError: the job has no such vertex, subtask, or attempt that is remembered.
     """
-    return {**_shown(find_attempt(archive, vertex_id, subtask, attempt)), "other-concurrent-attempts": []}
+    row = find_attempt(archive, vertex_id, subtask, attempt)
+    return picked(t.Subtask, {**row, "other-concurrent-attempts": []})
 
 
 def find_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> Mapping[str, Any]:
@@ -219,10 +203,10 @@ def find_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | 
     if not 0 <= subtask < len(subtasks):
         raise UnknownVertexError(f"vertex {vertex_id} has no subtask {subtask}, only 0 to {len(subtasks) - 1}")
     current: Mapping[str, Any] = subtasks[subtask]
-    found: Mapping[str, Any]
-    for found in (current, *current.get("attempts", ())):
-        if attempt is None or found["attempt"] == attempt:
-            return found
+    row: Mapping[str, Any]
+    for row in (current, *current.get("attempts", ())):
+        if attempt is None or row["attempt"] == attempt:
+            return row
     raise UnknownVertexError(
         f"attempt {attempt} of subtask {subtask} is not known; the current one is {current['attempt']}, and of those "
         f"before it {len(current.get('attempts', ()))} are remembered"
@@ -234,20 +218,21 @@ def job_values(archive: Archive) -> dict[str, Any]:
     return {**archive.get("restarts", {}), **(archive.get("checkpoints") or {}).get("metrics", {})}
 
 
-def subtask_times(archive: Archive, vertex_id: str) -> dict[str, Any]:
-    """/jobs/:jobid/vertices/:vertexid/subtasktimes."""
+def subtask_times(archive: Archive, vertex_id: str) -> t.SubtaskTimes:
+    """When the subtasks entered their states: /jobs/:jobid/vertices/:vertexid/subtasktimes."""
     vertex = find_vertex(archive, vertex_id)
-    wanted = ("subtask", "endpoint", "duration", "timestamps")
-    return {**_head(archive, vertex), "subtasks": [{k: s[k] for k in wanted} for s in vertex["subtasks"]]}
+    rows = [picked(t.SubtaskTime, row) for row in vertex["subtasks"]]
+    return {"id": vertex["id"], "name": vertex["name"], "now": archive["now"], "subtasks": rows}
 
 
-def vertex_taskmanagers(archive: Archive, vertex_id: str) -> dict[str, Any]:
-    """/jobs/:jobid/vertices/:vertexid/taskmanagers."""
+def vertex_taskmanagers(archive: Archive, vertex_id: str) -> t.VertexTaskManagers:
+    """A vertex by TaskManager: /jobs/:jobid/vertices/:vertexid/taskmanagers."""
     vertex = find_vertex(archive, vertex_id)
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for subtask in vertex["subtasks"]:
         groups.setdefault(subtask["taskmanager-id"], []).append(subtask)
-    return {**_head(archive, vertex), "taskmanagers": [_group(t, subtasks) for t, subtasks in groups.items()]}
+    rows = [_group(taskmanager_id, subtasks) for taskmanager_id, subtasks in groups.items()]
+    return {"id": vertex["id"], "name": vertex["name"], "now": archive["now"], "taskmanagers": rows}
 
 
 def jsonable(value: Any) -> Any:
@@ -269,19 +254,14 @@ def find_vertex(archive: Archive, vertex_id: str) -> Mapping[str, Any]:
     """
     for vertex in archive["vertices"]:
         if vertex["id"] == vertex_id:
-            found: Mapping[str, Any] = vertex
-            return found
+            return cast(Mapping[str, Any], vertex)
     raise UnknownVertexError(f"Job {archive['jid']} has no vertex {vertex_id}")
 
 
-def _head(archive: Archive, vertex: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": vertex["id"], "name": vertex["name"], "now": archive["now"]}
-
-
-def _group(taskmanager_id: str, subtasks: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _group(taskmanager_id: str, subtasks: list[Mapping[str, Any]]) -> t.VertexTaskManager:
     started = [s["start-time"] for s in subtasks if s["start-time"] >= 0]
     ended = all(s["end-time"] >= 0 for s in subtasks)
-    counts = Counter(s["status"] for s in subtasks)
+    counts: Counter[t.TaskState] = Counter(s["status"] for s in subtasks)
     return {
         "taskmanager-id": taskmanager_id,
         "endpoint": subtasks[0]["endpoint"],
@@ -289,17 +269,20 @@ def _group(taskmanager_id: str, subtasks: list[Mapping[str, Any]]) -> dict[str, 
         "start-time": min(started, default=-1),
         "end-time": max(s["end-time"] for s in subtasks) if ended else -1,
         "duration": max(s["duration"] for s in subtasks),
-        "metrics": {name: _combined([s["metrics"][name] for s in subtasks]) for name in subtasks[0]["metrics"]},
+        "metrics": _combined([s["metrics"] for s in subtasks]),
         "status-counts": {state: counts[state] for state in _TASK_STATES},
         "aggregated": aggregated(subtasks),
     }
 
 
-def _combined(values: list[Any]) -> Any:
-    return all(values) if isinstance(values[0], bool) else sum(values)
+def _combined(metrics: list[t.IoMetrics]) -> t.IoMetrics:
+    """Sums of numbers; flags hold if they hold for all."""
+    columns = {name: [cast(Mapping[str, Any], row)[name] for row in metrics] for name in metrics[0]}
+    totals = {name: all(column) if isinstance(column[0], bool) else sum(column) for name, column in columns.items()}
+    return cast(t.IoMetrics, totals)
 
 
-def _exception(record: Mapping[str, Any]) -> dict[str, Any]:
+def _exception(record: Mapping[str, Any]) -> t.ExceptionInfo:
     return {
         "exceptionName": record["error_class"],
         "stacktrace": _stack(record),
