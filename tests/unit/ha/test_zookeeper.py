@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
@@ -68,3 +70,9 @@ def test_payloads_are_in_a_directory_or_a_bucket(tmp_path: Path) -> None:
 def test_wrong_options_are_named(more: dict[str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=said):
         ZooKeeperServices(settings(tmp_path, **more))
+
+
+def test_kazoo_connects_by_the_method_that_is_wrapped() -> None:
+    """Real servers try what it returns, the granted time-out among it."""
+    connect = KazooClient()._connection._connect
+    assert list(signature(connect).parameters) == ["host", "hostip", "port"]

@@ -3,6 +3,12 @@
 A request that was not answered, or answered with "too busy" or an error of the server, is made again after a pause; a
 definite no is not. Requests that could have been done although nobody heard the answer are harmless to repeat, or the
 caller looks what there is.
+
+This is the one module that calls what minio does not promise to keep (``Minio._execute``, the steps of a multipart
+upload, ``_put_object``; checked with 7.2.20, so the distribution takes 7.2 alone). The public methods cut uploads and
+answers in their own way: ``put_object`` has no condition on what is there and hides the steps by which an upload goes
+on after a failure, ``remove_objects`` is lazy, ``list_objects`` makes an object for each entry.
+``tests/unit/checkpoint/test_s3_storage.py`` runs all of it against an object store in memory.
 """
 
 from __future__ import annotations

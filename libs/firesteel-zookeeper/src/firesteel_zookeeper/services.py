@@ -152,6 +152,8 @@ class ZooKeeperCells(Cells):
                     sasl_options=None if self._sasl is None else dict(self._sasl),
                     **self._tls,
                 )
+                # Not promised by kazoo (checked with 2.10): it tells the granted time-out to nobody, and the reason of
+                # a refusal only to its own log.
                 connect = client._connection._connect
 
                 def connect_and_tell(*where: Any) -> Any:
