@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import firesteel
 from firesteel.config import Settings, options
 from firesteel.config.option import ConfigOption
 from firesteel_jobmaster.settings import READ_IN_SLOTS, JobMasterSettings
 
-IN_SLOTS = ("runtime", "checkpoint", "state", "traces")
-"""Packages whose code reads settings in slots only, or in slots too."""
+LIBS = Path(__file__).parents[3] / "libs"
+LIBRARY = LIBS / "firesteel" / "src" / "firesteel"
+IN_SLOTS = [
+    *(LIBRARY / room for room in ("runtime", "checkpoint", "state", "traces")),
+    *(LIBS / f"firesteel-{plugin}" for plugin in ("hdfs", "rocksdb", "s3")),
+]
+"""Folders whose code reads settings in slots only, or in slots too."""
 READERS = {"login_keytab": options.KERBEROS_KEYTAB}
 """Functions that read an option for them."""
 NOT_IN_SLOTS = ("checkpoint/closing.py", "traces/settings.py")
@@ -38,9 +42,8 @@ def read_in(path: Path) -> Iterator[str]:
 
 
 def test_the_cluster_tells_slots_all_options_that_they_read_and_no_others() -> None:
-    package = Path(firesteel.__file__).parent
-    modules = {path for part in IN_SLOTS for path in (package / part).rglob("*.py")}
-    others = {package / name for name in NOT_IN_SLOTS}
+    modules = {path for folder in IN_SLOTS for path in folder.rglob("*.py")}
+    others = {LIBRARY / name for name in NOT_IN_SLOTS}
     assert others < modules
     read = {key for path in modules - others for key in read_in(path)}
     some: set[ConfigOption[Any]] = {options.STATE_BACKEND, options.CHECKPOINTING_DIRECTORY, options.EXCHANGE_MAX_CHUNK}

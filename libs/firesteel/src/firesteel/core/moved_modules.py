@@ -10,9 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import CodeType, ModuleType
 from typing import Final
 
@@ -58,35 +56,42 @@ def new_name(module: str) -> str | None:
     return None
 
 
-class _MovedModuleFinder(MetaPathFinder):
+# Neither class derives from its contract in importlib.abc: to import that takes longer than the rest of this package.
+class _MovedModuleFinder:
     """Stands in front of the path's finder, which would find modules below an old package once more."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         name = new_name(fullname)
-        return None if name is None else ModuleSpec(fullname, _MovedModuleLoader(name))
+        return None if name is None else ModuleSpec(fullname, _MovedModuleLoader(name))  # type: ignore[arg-type]
 
 
-class _MovedModuleLoader(Loader):
+class _MovedModuleLoader:
     """Imports the module by its new name, and leaves it under the old one as well."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leaves it to the import, which demands this method."""
+
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = import_module(self._name)  # the import statement takes what is there afterwards
 
-    def get_code(self, fullname: str) -> CodeType | None:
+    def get_code(self, fullname: str) -> CodeType:
         """For ``python -m``, as Deployments say that were made before.
 
         Raises:
             ImportError: the module is not there.
         """
+        from importlib.util import find_spec
+
         spec = find_spec(self._name)
-        if spec is None or not isinstance(spec.loader, InspectLoader):
+        code: CodeType | None = getattr(spec and spec.loader, "get_code", lambda name: None)(self._name)
+        if code is None:
             raise ImportError(f"there is no module {self._name}", name=self._name)
-        return spec.loader.get_code(self._name)
+        return code
 
 
 def import_by_old_names() -> None:
