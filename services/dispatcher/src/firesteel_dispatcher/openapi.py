@@ -20,14 +20,14 @@ _KINDS: Final = {"text": "string", "number": "integer", "flag": "boolean"}
 @functools.cache
 def document(endpoints: Sequence[Endpoint]) -> bytes:
     """The document, as JSON."""
-    kinds: list[Any] = [one.answer for one in endpoints if not one.is_text]
-    kinds += [one.body for one in endpoints if one.body is not None]
-    kinds += [part_type(part) for one in endpoints for part in one.parts] + [t.Errors]
+    kinds: list[Any] = [endpoint.answer for endpoint in endpoints if not endpoint.is_text]
+    kinds += [endpoint.body for endpoint in endpoints if endpoint.body is not None]
+    kinds += [part_type(part) for endpoint in endpoints for part in endpoint.parts] + [t.Errors]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    found = {_key(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
+    schema_of = {_key(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
-    for one in endpoints:
-        paths.setdefault(_path(one), {})[one.method.lower()] = _operation(one, found)
+    for endpoint in endpoints:
+        paths.setdefault(_path(endpoint), {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
     return json.dumps(
         {
             "openapi": "3.1.0",
@@ -52,51 +52,57 @@ def _key(kind: Any) -> str:
     return repr(kind)
 
 
-def _path(one: Endpoint) -> str:
-    path = one.path
-    for part in one.parts:
+def _path(endpoint: Endpoint) -> str:
+    path = endpoint.path
+    for part in endpoint.parts:
         path = path.replace(f"{{{part}}}", f"{{{flink_name(part)}}}")
     return path
 
 
-def _operation(one: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     parameters = [
         {"name": flink_name(part), "in": "path", "required": True, "schema": schemas[_key(part_type(part))]}
-        for part in one.parts
+        for part in endpoint.parts
     ]
-    parameters += [_parameter(parameter) for parameter in one.query]
-    media = str(one.answer) if one.is_text else "application/json"
-    schema: Any = {"type": "string"} if one.is_text else schemas[_key(one.answer)]
+    parameters += [_parameter(parameter) for parameter in endpoint.query]
+    media = str(endpoint.answer) if endpoint.is_text else "application/json"
+    schema: Any = {"type": "string"} if endpoint.is_text else schemas[_key(endpoint.answer)]
     problem = {"application/json": {"schema": schemas[_key(t.Errors)]}}
     operation: dict[str, Any] = {
-        "operationId": _name(one),
-        "summary": one.what,
+        "operationId": _name(endpoint),
+        "summary": endpoint.what,
         "parameters": parameters,
         "responses": {
-            str(one.status): {"description": one.what, "content": {media: {"schema": schema}}},
+            str(endpoint.status): {"description": endpoint.what, "content": {media: {"schema": schema}}},
             "default": {"description": "what was wrong", "content": problem},
         },
     }
-    if one.body is not None:
-        operation["requestBody"] = {"content": {"application/json": {"schema": schemas[_key(one.body)]}}}
-    elif one.upload:
-        operation["requestBody"] = {"content": {one.upload: {"schema": {"type": "object"}}}, "required": True}
-    if one.access is not CallerRights.READ:
+    if endpoint.body is not None:
+        operation["requestBody"] = {"content": {"application/json": {"schema": schemas[_key(endpoint.body)]}}}
+    elif endpoint.upload:
+        operation["requestBody"] = {"content": {endpoint.upload: {"schema": {"type": "object"}}}, "required": True}
+    if endpoint.access is not CallerRights.READ:
         operation["security"] = [{"token": []}]
     return operation
 
 
-def _parameter(one: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": _KINDS[one.kind]}
-    if one.kind == "number":
-        schema |= {"minimum": one.least, "maximum": one.most}
-    if one.choices:
-        schema["enum"] = list(one.choices)
-    if one.default is not None:
-        schema["default"] = one.default
-    return {"name": one.name, "in": "query", "required": one.needed, "description": one.doc, "schema": schema}
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": _KINDS[parameter.kind]}
+    if parameter.kind == "number":
+        schema |= {"minimum": parameter.least, "maximum": parameter.most}
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": parameter.needed,
+        "description": parameter.doc,
+        "schema": schema,
+    }
 
 
-def _name(one: Endpoint) -> str:
-    words = [word.strip("{}") for word in one.path.replace("-", "_").split("/") if word]
-    return "_".join([one.method.lower(), *words]).replace(".", "_")
+def _name(endpoint: Endpoint) -> str:
+    words = [word.strip("{}") for word in endpoint.path.replace("-", "_").split("/") if word]
+    return "_".join([endpoint.method.lower(), *words]).replace(".", "_")

@@ -112,8 +112,8 @@ _WHO: Final = {
 
 def render() -> str:
     groups: dict[str, list[Endpoint]] = {title: [] for title in _TITLES.values()}
-    for one in ENDPOINTS:
-        groups[_TITLES[_group(one)]].append(one)
+    for endpoint in ENDPOINTS:
+        groups[_TITLES[_group(endpoint)]].append(endpoint)
     differences = ["| Flink | Here |", "| --- | --- |", *(f"| {flink} | {here} |" for flink, here in _DIFFERENCES)]
     lines = [_HEAD.replace("@DIFFERENCES@", "\n".join(differences)), "## Endpoints", ""]
     for title, endpoints in groups.items():
@@ -123,7 +123,7 @@ def render() -> str:
             "| Method and path | What | Query, body | Answer | Needs |",
             *["| --- " * 5 + "|"],
         ]
-        lines += [_row(one) for one in endpoints]
+        lines += [_row(endpoint) for endpoint in endpoints]
         lines.append("")
     lines += ["## Types", "", "`?` marks what may be missing.", "", "| Type | Fields |", "| --- | --- |"]
     for name, kind in sorted({**vars(t), **vars(checkpoint_types)}.items()):
@@ -132,11 +132,11 @@ def render() -> str:
     return "\n".join([*lines, ""])
 
 
-def _group(one: Endpoint) -> str:
-    parts = one.path.strip("/").split("/")
+def _group(endpoint: Endpoint) -> str:
+    parts = endpoint.path.strip("/").split("/")
     if "vertices" in parts:
         return "vertices"
-    if "rescal" in one.path or "resource-requirements" in one.path:
+    if "rescal" in endpoint.path or "resource-requirements" in endpoint.path:
         return "rescaling"
     if parts[0] == "savepoint-disposal" or {"checkpoints", "savepoints", "stop"} & set(parts):
         return "checkpoints"
@@ -145,14 +145,17 @@ def _group(one: Endpoint) -> str:
     return parts[0] if parts[0] in _TITLES else ""
 
 
-def _row(one: Endpoint) -> str:
-    takes = [f"`{parameter.name}`{'' if parameter.needed else '?'}" for parameter in one.query]
-    takes += [f"body {_shown(one.body)}"] if one.body is not None else [one.upload] if one.upload else []
-    answer = one.answer if one.is_text else _shown(one.answer)
-    status = "" if one.status == 200 else f" ({one.status})"
-    ours = " (not in Flink)" if one.ours else ""
-    what = f"{one.what}{ours}"
-    return f"| {one.method} `{one.flink_path}` | {what} | {', '.join(takes)} | {answer}{status} | {_WHO[one.access]} |"
+def _row(endpoint: Endpoint) -> str:
+    takes = [f"`{parameter.name}`{'' if parameter.needed else '?'}" for parameter in endpoint.query]
+    if endpoint.body is not None:
+        takes.append(f"body {_shown(endpoint.body)}")
+    elif endpoint.upload:
+        takes.append(endpoint.upload)
+    what = f"{endpoint.what}{' (not in Flink)' if endpoint.ours else ''}"
+    status = "" if endpoint.status == 200 else f" ({endpoint.status})"
+    answer = f"{endpoint.answer if endpoint.is_text else _shown(endpoint.answer)}{status}"
+    cells = f"{endpoint.method} `{endpoint.flink_path}`", what, ", ".join(takes), answer, _WHO[endpoint.access]
+    return f"| {' | '.join(cells)} |"
 
 
 def _fields(kind: Any) -> str:

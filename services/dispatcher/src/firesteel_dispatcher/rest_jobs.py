@@ -165,16 +165,16 @@ async def checkpoint_status(service: DispatcherService, call: RestCall) -> c.Che
 
 async def trigger_savepoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a savepoint now."""
-    wanted = read_savepoint(call.body)
-    await service.trigger_savepoint(call.job_id, wanted)
-    return {"request-id": wanted.trigger_id}
+    savepoint = read_savepoint(call.body)
+    await service.trigger_savepoint(call.job_id, savepoint)
+    return {"request-id": savepoint.trigger_id}
 
 
 async def stop(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Stop a job with a savepoint."""
-    wanted = read_stop(call.body)
-    await service.trigger_savepoint(call.job_id, wanted)
-    return {"request-id": wanted.trigger_id}
+    savepoint = read_stop(call.body)
+    await service.trigger_savepoint(call.job_id, savepoint)
+    return {"request-id": savepoint.trigger_id}
 
 
 async def savepoint_status(service: DispatcherService, call: RestCall) -> c.SavepointStatus:

@@ -50,26 +50,27 @@ async def taskmanagers(service: DispatcherService, _: RestCall) -> t.TaskManager
 async def taskmanager(service: DispatcherService, call: RestCall) -> t.TaskManagerDetails:
     """One TaskManager, with what it measures; without that where it does not answer."""
     cluster, tasks = await _what_runs(service)
-    found = _find(cluster, call.path["taskmanager_id"])
+    report = _find(cluster, call.path["taskmanager_id"])
     try:
-        values = await _metrics_of(service, found)
+        values = await _metrics_of(service, report)
     except RpcError:
         values = {}
-    return taskmanager_details(found, tasks, values)
+    return taskmanager_details(report, tasks, values)
 
 
 async def taskmanager_metrics(service: DispatcherService, call: RestCall) -> list[t.MetricValue]:
     """What a TaskManager measures of itself."""
-    found = _find(await service.cluster(), call.path["taskmanager_id"])
-    return metric_views.plain(await _metrics_of(service, found), call.given())
+    report = _find(await service.cluster(), call.path["taskmanager_id"])
+    return metric_views.plain(await _metrics_of(service, report), call.given())
 
 
 async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
     """Aggregates over TaskManagers; those that do not answer are left out."""
     cluster = await service.cluster()
     chosen = call.query["taskmanagers"]
-    found = cluster.taskmanagers if chosen is None else [_find(cluster, one) for one in metric_views.names(chosen)]
-    answers = await asyncio.gather(*(_metrics_of(service, one) for one in found), return_exceptions=True)
+    ids = [row["id"] for row in cluster.taskmanagers] if chosen is None else metric_views.names(chosen)
+    reports = [_find(cluster, taskmanager_id) for taskmanager_id in ids]
+    answers = await asyncio.gather(*(_metrics_of(service, report) for report in reports), return_exceptions=True)
     values: list[Mapping[str, Any]] = []
     for answer in answers:
         if isinstance(answer, BaseException):

@@ -72,20 +72,20 @@ class HistoryCore:
 
     def expired(self, now_ms: int) -> list[tuple[int, str]]:
         """Place and job of the archives that nobody is to see any more; damaged ones stay, for whoever looks."""
-        found = []
+        expired = []
         for place, known in self.places.items():
             good = [(job_id, entry) for job_id, entry in known.items() if entry.overview is not None]
-            good.sort(key=lambda one: one[1].ended_ms, reverse=True)
+            good.sort(key=lambda job: job[1].ended_ms, reverse=True)
             for position, (job_id, entry) in enumerate(good):
                 most, age = self.retention.most, self.retention.age_ms
                 if (most is not None and position >= most) or (age is not None and now_ms - entry.ended_ms > age):
-                    found.append((place, job_id))
-        return found
+                    expired.append((place, job_id))
+        return expired
 
     def place_of(self, job_id: str) -> tuple[int, ArchiveEntry] | None:
         """Where the archive of a job is; the first place that has a good one wins."""
-        found = [(place, known[job_id]) for place, known in self.places.items() if job_id in known]
-        return min(found, key=lambda one: (one[1].overview is None, one[0]), default=None)
+        entries = [(place, known[job_id]) for place, known in self.places.items() if job_id in known]
+        return min(entries, key=lambda entry: (entry[1].overview is None, entry[0]), default=None)
 
     def overviews(self) -> list[t.JobRow]:
         """Of all jobs, in the order in which they ended."""
@@ -93,22 +93,22 @@ class HistoryCore:
 
     def applications(self) -> dict[str, list[t.JobRow]]:
         """Application -> lines of its jobs, in the same order."""
-        found: dict[str, list[t.JobRow]] = {}
+        applications: dict[str, list[t.JobRow]] = {}
         for entry in self._shown():
             if entry.overview is not None:
-                found.setdefault(entry.application, []).append(entry.overview)
-        return found
+                applications.setdefault(entry.application, []).append(entry.overview)
+        return applications
 
     def _shown(self) -> list[ArchiveEntry]:
-        found: dict[str, ArchiveEntry] = {}
+        shown: dict[str, ArchiveEntry] = {}
         for _, known in sorted(self.places.items(), reverse=True):
-            found |= {job_id: entry for job_id, entry in known.items() if entry.overview is not None}
-        return sorted(found.values(), key=lambda entry: entry.ended_ms)
+            shown |= {job_id: entry for job_id, entry in known.items() if entry.overview is not None}
+        return sorted(shown.values(), key=lambda entry: entry.ended_ms)
 
 
 def counts(overviews: Iterable[t.JobRow]) -> t.JobCounts:
     """Numbers of jobs for ``/overview``."""
-    states = [str(one["state"]) for one in overviews]
+    states = [row["state"] for row in overviews]
     return {
         "jobs-running": 0,
         "jobs-finished": states.count("FINISHED"),

@@ -22,7 +22,7 @@ class ArchiveCache:
         self._kept: OrderedDict[str, tuple[Archive, int]] = OrderedDict()
 
     def put(self, job_id: str, archive: Archive) -> None:
-        """Keep one; it may push others out, or be too large."""
+        """Keep an archive; it may push others out, or be too large."""
         self.forget(job_id)
         size = len(json.dumps(archive))
         if size <= self._most:
@@ -32,14 +32,14 @@ class ArchiveCache:
             self._size -= self._kept.popitem(last=False)[1][1]
 
     def get(self, job_id: str) -> Archive | None:
-        """One that is here."""
-        found = self._kept.get(job_id)
-        if found is None:
+        """The archive of a job, if it is here."""
+        entry = self._kept.get(job_id)
+        if entry is None:
             return None
         self._kept.move_to_end(job_id)
-        return found[0]
+        return entry[0]
 
     def forget(self, job_id: str) -> None:
-        found = self._kept.pop(job_id, None)
-        if found is not None:
-            self._size -= found[1]
+        entry = self._kept.pop(job_id, None)
+        if entry is not None:
+            self._size -= entry[1]

@@ -41,14 +41,14 @@ class Switch(Enum):
     """What an operator can switch off."""
 
     SUBMIT = "web.submit.enable"
-    """Nobody may ask then."""
+    """Uploading and running programs."""
     CANCEL = "web.cancel.enable"
-    """No page in a browser may ask then."""
+    """Ending jobs from a page in a browser."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One of the query.
+    """A parameter of the query.
 
     Attributes:
         name: in the query; given several times, its values are joined by commas.
@@ -70,7 +70,7 @@ class Parameter:
     needed: bool = False
 
     def read(self, text: str | None) -> Any:
-        """Its value.
+        """The value that a request gives it.
 
         Raises:
             ConfigurationError: it is malformed, or missing.
@@ -95,7 +95,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class RestCall:
-    """A request that was found in order.
+    """A request that was read and checked.
 
     Attributes:
         request: as it came.
@@ -111,16 +111,16 @@ class RestCall:
 
     @property
     def job_id(self) -> str:
-        """The job that is meant."""
+        """The job in the path."""
         return str(self.path["job_id"])
 
     @property
     def vertex_id(self) -> str:
-        """The vertex that is meant."""
+        """The vertex in the path."""
         return str(self.path["vertex_id"])
 
     def given(self) -> dict[str, str]:
-        """Parts of the path and what was given in the query, as texts; the former win."""
+        """Parts of the path and parameters of the query that have a value, as texts; the former win."""
         query = {name: str(value) for name, value in self.query.items() if value is not None}
         return {**query, **{name: str(value) for name, value in self.path.items()}}
 
@@ -145,9 +145,9 @@ class Endpoint:
         upload: media type of a body that the handler reads by itself.
         access: who may call.
         status: of an answer in order.
-        ours: it is none of Flink's.
+        ours: Flink has no such endpoint.
         switch: it can be switched off; None = it is always on.
-        polled: programs ask again and again: the requests are not in the log.
+        polled: programs send such requests again and again, so they are not in the log.
     """
 
     method: str
@@ -167,7 +167,7 @@ class Endpoint:
     @property
     def flink_path(self) -> str:
         """The path as Flink writes it: ``/jobs/:jobid``."""
-        return _PART.sub(lambda found: f":{flink_name(found[1])}", self.path)
+        return _PART.sub(lambda part: f":{flink_name(part[1])}", self.path)
 
     @property
     def parts(self) -> list[str]:
@@ -192,8 +192,8 @@ class Endpoint:
                 takes = f"takes {', '.join(known)}" if known else "takes none"
                 raise ConfigurationError(f"Unknown query parameter {name[:80]!r}: {self.flink_path} {takes}")
         query = {
-            name: one.read(",".join(request.query.getall(name)) if name in request.query else None)
-            for name, one in known.items()
+            name: parameter.read(",".join(request.query.getall(name)) if name in request.query else None)
+            for name, parameter in known.items()
         }
         body = {} if self.body is None else await read_body(request, self.body)
         return RestCall(request, path, query, body)

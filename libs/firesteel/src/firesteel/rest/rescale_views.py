@@ -1,7 +1,7 @@
 """REST answers about rescaling. Pure.
 
-The parallelism of a job that runs is fixed, and they say so; in reactive mode it follows the slots that there are, and
-nobody can say another one.
+The parallelism of a running job is fixed; in reactive mode it follows the slots that there are. In neither case can a
+request change it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def requirements(archive: Archive) -> t.Requirements:
     }
 
 
-def require(archive: Archive, wanted: Mapping[str, Any]) -> t.EmptyResponse:
+def require(archive: Archive, bounds_of: Mapping[str, Any]) -> t.EmptyResponse:
     """PUT /jobs/:jobid/resource-requirements: bounds that the parallelism keeps are fulfilled.
 
     Raises:
@@ -46,13 +46,13 @@ def require(archive: Archive, wanted: Mapping[str, Any]) -> t.EmptyResponse:
         NotAdaptiveError: the job would have to be rescaled.
     """
     vertices = {vertex["id"]: vertex for vertex in archive["vertices"]}
-    for vertex_id in wanted:
+    for vertex_id in bounds_of:
         if vertex_id not in vertices:
             raise ConfigurationError(f"the job has no vertex {vertex_id}")
     for vertex_id, vertex in vertices.items():
-        if vertex_id not in wanted:
+        if vertex_id not in bounds_of:
             raise ConfigurationError(f"vertex {vertex_id} ({vertex['name']}) is missing: all have to be named")
-        bounds = wanted[vertex_id]["parallelism"]
+        bounds = bounds_of[vertex_id]["parallelism"]
         least, most = bounds["lowerBound"], bounds["upperBound"]
         if least > most:
             raise ConfigurationError(f"vertex {vertex_id}: lowerBound {least} is above upperBound {most}")
