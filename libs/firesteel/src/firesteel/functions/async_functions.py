@@ -66,7 +66,7 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy[Any]:
-        """Never again."""
+        """Never try again: the first failure is the result."""
         return NoRetryStrategy()
 
     @staticmethod
@@ -123,11 +123,11 @@ class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
         self._result, self._exception = result_predicate, exception_predicate
 
     def result_predicate(self) -> Callable[[list[OUT]], bool] | None:
-        """What looks at results."""
+        """The function that decides by a call's results whether to try again, or None."""
         return self._result
 
     def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """What looks at exceptions."""
+        """The function that decides by a call's exception whether to try again, or None."""
         return self._exception
 
 

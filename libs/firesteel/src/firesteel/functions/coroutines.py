@@ -20,18 +20,20 @@ _HINT: Final = (
 )
 
 
-def refuse_coroutines(what: str, given: object, awaited: Collection[str] = ()) -> None:
-    """Look at the methods that firesteel calls: those that one of its own classes above declares.
+def refuse_coroutines(what: str, instance: object, awaited: Collection[str] = ()) -> None:
+    """Refuse an object whose methods are coroutine functions where Firesteel would not await them.
+
+    Only methods that Firesteel calls are looked at: those that one of its own classes among the bases declares.
 
     Args:
-        what: names the object to people.
-        given: of a user's class.
+        what: names the object in messages.
+        instance: an object of a user's class.
         awaited: methods that may be coroutine functions although they are declared as ordinary ones.
 
     Raises:
         UnsupportedFeatureError: a method is a coroutine function, or an asynchronous generator, and would never run.
     """
-    kind = type(given)
+    kind = type(instance)
     if kind.__module__.startswith(_OURS):
         return
     for base in kind.__mro__:
@@ -47,17 +49,17 @@ def refuse_coroutines(what: str, given: object, awaited: Collection[str] = ()) -
                 )
 
 
-def refuse_result(what: str, given: object, method: str, result: Any) -> None:
-    """The same when a method was called that is not known to be a coroutine function, and gave something to await.
+def refuse_result(what: str, instance: object, method: str, result: Any) -> None:
+    """Refuse the result of a call if it is something to await; for methods that do not look like coroutine functions.
 
     Raises:
-        UnsupportedFeatureError: it did.
+        UnsupportedFeatureError: the result would have to be awaited.
     """
     if isinstance(result, Awaitable):
         if inspect.iscoroutine(result):
             result.close()
         raise UnsupportedFeatureError(
-            f"{what}: {type(given).__name__}.{method}() gave {type(result).__name__}, which nobody awaits: {_HINT}"
+            f"{what}: {type(instance).__name__}.{method}() gave {type(result).__name__}, which nobody awaits: {_HINT}"
         )
 
 

@@ -27,22 +27,22 @@ _VERSION_BYTES: Final = 4
 
 
 class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
-    """The end of such a sink.
+    """The last operator of such a sink, of parallelism 1: it gets committables as records and commits them.
 
     Args:
-        sink: the user's.
+        sink: the program's sink.
     """
 
     def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
         self._sink = sink
         self.commits_quickly = sink.commits_quickly
 
+    @override
     def check(self) -> None:
-        """That of the user's."""
         self._sink.check()
 
     def stages(self) -> Sequence[StageFactory]:
-        """Its own, then its writers."""
+        """The stages of the program's sink, then its writers."""
         return (*self._sink.stages(), _Writers(self._sink))
 
     @override
@@ -59,7 +59,7 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
 class _Writers(StageFactory):
     name = "Writers"
     blocking = True
-    """A writer may be; it is not known before one is made."""
+    """The writers may block; whether one does is not known before it is made."""
 
     def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
         self._sink = sink
@@ -71,7 +71,7 @@ class _Writers(StageFactory):
 
 
 class _WriterStage(SinkStage):
-    """A writer of the user's."""
+    """A stage around one writer of the program's sink: its committables go on as records."""
 
     def __init__(self, writer: TwoPhaseWriter[Any], version: int) -> None:
         self._writer, self._version = writer, version
@@ -83,7 +83,7 @@ class _WriterStage(SinkStage):
         self._writer.open()
 
     def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
-        self._ended = False  # what a source says is the end of time may be followed by records
+        self._ended = False  # records may follow although a source has declared the end of its input
         self._writer.write(values, timestamps)
         return []
 

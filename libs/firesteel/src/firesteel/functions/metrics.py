@@ -21,15 +21,15 @@ class Counter(ABC):
 
     @abstractmethod
     def inc(self, n: int = 1) -> None:
-        """Add."""
+        """Add ``n`` to the count."""
 
     @abstractmethod
     def dec(self, n: int = 1) -> None:
-        """Subtract."""
+        """Subtract ``n`` from the count."""
 
     @abstractmethod
     def get_count(self) -> int:
-        """Returns the number."""
+        """Return the count."""
 
 
 class Meter(ABC):
@@ -49,7 +49,7 @@ class Distribution(ABC):
 
     @abstractmethod
     def update(self, value: float) -> None:
-        """Add a value."""
+        """Add a value to the distribution."""
 
 
 class MetricGroup(ABC):

@@ -41,7 +41,7 @@ class WriterContext(SubtaskContext):
     @property
     @abstractmethod
     def job_id(self) -> str:
-        """32 hex digits."""
+        """The id of the job, 32 hex digits."""
 
     @property
     def operator_id(self) -> str:
@@ -111,7 +111,12 @@ class SinkWriter(ABC, Generic[T]):
 
     @abstractmethod
     def write(self, values: Sequence[T], timestamps: Sequence[int] | None) -> None:
-        """Take a batch."""
+        """Write a batch of records.
+
+        Args:
+            values: the records, in their order.
+            timestamps: their timestamps, epoch ms; None = they have none.
+        """
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: npt.NDArray[np.int64] | None) -> None:
         """Take a batch of columns. It belongs to others too: neither it nor the array must be changed.

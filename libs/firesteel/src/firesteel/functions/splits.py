@@ -32,7 +32,7 @@ class Split:
     version: int = 1
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """The split as data that JSON can carry; checkpoints and messages hold it in this form."""
         return {"id": self.id, "data": dict(self.data), "position": self.position, "version": self.version}
 
     @classmethod

@@ -23,7 +23,7 @@ class _UpdateType(Enum):
     Disabled = 0
     """Nothing ever expires."""
     OnCreateAndWrite = 1
-    """Each write."""
+    """Each write lets the value live for its time anew."""
     OnReadAndWrite = 2
     """Each read and each write."""
 
@@ -32,13 +32,13 @@ class _StateVisibility(Enum):
     """Whether what has expired may still be seen."""
 
     ReturnExpiredIfNotCleanedUp = 0
-    """Yes, once, if it was not cleaned up before."""
+    """An expired value is returned once more if it has not been cleaned up before."""
     NeverReturnExpired = 1
-    """No."""
+    """An expired value is never returned."""
 
 
 class _TtlTimeCharacteristic(Enum):
-    """Which time is meant."""
+    """The clock by which values expire."""
 
     ProcessingTime = 0
 

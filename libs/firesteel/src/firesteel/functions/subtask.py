@@ -8,17 +8,17 @@ from firesteel.config import Settings
 
 
 class SubtaskContext(ABC):
-    """Which subtask it is."""
+    """Tells a reader or writer which subtask of its operator runs it, and with which options."""
 
     @property
     @abstractmethod
     def subtask_index(self) -> int:
-        """From 0."""
+        """The index of the subtask in its operator, counted from 0."""
 
     @property
     @abstractmethod
     def parallelism(self) -> int:
-        """Number of subtasks of the operator."""
+        """The number of subtasks of the operator."""
 
     @property
     def settings(self) -> Settings:

@@ -1,9 +1,10 @@
-"""Projection push-down: columns that nobody reads do not cross the exchange, nor leave a source that can spare them.
+"""Projection push-down: columns that nobody reads do not cross the exchange, nor leave a source that can omit them.
 
-Two passes over the graph. From the ends to the sources: which columns of its results are read by somebody; whoever runs
-Python code over rows or whole batches reads all. From the sources to the ends: which columns there are, and what is
-left out where an edge crosses the exchange. Operators behind it are told that their input has fewer columns.
-Expressions that compute something are computed always, so that their errors stay.
+There are two passes over the graph. The first one goes from the ends to the sources and finds which columns of each
+operator's results are read; an operator that runs Python code over rows or whole batches reads all. The second one goes
+from the sources to the ends and finds which columns there are and which are left out where an edge crosses the
+exchange; the operators behind such an edge get an input type with fewer columns. Expressions that compute something are
+always computed, so that a program fails with the same errors as before.
 """
 
 from __future__ import annotations
@@ -43,44 +44,44 @@ Needed = frozenset[str] | None
 
 
 def push_down(graph: StreamGraph) -> None:
-    """Leave out what nobody reads; changes the operators of the graph and fills ``graph.edge_columns``."""
+    """Leave out columns that nobody reads; changes the operators of the graph and fills ``graph.edge_columns``."""
     _PushDown(graph).run()
 
 
 class _PushDown:
     def __init__(self, graph: StreamGraph) -> None:
         self._graph = graph
-        self._read: dict[int, Needed] = {}  # of the results of a node
-        self._columns: dict[int, tuple[str, ...]] = {}  # that a node gives, where these are not all of its type
+        self._read: dict[int, Needed] = {}  # by node: the columns of its results that are read
+        self._columns: dict[int, tuple[str, ...]] = {}  # by node: the columns of its results, if not all of its type
 
     def run(self) -> None:
         nodes = list(self._graph.nodes.values())
         for node in reversed(nodes):
-            self._read[node.id] = _union(self._taken(edge) for edge in node.out_edges if edge.output_tag is None)
+            self._read[node.id] = _union(self._columns_over(edge) for edge in node.out_edges if edge.output_tag is None)
         for node in nodes:
             self._narrow(node)
 
     # -- from the ends to the sources
 
-    def _taken(self, edge: StreamEdge) -> Needed:
-        """Columns that the reader of an edge has to get."""
-        taken = self._input(self._graph.nodes[edge.target])
-        if taken is None or (edge.key_selector is not None and not isinstance(edge.key_selector, ColumnKey)):
+    def _columns_over(self, edge: StreamEdge) -> Needed:
+        """The columns that have to come over an edge: those that its target reads, and those of its key."""
+        needed = self._input(self._graph.nodes[edge.target])
+        if needed is None or (edge.key_selector is not None and not isinstance(edge.key_selector, ColumnKey)):
             return None
         if edge.partitioner is PartitionerKind.CUSTOM:
             return None
-        return taken if edge.key_selector is None else taken | set(edge.key_selector.reads)
+        return needed if edge.key_selector is None else needed | set(edge.key_selector.reads)
 
     def _input(self, node: StreamNode) -> Needed:
-        """Columns that an operator has to get, over all edges that lead to it; at least one, so that there are rows."""
-        own = self._own(node)
+        """The columns that an operator has to get over all its input edges; at least one, so that there are rows."""
+        read_columns = self._columns_read(node)
         keys = [edge.key_selector for edge in node.in_edges if edge.key_selector is not None]
-        if own is None or not all(isinstance(key, ColumnKey) for key in keys):
+        if read_columns is None or not all(isinstance(key, ColumnKey) for key in keys):
             return None
-        needed = own.union(*[key.reads for key in keys if isinstance(key, ColumnKey)])
+        needed = read_columns.union(*[key.reads for key in keys if isinstance(key, ColumnKey)])
         return needed or frozenset(tuple(_schema(node.operator.extra["input_type"]) or ())[:1])
 
-    def _own(self, node: StreamNode) -> Needed:
+    def _columns_read(self, node: StreamNode) -> Needed:
         operator, read = node.operator, self._read[node.id]
         if operator.kind not in _READS_SOME or len({edge.input_index for edge in node.in_edges}) != 1:
             return None
@@ -93,15 +94,15 @@ class _PushDown:
                 return None
             return _of_aggregates(operator.function.aggregates) | _of_keys(operator.key_selectors)
         if operator.kind is OperatorKind.COLUMNS_PROJECT:
-            kept = _kept(node, read)
-            return frozenset[str]().union(*[expression.columns() for _, expression in kept])
+            remaining = _remaining_expressions(node, read)
+            return frozenset[str]().union(*[expression.columns() for _, expression in remaining])
         if read is None:
             return None
         if operator.kind is OperatorKind.COLUMNS_FILTER:
             condition: frozenset[str] = operator.function.columns()
             return read | condition
-        taken = _of_strategy(operator.function)
-        return None if taken is None else read | taken
+        time_columns = _of_strategy(operator.function)
+        return None if time_columns is None else read | time_columns
 
     # -- from the sources to the ends
 
@@ -111,52 +112,52 @@ class _PushDown:
             if read is not None:
                 self._narrow_source(node, read)
             return
-        given = self._given(node)
-        if given is None:
+        columns = self._input_columns(node)
+        if columns is None:
             return
         declared = operator.extra["input_type"]
         if operator.kind is OperatorKind.COLUMNS_PROJECT:
-            kept = _kept(node, read)
+            remaining = _remaining_expressions(node, read)
             result = operator.extra["result_type"]
-            operator.extra["input_type"] = _narrowed(declared, given)
-            if len(kept) < len(operator.function):
-                names = tuple(name for name, _ in kept)
-                operator.function = tuple(expression for _, expression in kept)
+            operator.extra["input_type"] = _narrowed(declared, columns)
+            if len(remaining) < len(operator.function):
+                names = tuple(name for name, _ in remaining)
+                operator.function = tuple(expression for _, expression in remaining)
                 operator.extra["result_type"] = _narrowed(result, names)
                 self._columns[node.id] = names
             return
-        operator.extra["input_type"] = narrowed = _narrowed(declared, given)
-        operator.key_selectors = tuple(_reindexed(key, given) for key in operator.key_selectors)
+        operator.extra["input_type"] = narrowed = _narrowed(declared, columns)
+        operator.key_selectors = tuple(_reindexed(key, columns) for key in operator.key_selectors)
         if operator.kind in (OperatorKind.COLUMNS_FILTER, OperatorKind.WATERMARKS):
             if "result_type" in operator.extra:
                 operator.extra["result_type"] = narrowed
             if narrowed is not declared:
-                self._columns[node.id] = given
+                self._columns[node.id] = columns
 
-    def _given(self, node: StreamNode) -> tuple[str, ...] | None:
-        """The columns that an operator gets; None if it does not matter. Notes what its edges leave out."""
-        taken, declared = self._input(node), node.operator.extra.get("input_type")
-        if taken is None or declared is None:
+    def _input_columns(self, node: StreamNode) -> tuple[str, ...] | None:
+        """The columns that an operator gets; None if it needs all. Tells the graph what its edges leave out."""
+        needed, declared = self._input(node), node.operator.extra.get("input_type")
+        if needed is None or declared is None:
             return None
-        every = tuple(_schema(declared) or ())
+        all_columns = tuple(_schema(declared) or ())
         edges = node.in_edges
-        before = {edge: self._columns.get(edge.source, every) for edge in edges}
+        before = {edge: self._columns.get(edge.source, all_columns) for edge in edges}
         if len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD:
             return before[edges[0]]
-        wanted = every
+        columns = all_columns
         if any(self._gives_columns(self._graph.nodes[edge.source]) for edge in edges):
-            wanted = tuple(name for name in every if name in taken)
+            columns = tuple(name for name in all_columns if name in needed)
         for edge in edges:
-            if before[edge] != every or wanted != every:
+            if before[edge] != all_columns or columns != all_columns:
                 self._graph.edge_columns[edge] = EdgeColumns(
-                    wanted if before[edge] != wanted else None,
-                    tuple(before[edge].index(name) for name in wanted),
-                    _reindexed(edge.key_selector, wanted),
+                    columns if before[edge] != columns else None,
+                    tuple(before[edge].index(name) for name in columns),
+                    _reindexed(edge.key_selector, columns),
                 )
-        return wanted
+        return columns
 
     def _gives_columns(self, node: StreamNode) -> bool:
-        """Whether its results are columns for sure; rows would have to be taken apart to leave something out."""
+        """Whether the results of a node are sure to be columns; rows would have to be taken apart to omit columns."""
         operator = node.operator
         if operator.kind is OperatorKind.SOURCE:
             return node.id in self._columns or (
@@ -169,32 +170,34 @@ class _PushDown:
     def _narrow_source(self, node: StreamNode, read: frozenset[str]) -> None:
         operator = node.operator
         strategy = operator.extra.get("watermark_strategy")
-        taken = frozenset[str]() if strategy is None else _of_strategy(strategy)
-        every = _schema(operator.function.produced_type())
-        if taken is None or every is None or operator.output_type is not None:
+        time_columns = frozenset[str]() if strategy is None else _of_strategy(strategy)
+        all_columns = _schema(operator.function.produced_type())
+        if time_columns is None or all_columns is None or operator.output_type is not None:
             return
-        wanted = tuple(name for name in every if name in read | taken) or tuple(every)[:1]
-        if len(wanted) == len(every):
+        columns = tuple(name for name in all_columns if name in read | time_columns) or tuple(all_columns)[:1]
+        if len(columns) == len(all_columns):
             return
-        projected = operator.function.with_columns(wanted)
-        if projected is not None and tuple(_schema(projected.produced_type()) or ()) == wanted:
+        projected = operator.function.with_columns(columns)
+        if projected is not None and tuple(_schema(projected.produced_type()) or ()) == columns:
             operator.function = projected
-            node.description = f"{node.description}, columns {', '.join(wanted)}"
-            self._columns[node.id] = wanted
+            node.description = f"{node.description}, columns {', '.join(columns)}"
+            self._columns[node.id] = columns
 
 
 def _union(parts: Iterable[Needed]) -> Needed:
-    found: frozenset[str] = frozenset()
+    union: frozenset[str] = frozenset()
     count = 0
     for part in parts:
         if part is None:
             return None
-        found, count = found | part, count + 1
-    return found if count else None
+        union, count = union | part, count + 1
+    return union if count else None
 
 
 def _of_aggregates(aggregates: Sequence[Any]) -> frozenset[str]:
-    return frozenset[str]().union(*[one.input.columns() for one in aggregates if one.input is not None])
+    return frozenset[str]().union(
+        *[aggregate.input.columns() for aggregate in aggregates if aggregate.input is not None]
+    )
 
 
 def _of_keys(selectors: Sequence[Any]) -> frozenset[str]:
@@ -202,7 +205,7 @@ def _of_keys(selectors: Sequence[Any]) -> frozenset[str]:
 
 
 def _of_strategy(strategy: Any) -> Needed:
-    """Columns that event time is read from."""
+    """The columns that a watermark strategy reads event time from; None = it may read all."""
     if strategy.generator_supplier is not None:
         return None
     assigner = strategy.timestamp_assigner
@@ -211,13 +214,15 @@ def _of_strategy(strategy: Any) -> Needed:
     return assigner.expression.columns() if isinstance(assigner, ColumnTimestamps) else None
 
 
-def _kept(node: StreamNode, read: Needed) -> list[tuple[str, Any]]:
-    """What is left of a projection: all that is computed, and of plain columns those that are read."""
+def _remaining_expressions(node: StreamNode, read: Needed) -> list[tuple[str, Any]]:
+    """The expressions of a projection that stay: all that compute something, and the plain columns that are read."""
     operator = node.operator
     named = list(zip(operator.extra["result_type"].field_names, operator.function, strict=True))
     if read is None:
         return named
-    return [(name, one) for name, one in named if one.function != "column" or name in read] or named[:1]
+    return [
+        (name, expression) for name, expression in named if expression.function != "column" or name in read
+    ] or named[:1]
 
 
 def _schema(type_info: TypeInformation | None) -> dict[str, TypeInformation] | None:

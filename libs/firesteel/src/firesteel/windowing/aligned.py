@@ -1,12 +1,13 @@
 """Tumbling and sliding event-time windows that fire at their end: the common case, and a fast one.
 
-Such windows are the same for all keys. So what they hold is kept window by window, ``{key: contents}`` in a table for
-each; a record costs one look-up and one store for each of its windows, and there is one entry in a queue for each
-window instead of a timer for each key. Timestamps of one *pane* (from one start or end of a window to the next) are in
-the same windows: as long as records stay in a pane, nothing about windows is looked up at all.
+Such windows are the same for all keys, so each window has one table ``{key: contents}``. A record costs one look-up and
+one store for each of its windows, and a queue holds one entry for each window instead of one timer for each key. All
+timestamps of a *pane* (from one start or end of a window to the next) are in the same windows: as long as records stay
+in a pane, nothing about windows is looked up at all.
 
-Which windows there are, and which of them have been evaluated and are kept for late records, is read from the names of
-the tables, so nothing else has to be restored. Where subtasks of before differ in it, a window is evaluated again.
+The names of the tables say which windows there are, and which of them have been evaluated and are kept for late
+records, so nothing else has to be restored. If the former subtasks differ in whether a window has been evaluated, it is
+evaluated again.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 __all__ = ["AlignedWindows", "Due", "PaneTables", "Tables"]
 
 PREFIX: Final = "window-contents@"
-KEPT: Final = "window-kept@"
-"""Of windows that have been evaluated."""
+EVALUATED_PREFIX: Final = "window-kept@"
+"""Begin of the names of tables of windows that have been evaluated and are kept for late records."""
 Table = MutableMapping[Any, Any]
 
 
 @dataclass
 class Tables:
-    """Where windows keep what they hold.
+    """The operator's access to its tables.
 
     Attributes:
-        table: the table of a name, by key; made when it is not there.
-        drop: forgets the table of a name.
-        names: of all tables there are.
+        table: gives the table of a name, by key; makes it if there is none.
+        drop: removes the table of a name.
+        names: gives the names of all tables.
     """
 
     table: Callable[[str], Table]
@@ -43,36 +44,37 @@ class Tables:
 
 
 class PaneTables(NamedTuple):
-    """The tables of a pane: of timestamps that are in the same windows.
+    """The tables of a pane: a range of timestamps that are in the same windows.
 
     Attributes:
-        low, high: the first one, and the first one behind it.
-        tables: of the windows, the latest first; those that are over are not among them.
-        starts: of these windows.
-        past: starts of those among them that have ended, but are kept for late records.
+        low, high: the first timestamp of the pane, and the first one behind it; epoch ms.
+        tables: the tables of its windows, the latest window first; windows that are over are left out.
+        starts: the starts of these windows, epoch ms.
+        ended: the starts of those among them that have ended, but are kept for late records.
     """
 
     low: int
     high: int
     tables: tuple[Table, ...]
     starts: tuple[int, ...]
-    past: tuple[int, ...]
+    ended: tuple[int, ...]
 
 
 class Due(NamedTuple):
-    """A window whose time has come.
+    """A window that the operator has to evaluate or to remove now.
 
     Attributes:
-        start: of the window.
-        table: what it holds.
-        kept: where what it holds is to be moved, since it is evaluated and goes on; else None.
-        fires: it is to be evaluated.
-        ends: it is over, and its table to be dropped.
+        start: the start of the window, epoch ms.
+        table: the contents of the window, by key.
+        table_for_late: the table that the operator has to move the contents to, since the window is evaluated now and
+            then kept for late records; None if it is not.
+        fires: the window is to be evaluated.
+        ends: the window is over: the operator empties its table.
     """
 
     start: int
     table: Table
-    kept: Table | None
+    table_for_late: Table | None
     fires: bool
     ends: bool
 
@@ -83,7 +85,7 @@ class AlignedWindows:
     Args:
         assigner: tumbling or sliding event-time windows.
         allowed_lateness: how long windows are kept behind their end, ms.
-        tables: where they keep what they hold. Windows that are there already (restored state) are taken over.
+        tables: the tables of the operator. Windows that have one already (restored state) are open from the beginning.
     """
 
     def __init__(
@@ -103,10 +105,11 @@ class AlignedWindows:
         for name in sorted(names):
             if name.startswith(PREFIX):
                 self._opened(int(name.removeprefix(PREFIX)))
-            elif name.startswith(KEPT):
-                start = int(name.removeprefix(KEPT))
+            elif name.startswith(EVALUATED_PREFIX):
+                start = int(name.removeprefix(EVALUATED_PREFIX))
                 if f"{PREFIX}{start}" in names:
-                    # barriers were not aligned, and only some of the former subtasks had evaluated it
+                    # The checkpoint was unaligned: only some of the former subtasks had evaluated the window. Both
+                    # tables become one, and the window is evaluated for all its keys.
                     tables.table(f"{PREFIX}{start}").update(tables.table(name))
                     tables.drop(name)
                     continue
@@ -118,30 +121,30 @@ class AlignedWindows:
         return len(self._open)
 
     def pane(self, timestamp: int) -> PaneTables:
-        """The pane of a timestamp. Its windows are opened. Holds until ``advance`` is called."""
+        """The pane of a timestamp; opens its windows. What it returns is valid until ``advance`` is called."""
         low = timestamp - (timestamp - self._offset) % self._step
-        found = self._panes.get(low)
-        return found if found is not None else self._new_pane(low, timestamp)
+        known_pane = self._panes.get(low)
+        return known_pane if known_pane is not None else self._new_pane(low, timestamp)
 
     def _new_pane(self, low: int, timestamp: int) -> PaneTables:
         watermark, size, slide = self.watermark, self.size, self._slide
         last = timestamp - (timestamp - self._offset) % slide
         starts = range(last, timestamp - size, -slide)
-        kept = tuple(start for start in starts if self._cleanup_time(start) > watermark)
-        tables = tuple(self._open[start] if start in self._open else self._opened(start) for start in kept)
-        past = tuple(start for start in kept if start + size - 1 <= watermark or start in self._evaluated)
-        found = self._panes[low] = PaneTables(low, low + self._step, tables, kept, past)
-        return found
+        open_starts = tuple(start for start in starts if self._cleanup_time(start) > watermark)
+        tables = tuple(self._open[start] if start in self._open else self._opened(start) for start in open_starts)
+        ended = tuple(start for start in open_starts if start + size - 1 <= watermark or start in self._evaluated)
+        pane = self._panes[low] = PaneTables(low, low + self._step, tables, open_starts, ended)
+        return pane
 
     def _opened(self, start: int) -> Table:
         last = start + self.size - 1
         if last > self.watermark:
             self._wait(last, start)
         else:
-            self._evaluated.add(start)  # each record is evaluated when it comes
+            self._evaluated.add(start)  # the window has ended already: the operator evaluates it with each late record
         if last <= self.watermark or self._lateness:
             self._wait(self._cleanup_time(start), start)
-        name = f"{KEPT if start in self._evaluated else PREFIX}{start}"
+        name = f"{EVALUATED_PREFIX if start in self._evaluated else PREFIX}{start}"
         table = self._open[start] = self._tables.table(name)
         return table
 
@@ -153,30 +156,35 @@ class AlignedWindows:
         return min(start + self.size - 1 + self._lateness, MAX_TIMESTAMP)
 
     def is_late(self, timestamp: int) -> bool:
-        """Whether a record that no window took came too late; else there is no window at its time at all."""
+        """Whether a record that no window took came too late.
+
+        If it did not, there is no window at its time at all: sliding windows may leave gaps.
+        """
         return timestamp + self._lateness <= self.watermark
 
     def advance(self, watermark: int) -> Iterator[Due]:
-        """Event time has come so far: windows to be evaluated or dropped, in the order of time.
+        """Take a new watermark (epoch ms); yields the windows to be evaluated or removed, in the order of time.
 
-        What comes next is taken only when the one before has been dealt with; a window that ends is dropped then.
+        The caller has to deal with a window before it pulls the next one: only then is the table of a window that ended
+        dropped, and one that is kept for late records replaced.
         """
         self.watermark = watermark
         self._panes.clear()
         queue = self._queue
         while queue and queue[0][0] <= watermark:
             time, start = queue[0]
-            # windows that were evaluated may have been kept for longer than they are now
+            # An evaluated window may have been restored from a job with a longer lateness, so that the queue holds a
+            # time at which it neither fires nor ends.
             fires = time == start + self.size - 1 and start not in self._evaluated
             ends = time == self._cleanup_time(start)
-            kept = self._tables.table(f"{KEPT}{start}") if fires and not ends else None
-            yield Due(start, self._open[start], kept, fires, ends)
+            table_for_late = self._tables.table(f"{EVALUATED_PREFIX}{start}") if fires and not ends else None
+            yield Due(start, self._open[start], table_for_late, fires, ends)
             heapq.heappop(queue)
-            if kept is not None:
-                self._open[start] = kept
+            if table_for_late is not None:
+                self._open[start] = table_for_late
                 self._evaluated.add(start)
                 self._tables.drop(f"{PREFIX}{start}")
             elif ends:
                 del self._open[start]
-                self._tables.drop(f"{KEPT if start in self._evaluated else PREFIX}{start}")
+                self._tables.drop(f"{EVALUATED_PREFIX if start in self._evaluated else PREFIX}{start}")
                 self._evaluated.discard(start)

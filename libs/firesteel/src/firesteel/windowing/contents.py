@@ -28,43 +28,45 @@ EMPTY: Final = _Empty()
 
 
 class WindowContents(ABC):
-    """Keeps the records of windows. What it keeps of one is an opaque value, handed in and out.
+    """The way in which windows keep their records. The contents of one window are an opaque value, handed in and out.
 
-    Functions may change what they are given in place: so what a window goes on with is its own.
+    Functions of programs may change their arguments in place, so a window that goes on never shares its contents with
+    them.
 
     Attributes:
-        changes: a record that is added may be changed, or kept in something that is.
+        changes: whether adding a record may change it, or put it into an object that is changed later; the caller then
+            adds a copy of its own if other windows have the same record.
     """
 
     changes = False
 
     @abstractmethod
     def first(self, value: Any, timestamp: int | None) -> Any:
-        """Contents of one record."""
+        """The contents of a window whose only record is this one."""
 
     @abstractmethod
     def add(self, contents: Any, value: Any, timestamp: int | None) -> Any:
-        """Contents with a record more; may change what was handed in."""
+        """The contents with one record more; may be the object that was handed in, changed."""
 
     @abstractmethod
     def merge(self, first: Any, second: Any) -> Any:
-        """Contents of two windows, the earlier one first."""
+        """The contents of two windows as one; the contents of the earlier window come first. May change both."""
 
     @abstractmethod
     def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
-        """What a window function sees, as a list of its own.
+        """What a window function gets: a new list, which the function may change.
 
         Args:
-            contents: of the window.
-            goes_on: the window is there still when it has been evaluated.
+            contents: the contents of the window.
+            goes_on: whether the window stays when it has been evaluated; then the elements are copies.
         """
 
 
 class AllRecords(WindowContents):
-    """The records.
+    """Keeps the records of each window in a list.
 
     Args:
-        shared: other windows have the same records.
+        shared: whether other windows have the same records, so that functions get copies.
     """
 
     def __init__(self, shared: bool = False) -> None:
@@ -130,7 +132,10 @@ class Accumulated(WindowContents):
 
 
 class Evictable(WindowContents):
-    """The records with their timestamps; combined or accumulated only when the window is evaluated, as in Flink."""
+    """Keeps the records with their timestamps, since an evictor may take out any of them.
+
+    They are combined or accumulated only when the window is evaluated, as in Flink's ``EvictingWindowOperator``.
+    """
 
     def __init__(self, inner: WindowContents) -> None:
         self.inner = inner
@@ -147,7 +152,10 @@ class Evictable(WindowContents):
         return first
 
     def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
-        """Of no records at all: nothing to combine, an accumulator that has seen nothing, or an empty list."""
+        """Combine the records that the evictor left, as ``inner`` does.
+
+        If it left none, the result is an empty list, or the result of an accumulator that has seen no record.
+        """
         inner = self.inner
         if inner.changes:
             contents = [TimestampedValue(own_copy(value), timestamp) for value, timestamp in contents]
@@ -155,14 +163,14 @@ class Evictable(WindowContents):
             if isinstance(inner, Accumulated):
                 return [inner.result(inner.create())]
             return []
-        kept = inner.first(*contents[0])
+        combined = inner.first(*contents[0])
         for value, timestamp in contents[1:]:
-            kept = inner.add(kept, value, timestamp)
-        return inner.elements(kept, goes_on=goes_on and not inner.changes)
+            combined = inner.add(combined, value, timestamp)
+        return inner.elements(combined, goes_on=goes_on and not inner.changes)
 
 
 def contents_of(spec: WindowSpec) -> WindowContents:
-    """What a window operation keeps."""
+    """The way in which a window operation keeps its records: by its gathering function and its evictor."""
     inner: WindowContents
     if spec.gathering is WindowGathering.REDUCE:
         function = spec.gather_function

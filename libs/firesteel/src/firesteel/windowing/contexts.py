@@ -31,32 +31,32 @@ class Timers(Protocol):
     """
 
     def current_watermark(self) -> int:
-        """Event time."""
+        """The watermark of the operator, epoch ms."""
 
     def current_processing_time(self) -> int:
-        """The clock, epoch ms."""
+        """The time of the clock, epoch ms."""
 
     def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """The same twice is one."""
+        """Set a timer at an event time (epoch ms); a timer that is set twice fires once."""
 
     def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """None there is no error."""
+        """Delete a timer at an event time (epoch ms); does nothing if there is none."""
 
     def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """The same twice is one."""
+        """Set a timer at a time of the clock (epoch ms); a timer that is set twice fires once."""
 
     def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
-        """None there is no error."""
+        """Delete a timer at a time of the clock (epoch ms); does nothing if there is none."""
 
 
 MergeNamespaces = Callable[[StateDescriptor, Any, Iterable[Any]], None]
-"""Brings the state of some windows into that of another one: (descriptor, target, sources)."""
+"""Moves the state of some windows into that of another one: (descriptor, target, sources)."""
 Stores = Callable[[Any], KeyedStateStore]
-"""State of the current key: by window, or by None for what all its windows share."""
+"""Gives the state of the current key in a window, or, for None, the state that all windows of the key share."""
 
 
 class _MergingStore(KeyedStateStore):
-    """In place of a window's state where windows merge."""
+    """Refuses state by window where windows merge, as Flink does."""
 
     def _refuse(self, state_descriptor: Any) -> NoReturn:
         raise ProgramError(
@@ -68,7 +68,7 @@ class _MergingStore(KeyedStateStore):
 
 
 def state_of(store: KeyedStateStore, descriptor: StateDescriptor) -> State:
-    """The state that a descriptor asks for.
+    """The state of a store that a trigger asks for with a descriptor.
 
     Raises:
         ProgramError: there is no such kind of keyed state.
@@ -87,11 +87,11 @@ def state_of(store: KeyedStateStore, descriptor: StateDescriptor) -> State:
 
 
 class TriggerContext(Trigger.OnMergeContext):
-    """Of the trigger.
+    """The context that a trigger is called with. Its timers and state are those of the current key and ``window``.
 
     Attributes:
-        window: at hand.
-        merged: those that were merged into it, while ``on_merge`` runs.
+        window: the window that the trigger is called for; the core sets it before each call.
+        merged: the windows that were merged into it, while ``on_merge`` runs.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class TriggerContext(Trigger.OnMergeContext):
         self._timers, self._stores, self._runtime = timers, stores, runtime_context
         self._merge_namespaces = merge_namespaces
 
+    @override
     def get_current_processing_time(self) -> int:
-        """By the clock."""
         return self._timers.current_processing_time()
 
     @override
@@ -114,28 +114,28 @@ class TriggerContext(Trigger.OnMergeContext):
     def get_metric_group(self) -> Any:
         return self._runtime.get_metrics_group()
 
+    @override
     def register_processing_time_timer(self, time: int) -> None:
-        """For the key and window at hand."""
         self._timers.register_processing_time_timer(self.window, time)
 
+    @override
     def register_event_time_timer(self, time: int) -> None:
-        """For the key and window at hand."""
         self._timers.register_event_time_timer(self.window, time)
 
+    @override
     def delete_processing_time_timer(self, time: int) -> None:
-        """For the key and window at hand."""
         self._timers.delete_processing_time_timer(self.window, time)
 
+    @override
     def delete_event_time_timer(self, time: int) -> None:
-        """For the key and window at hand."""
         self._timers.delete_event_time_timer(self.window, time)
 
+    @override
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> State:
-        """For the key and window at hand."""
         return state_of(self._stores(self.window), state_descriptor)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """What the merged windows hold is added to the new one and taken from them."""
+        """Move the state of the merged windows into the state of the window that they became."""
         self._merge_namespaces(state_descriptor, self.window, self.merged)
 
 
@@ -145,8 +145,8 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
     def __init__(self, timers: Timers, runtime_context: RuntimeContext) -> None:
         self._timers, self._runtime = timers, runtime_context
 
+    @override
     def get_current_processing_time(self) -> int:
-        """By the clock."""
         return self._timers.current_processing_time()
 
     @override
@@ -160,8 +160,8 @@ class EvictorContext(Evictor.EvictorContext):
     def __init__(self, timers: Timers, runtime_context: RuntimeContext) -> None:
         self._timers, self._runtime = timers, runtime_context
 
+    @override
     def get_current_processing_time(self) -> int:
-        """By the clock."""
         return self._timers.current_processing_time()
 
     @override
@@ -174,11 +174,11 @@ class EvictorContext(Evictor.EvictorContext):
 
 
 class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
-    """Of ``ProcessWindowFunction`` and ``ProcessAllWindowFunction``.
+    """The context of ``ProcessWindowFunction`` and ``ProcessAllWindowFunction``.
 
     Attributes:
-        at: the window at hand.
-        has_window_state: the function has asked for state of a window.
+        at: the window that the function is called for; the core sets it before each call.
+        has_window_state: whether the function has ever asked for state of a window.
     """
 
     def __init__(self, timers: Timers, stores: Stores, merging: bool) -> None:
@@ -187,12 +187,12 @@ class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFuncti
         self._timers, self._stores = timers, stores
         self._merging = _MergingStore() if merging else None
 
+    @override
     def window(self) -> Any:
-        """The window at hand."""
         return self.at
 
+    @override
     def current_processing_time(self) -> int:
-        """By the clock."""
         return self._timers.current_processing_time()
 
     @override
@@ -200,7 +200,7 @@ class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFuncti
         return self._timers.current_watermark()
 
     def window_state(self) -> KeyedStateStore:
-        """Of the key and window."""
+        """The state of the current key and window; refuses to give any where windows merge."""
         self.has_window_state = True
         return self._merging or self._stores(self.at)
 

@@ -1,10 +1,11 @@
 """Windows of any kind: any assigner, trigger and evictor, merging or not. Flink's window operator as a pure core.
 
-It decides; records, timers and times come from outside, and results go out as iterators that are pulled one at a time.
-What a key's windows hold is ``{window: contents}`` in the table that the host gave.
+The core only decides: records, timers and times come from outside, and results go out as iterators that are pulled one
+at a time. What the windows of a key hold, its *panes*, is a dictionary ``{window: contents}`` in the table of the host.
 
-Where windows merge, Flink keeps the contents under the first of the merged windows and a map from window to that one.
-Here contents are moved: they are one reference.
+Where windows merge, Flink's ``WindowOperator`` leaves the contents under the first of the merged windows and keeps a
+map (``MergingWindowSet``) from each window to that one. Here the contents move to the new window: they are one
+reference, so that moving them costs nothing.
 """
 
 from __future__ import annotations
@@ -43,24 +44,24 @@ _KNOWN_PANES: Final = 1024
 
 
 class ResultStamp(Protocol):
-    """Carries the timestamp of the next result."""
+    """Carries the timestamp that the operator gives to the next results, epoch ms; None = they have none."""
 
     value: int | None
 
 
 @dataclass
 class WindowHost:
-    """What the core stands on.
+    """What the operator around a core provides to it.
 
     Attributes:
-        timers: of the operator.
+        timers: the timers of the operator.
         table: what the windows hold: key -> window -> contents.
-        stores: keyed state by window, or by None.
+        stores: gives the keyed state of a window, or, for None, the state that all windows of the key share.
         merge_namespaces: brings the keyed state of some windows into that of another one.
         stamp: takes the timestamp of each result.
         results: makes records of what a window function returned; coerces them.
-        late: called with a record that came too late; what it gives is yielded.
-        runtime_context: of the subtask.
+        late: called with a record that came too late; the records that it gives are yielded.
+        runtime_context: the context of the subtask, for triggers, evictors and assigners.
     """
 
     timers: Timers
@@ -74,22 +75,23 @@ class WindowHost:
 
 
 class _Merges(MergingWindowAssigner.MergeCallback[Any]):
-    """Collects what an assigner says about merging."""
+    """Collects the merges that an assigner decides on: each as (result, windows that become it)."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[Any, list[Any]]] = []
+        self.decisions: list[tuple[Any, list[Any]]] = []
 
     @override
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        self.found.append((merge_result, list(dict.fromkeys(to_be_merged))))
+        self.decisions.append((merge_result, list(dict.fromkeys(to_be_merged))))
 
 
 class WindowCore:
     """The window operation of one subtask.
 
     Args:
-        spec: what the program said.
-        host: what it stands on. The current key of its timers and stores is the key that is handed in.
+        spec: what the program declared.
+        host: the operator around the core. It has to make the key that it hands in the current key of the timers and
+            stores first.
     """
 
     def __init__(self, spec: WindowSpec, host: WindowHost) -> None:
@@ -120,7 +122,7 @@ class WindowCore:
     # --- records ---------------------------------------------------------------------------------------------------
 
     def add(self, key: Any, value: Any, timestamp: int | None) -> Iterable[Any]:
-        """Put a record into its windows; the results of those that fire by it."""
+        """Put a record into its windows; returns the results of those that the record makes fire."""
         windows: Iterable[Any]
         if self._fixed is None:
             time = MIN_TIMESTAMP if timestamp is None else timestamp
@@ -133,7 +135,9 @@ class WindowCore:
                 for window in windows:
                     if panes.get(window, EMPTY) is EMPTY:
                         break
-                else:  # what happens most often: all windows are open, their timers are set, and none has ended
+                else:
+                    # What happens most often: all windows are open, their timers are set and none has ended. The
+                    # trigger ignores such records (is_quiet), so that nothing but the contents changes.
                     add = self._contents.add
                     for window in windows:
                         panes[window] = add(panes[window], own(value) if shared else value, timestamp)
@@ -145,7 +149,11 @@ class WindowCore:
         return self._event_time and window[1] - 1 <= self._timers.current_watermark()
 
     def _windows_at(self, timestamp: int | None) -> list[TimeWindow]:
-        """The windows of a record where they are of one size; the same objects again for the same time."""
+        """The windows of a record where all windows are of one size.
+
+        All timestamps of a pane (from one start or end of a window to the next) are in the same windows, so the list
+        is made once for each pane and remembered.
+        """
         fixed = self._fixed
         assert fixed is not None
         if not self._event_time:
@@ -155,12 +163,12 @@ class WindowCore:
         else:
             time = timestamp
         pane = (time - fixed.offset) // fixed.pane
-        found = self._known.get(pane)
-        if found is None:
+        windows = self._known.get(pane)
+        if windows is None:
             if len(self._known) >= _KNOWN_PANES:
                 self._known.clear()
-            found = self._known[pane] = fixed.windows_at(time)
-        return found
+            windows = self._known[pane] = fixed.windows_at(time)
+        return windows
 
     def _add(self, key: Any, value: Any, timestamp: int | None, windows: Iterable[Any]) -> Iterator[Any]:
         time = MIN_TIMESTAMP if timestamp is None else timestamp
@@ -171,24 +179,26 @@ class WindowCore:
             panes = {}
         skipped = True
         for assigned in windows:
+            # Merging comes before the check for lateness, as in Flink: a late record may belong to a window that is
+            # still open.
             window = assigned if self._merger is None else self._merge(key, panes, assigned)
             if self._event_time and self._cleanup_time(window) <= watermark:
                 if self._merger is not None:
                     self._close(key, panes, window)
                 continue
             skipped = False
-            held = panes.get(window, EMPTY)
-            mine = own(value) if self._shared else value
-            if held is EMPTY:
-                self._open(key, panes, window, contents.first(mine, timestamp))
+            content = panes.get(window, EMPTY)
+            record = own(value) if self._shared else value
+            if content is EMPTY:
+                self._open(key, panes, window, contents.first(record, timestamp))
             else:
-                panes[window] = contents.add(held, mine, timestamp)
+                panes[window] = contents.add(content, record, timestamp)
             table[key] = panes
             context.window = window
             result = trigger.on_element(value, time, window, context)
             if result is not TriggerResult.CONTINUE:
                 yield from self._act(result, key, panes, window)
-            if held is EMPTY or not self._keeps_timers:
+            if content is EMPTY or not self._keeps_timers:  # the trigger may have deleted the timer of an open window
                 self._register_cleanup(window)
         self._keep(key, panes)
         if skipped and self._counts is not None:
@@ -200,11 +210,11 @@ class WindowCore:
     # --- timers ----------------------------------------------------------------------------------------------------
 
     def on_event_time(self, key: Any, window: Any, time: int) -> Iterator[Any]:
-        """An event-time timer of a window fired."""
+        """Called when an event-time timer of a window fires; yields the window's results."""
         yield from self._on_timer(key, window, time, event_time=True)
 
     def on_processing_time(self, key: Any, window: Any, time: int) -> Iterator[Any]:
-        """A processing-time timer of a window fired."""
+        """Called when a processing-time timer of a window fires; yields the window's results."""
         yield from self._on_timer(key, window, time, event_time=False)
 
     def _on_timer(self, key: Any, window: Any, time: int, *, event_time: bool) -> Iterator[Any]:
@@ -230,10 +240,10 @@ class WindowCore:
         else:
             self._table.pop(key, None)
 
-    def _open(self, key: Any, panes: dict[Any, Any], window: Any, held: Any) -> None:
+    def _open(self, key: Any, panes: dict[Any, Any], window: Any, content: Any) -> None:
         if self._order is not None and window not in panes:
             self._order.opened(key, window)
-        panes[window] = held
+        panes[window] = content
 
     def _close(self, key: Any, panes: dict[Any, Any], window: Any) -> Any:
         if window not in panes:
@@ -257,25 +267,26 @@ class WindowCore:
         self._trigger_context.window = window
 
     def _forget_count(self) -> None:
-        """A count window is over: keys whose windows all are leave nothing behind, as in Flink's Java API.
+        """Forget how many records the key had, when a count window is over.
 
-        Windows of a key are numbered from 0 again then. Functions that keep state by window must not find that of an
-        earlier one, so the numbers go on once there is such state.
+        So a key whose windows are all over leaves nothing behind, as in Flink's Java API; its next windows are numbered
+        from 0 again. A function that keeps state by window must not find the state of an earlier window under the same
+        number, so once there is such state the numbers go on.
         """
         if self._counts is not None and not self._function_context.has_window_state:
             self._counts.forget(self._assigner_context)
 
     def _fire(self, key: Any, panes: dict[Any, Any], window: Any, *, goes_on: bool) -> Iterator[Any]:
-        held = panes[window]
+        content = panes[window]
         self._stamp.value = window.max_timestamp()
         evictor = self._evictor
         if evictor is None:
-            yield from self._evaluate(key, window, self._contents.elements(held, goes_on=goes_on))
+            yield from self._evaluate(key, window, self._contents.elements(content, goes_on=goes_on))
             return
-        evictor.evict_before(held, len(held), window, self._evictor_context)
-        yield from self._evaluate(key, window, self._contents.elements(held, goes_on=goes_on))
-        evictor.evict_after(held, len(held), window, self._evictor_context)
-        if not held:
+        evictor.evict_before(content, len(content), window, self._evictor_context)
+        yield from self._evaluate(key, window, self._contents.elements(content, goes_on=goes_on))
+        evictor.evict_after(content, len(content), window, self._evictor_context)
+        if not content:
             self._empty(panes, window)
 
     def _empty(self, panes: dict[Any, Any], window: Any) -> None:
@@ -314,44 +325,46 @@ class WindowCore:
     # --- merging ---------------------------------------------------------------------------------------------------
 
     def _merge(self, key: Any, panes: dict[Any, Any], new: Any) -> Any:
-        """The window that a new one has become part of; merges those of the key that it brings together."""
+        """Merge the windows of the key that a new one brings together; returns the window that it is part of then."""
         assert self._merger is not None
         if not panes:
             return new
-        if self._order is not None:  # what TimeWindow.merge_windows would say, without looking at all old windows
-            touched = self._order.touched(key, panes, new)
+        if self._order is not None:
+            # The same result as TimeWindow.merge_windows gives, without a look at all windows of the key.
+            neighbours = self._order.touched(key, panes, new)
             into = new
-            for window in touched:
+            for window in neighbours:
                 into = into.cover(window)
-            if touched and (len(touched) > 1 or into != touched[0]):
+            if neighbours and (len(neighbours) > 1 or into != neighbours[0]):
                 self._check_end(into)
-                self._bring_together(key, panes, touched, into)
+                self._bring_together(key, panes, neighbours, into)
             return into
         merges = _Merges()
         self._merger.merge_windows([*panes, new], merges)
         into = new
-        for result, merged in merges.found:
+        for result, merged in merges.decisions:
             if new in merged:
                 into = result
-            before = [window for window in merged if window in panes]
-            if before and before != [result]:
+            open_windows = [window for window in merged if window in panes]
+            if open_windows and open_windows != [result]:
                 self._check_end(result)
-                self._bring_together(key, panes, before, result)
+                self._bring_together(key, panes, open_windows, result)
         return into
 
-    def _bring_together(self, key: Any, panes: dict[Any, Any], before: list[Any], result: Any) -> None:
-        held = EMPTY
-        for window in before:
-            other = self._close(key, panes, window)
-            if held is EMPTY:
-                held = other
-            elif other is not EMPTY:
-                held = self._contents.merge(held, other)
-        self._open(key, panes, result, held)
+    def _bring_together(self, key: Any, panes: dict[Any, Any], merged_windows: list[Any], result: Any) -> None:
+        content = EMPTY
+        for window in merged_windows:
+            other_content = self._close(key, panes, window)
+            if content is EMPTY:
+                content = other_content
+            elif other_content is not EMPTY:
+                content = self._contents.merge(content, other_content)
+        self._open(key, panes, result, content)
         context = self._trigger_context
-        context.window, context.merged = result, before
+        context.window, context.merged = result, merged_windows
         self._trigger.on_merge(result, context)
-        for window in before:
+        # After on_merge, which still reads the trigger's state of the old windows.
+        for window in merged_windows:
             if window != result:
                 context.window = window
                 self._trigger.clear(window, context)

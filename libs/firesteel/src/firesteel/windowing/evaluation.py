@@ -15,18 +15,21 @@ from firesteel.functions.window_functions import (
 from firesteel.windowing.contexts import FunctionContext
 
 Results = Callable[[str, Any], Iterable[Any]]
-"""Makes records of what the method of this name returned: None is none; they are fitted to the declared type."""
+"""Makes records of (name of a method, its result): None means no records; each is fitted to the declared type."""
 
 
 def evaluator_of(
     function: Any, context: FunctionContext, results: Results
 ) -> Callable[[Any, Any, list[Any]], Iterable[Any]]:
-    """What gives the records for (key, window, elements).
+    """Make the function that evaluates a window: it gets (key, window, elements) and gives the records.
 
     Args:
         function: the program's window function; None = the elements are the results.
-        context: of process functions.
+        context: the context that process functions are called with.
         results: makes records of what the function returned.
+
+    Raises:
+        TypeError: it is no window function.
     """
     if function is None:
         return lambda key, window, elements: results("", elements)
@@ -52,7 +55,7 @@ def evaluator_of(
 
 
 def clearer_of(function: Any, context: FunctionContext) -> Callable[[Any], None] | None:
-    """What calls the window function's ``clear`` for a window; None if it has none of its own."""
+    """Make the function that calls ``clear`` of the window function; None if that does not override ``clear``."""
     if not uses_window_state(function):
         return None
 

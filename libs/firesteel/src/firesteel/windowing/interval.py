@@ -19,21 +19,21 @@ SIDES: Final = (LEFT, RIGHT)
 
 
 def _buffer(records: dict[int, list[Any]]) -> dict[int, list[Any]]:
-    """Where pickles of earlier versions, which kept all records of a key together, look for what makes them again."""
+    """Named by pickles of earlier versions, which kept all records of a key together; must stay importable."""
     return records
 
 
 class Records(Protocol):
-    """Records by key and time."""
+    """The records of one side of a join, by key and time (epoch ms)."""
 
     def add(self, key: Any, time: int, record: Any) -> None:
-        """Keep one."""
+        """Keep a record; several may have the same key and time."""
 
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Those of a key from the first time to the last, both included, with their times; the earliest first."""
+        """The records of a key from ``first`` to ``last``, both included, with their times; the earliest first."""
 
     def remove(self, key: Any, time: int) -> None:
-        """Forget those of a time."""
+        """Forget the records of a key and time."""
 
 
 class IntervalJoiner:
@@ -41,8 +41,8 @@ class IntervalJoiner:
 
     Args:
         lower, upper: bounds of the right record's time, counted from the left record's; both included. ms.
-        timers: of the operator; they belong to the current key.
-        kept: records of each side, by key and time.
+        timers: the timers of the operator; they belong to the current key.
+        buffers: the records of the left and of the right side.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class IntervalJoiner:
         lower: int,
         upper: int,
         timers: Timers,
-        kept: tuple[Records, Records],
+        buffers: tuple[Records, Records],
     ) -> None:
-        self._timers, self._kept = timers, kept
+        self._timers, self._buffers = timers, buffers
         self._bounds = ((lower, upper), (-upper, -lower))
 
     def is_late(self, timestamp: int | None) -> bool:
@@ -69,13 +69,16 @@ class IntervalJoiner:
         return timestamp < self._timers.current_watermark()
 
     def add(self, side: int, key: Any, value: Any, timestamp: int) -> Iterator[tuple[int, Any]]:
-        """Keep a record that is not late; its partners on the other side with their times, the earliest first."""
+        """Keep a record that is not late; returns its partners on the other side with their times, the earliest first.
+
+        The timer is set to the time from which no partner can come any more.
+        """
         lower, upper = self._bounds[side]
-        self._kept[side].add(key, timestamp, value)
+        self._buffers[side].add(key, timestamp, value)
         self._timers.register_event_time_timer(SIDES[side], timestamp + max(upper, 0))
-        return self._kept[1 - side].between(key, timestamp + lower, timestamp + upper)
+        return self._buffers[1 - side].between(key, timestamp + lower, timestamp + upper)
 
     def on_event_time(self, side_name: str, key: Any, time: int) -> None:
-        """No partner can come any more for the records that this timer was set for."""
+        """Called when a timer fires: removes the records it was set for, for which no partner can come any more."""
         side = SIDES.index(side_name)
-        self._kept[side].remove(key, time - max(self._bounds[side][1], 0))
+        self._buffers[side].remove(key, time - max(self._bounds[side][1], 0))

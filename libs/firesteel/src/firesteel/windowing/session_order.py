@@ -9,17 +9,20 @@ from typing import Any, Final
 from firesteel.windowing.windows import TimeWindow
 
 FEW: Final = 8
-"""So many sessions of a key are looked at one by one."""
+"""Up to this number the sessions of a key are looked at one by one; no order is kept for them."""
 
 
 class SessionOrder:
-    """The open sessions of keys with many of them, in the order of time. It is made of what is open, and no state."""
+    """The open sessions of keys that have many, in the order of time.
+
+    It is no state: the order of a key is made of its open sessions when it is needed first.
+    """
 
     def __init__(self) -> None:
         self._orders: dict[Any, list[TimeWindow]] = {}
 
     def touched(self, key: Any, sessions: Collection[TimeWindow], new: TimeWindow) -> list[TimeWindow]:
-        """Those that overlap or touch a new one, in the order of time; open ones never touch each other."""
+        """The sessions that overlap or touch a new one, in the order of time; open ones never touch each other."""
         if len(sessions) <= FEW:
             return sorted(session for session in sessions if session.intersects(new))
         order = self._orders.get(key)
@@ -34,17 +37,17 @@ class SessionOrder:
         return order[first:last]
 
     def opened(self, key: Any, session: TimeWindow) -> None:
-        """A session is there now; it touches no other one."""
+        """Called when a session has been opened, which must not touch another open one."""
         order = self._orders.get(key)
         if order is not None:
             order.insert(bisect_left(order, session), session)
 
     def closed(self, key: Any, session: TimeWindow) -> None:
-        """A session is there no more."""
+        """Called when a session has been merged or is over."""
         order = self._orders.get(key)
         if order is None:
             return
         if len(order) <= FEW:
-            del self._orders[key]  # as long as there are few again, nothing is kept for the key
+            del self._orders[key]
             return
         del order[bisect_left(order, session)]

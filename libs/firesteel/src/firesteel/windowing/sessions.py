@@ -18,21 +18,21 @@ from firesteel.windowing.windows import MAX_TIMESTAMP
 __all__ = ["END", "HELD", "NEVER", "START", "Open", "Sessions", "SessionsDue"]
 
 START, END, HELD = range(3)
-"""What a session is: a list of its start, its end, and what it holds."""
+"""Positions in a session, which is a list: its start (ms), the first ms behind it, and its contents."""
 Open = list[Any]
-"""Of a key: the time of its timer, then its sessions in the order of time."""
+"""What is kept for a key: the time of its timer, then its open sessions in the order of time."""
 NEVER: Final = MAX_TIMESTAMP + 1
-"""No timer is set."""
+"""The time of the timer of a key that has none."""
 _start_of: Final = itemgetter(START)
 _end_of: Final = itemgetter(END)
 
 
 class SessionsDue(NamedTuple):
-    """What a timer of a key means.
+    """What is to be done when the timer of a key fires.
 
     Attributes:
-        fires: a session to be evaluated, or None.
-        ends: one that is over, or None; often the same.
+        fires: the session to be evaluated, or None.
+        ends: the session that is over, or None; the same one if no lateness is allowed.
     """
 
     fires: Any
@@ -40,66 +40,68 @@ class SessionsDue(NamedTuple):
 
 
 class Sessions:
-    """Brings records into sessions.
+    """Puts records into sessions and decides which sessions are due.
 
     Args:
-        contents: what sessions hold.
-        lateness: how long they are kept behind their end, ms.
-        arm: sets a timer for the current key.
+        contents: the way in which sessions keep their records.
+        lateness: how long sessions are kept behind their end, ms.
+        arm: sets a timer for the current key at an event time (epoch ms).
     """
 
     def __init__(self, contents: WindowContents, lateness: int, arm: Callable[[int], None]) -> None:
         self._contents, self._lateness, self._arm = contents, lateness, arm
 
     def add(self, key_sessions: Open, start: int, end: int, now: int, value: Any, timestamp: int | None) -> Any:
-        """Put a record into a session; one that has ended already is to be evaluated.
+        """Put a record into a session; the caller has to evaluate the session at once if it has ended already.
 
         Args:
-            key_sessions: of the key; changed.
-            start: of a session of the record alone, ms.
-            end: of the same.
+            key_sessions: the sessions of the key; changed.
+            start: the start of a session of the record alone, epoch ms.
+            end: the first ms behind that session.
             now: the watermark; sessions are over when it has passed their end by the lateness.
             value: the record.
-            timestamp: of the record.
+            timestamp: the timestamp of the record.
 
         Returns:
-            The session, or None: the record came too late.
+            The session that the record is in now; None if the record came too late.
         """
         contents = self._contents
+        # Sessions [first:last] overlap or touch the record's own one, and become one with it.
         first = bisect_left(key_sessions, start, 1, key=_start_of)
         if first > 1 and key_sessions[first - 1][END] >= start:
             first -= 1
-        last = first
-        while last < len(key_sessions) and key_sessions[last][START] <= end:
-            last += 1
-        if last == first:
+        behind = first
+        while behind < len(key_sessions) and key_sessions[behind][START] <= end:
+            behind += 1
+        if behind == first:
             if end - 1 + self._lateness <= now:
                 return None
             session = [start, end, contents.first(value, timestamp)]
         else:
-            held = key_sessions[first][HELD]
-            for other in key_sessions[first + 1 : last]:
-                held = contents.merge(held, other[HELD])
+            content = key_sessions[first][HELD]
+            for other in key_sessions[first + 1 : behind]:
+                content = contents.merge(content, other[HELD])
             session = [
                 min(start, key_sessions[first][START]),
-                max(end, key_sessions[last - 1][END]),
-                contents.add(held, value, timestamp),
+                max(end, key_sessions[behind - 1][END]),
+                contents.add(content, value, timestamp),
             ]
-        key_sessions[first:last] = [session]
+        key_sessions[first:behind] = [session]
         ends = session[END] - 1
         self._set_timer(key_sessions, ends if ends > now else self._cleanup_time(ends))
         return session
 
     def due(self, key_sessions: Open, time: int) -> SessionsDue:
-        """What is to be done at the time of the key's timer. Call ``done`` behind it."""
+        """What is to be done at the time of the key's timer; when that has been done, ``done`` has to be called."""
         return SessionsDue(self._ending(key_sessions, time), self._ending(key_sessions, time - self._lateness))
 
     def done(self, key_sessions: Open, due: SessionsDue, time: int) -> bool:
-        """Forget what is over and set the next timer; whether the key has sessions still."""
+        """Forget the session that is over and set the next timer; returns whether the key still has sessions."""
         if due.ends is not None:
             del key_sessions[bisect_left(key_sessions, due.ends[START], 1, key=_start_of)]
         while len(key_sessions) > 1 and self._cleanup_time(key_sessions[1][END] - 1) < time:
-            del key_sessions[1]  # evaluated, and kept for longer before the job was started again
+            # An evaluated session of a restored job whose allowed lateness was longer than it is now.
+            del key_sessions[1]
         if len(key_sessions) == 1:
             return False
         key_sessions[0] = NEVER
@@ -120,5 +122,5 @@ class Sessions:
     @staticmethod
     def _ending(key_sessions: Open, time: int) -> Any:
         index = bisect_left(key_sessions, time + 1, 1, key=_end_of)
-        found = key_sessions[index] if index < len(key_sessions) else None
-        return found if found is not None and found[END] == time + 1 else None
+        session = key_sessions[index] if index < len(key_sessions) else None
+        return session if session is not None and session[END] == time + 1 else None

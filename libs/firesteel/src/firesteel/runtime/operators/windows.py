@@ -185,7 +185,7 @@ class AlignedWindowOperator(WindowTransform):
         if stamps and None not in stamps:
             # The usual case in live streams: all records of the slice lie in one pane, none of whose windows has ended.
             pane = self._aligned.pane(min(stamps))
-            if max(stamps) < pane.high and pane.tables and not pane.past:
+            if max(stamps) < pane.high and pane.tables and not pane.ended:
                 self._gather(pane, keys, values)
                 return
             # The usual case of bounded input: records are in the order of time, so panes are contiguous.
@@ -200,7 +200,7 @@ class AlignedWindowOperator(WindowTransform):
         while start < count:
             pane = self._aligned.pane(stamps[start])
             end = bisect_left(stamps, pane.high, start)
-            if pane.tables and not pane.past:
+            if pane.tables and not pane.ended:
                 self._gather(pane, keys[start:end], values[start:end])
             else:
                 yield from self._divide(keys[start:end], values[start:end], stamps[start:end])
@@ -218,7 +218,7 @@ class AlignedWindowOperator(WindowTransform):
                     # Panes of sliding windows share windows: adding a later pane first would change their order.
                     self._gather_all(parts)
                 _, pane_keys, pane_values = parts.setdefault(pane.low, (pane, [], []))
-            if pane.tables and not pane.past:
+            if pane.tables and not pane.ended:
                 pane_keys.append(key)
                 pane_values.append(value)
             else:
@@ -287,7 +287,7 @@ class AlignedWindowOperator(WindowTransform):
             table[key] = content = (
                 contents.first(record, timestamp) if former is _MISSING else contents.add(former, record, timestamp)
             )
-            if start in pane.past:
+            if start in pane.ended:
                 stamp.value = start + size - 1
                 elements = contents.elements(content, goes_on=True)
                 yield from self._evaluate(key, TimeWindow(start, start + size), elements)
@@ -298,7 +298,7 @@ class AlignedWindowOperator(WindowTransform):
         keyed, stamp, clear, size = self.keyed, self.stamp, self._clear, self._aligned.size
         evaluate, elements = self._evaluate, self._contents.elements
         for due in self._aligned.advance(watermark):
-            window, table, table_for_late = TimeWindow(due.start, due.start + size), due.table, due.kept
+            window, table, table_for_late = TimeWindow(due.start, due.start + size), due.table, due.table_for_late
             last, fires, ends = window.max_timestamp(), due.fires, due.ends
             for key in list(table):
                 keyed.key = key
