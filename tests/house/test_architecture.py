@@ -28,7 +28,7 @@ PROJECTS = [
 LINES_ALLOWED = 1000
 LONG_FILES: dict[str, str] = {
     "libs/firesteel/src/firesteel/datastream/data_stream.py": (
-        "the classes of the API name each other in their signatures: cut apart, they would import each other"
+        "methods of streams make windows and joins, which make streams again: cut apart, they would import each other"
     ),
 }
 """Files that may be longer, and why."""

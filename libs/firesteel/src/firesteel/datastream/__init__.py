@@ -24,7 +24,6 @@ from firesteel.datastream.data_stream import (
     DataStream,
     DataStreamSink,
     KeyedStream,
-    StreamExecutionEnvironment,
     WindowedStream,
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
@@ -76,6 +75,7 @@ from firesteel.datastream.state_backend import (
     PredefinedOptions,
     StateBackend,
 )
+from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 from firesteel.datastream.time_characteristic import TimeCharacteristic
 from firesteel.datastream.time_domain import TimeDomain
 from firesteel.datastream.timerservice import TimerService

@@ -65,7 +65,7 @@ def check_position(method: str, position: Any, type_info: TypeInformation) -> Po
 
 
 def identity(value: Any) -> Any:
-    """The record itself."""
+    """Return the record itself: the function of operators that only pass records on."""
     return value
 
 
@@ -127,7 +127,7 @@ class FieldReduce:
         self.position, self.combine = position, combine
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The combination."""
+        """Return the first record with the combined field."""
         position: Any = self.position
         if first.__class__ is tuple and position.__class__ is int:
             fields = list(first)
@@ -146,9 +146,9 @@ class PickRecord:
         self.better = smaller if smallest else greater
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The better record."""
-        before, now = _field(first, self.position), _field(second, self.position)
-        return first if self.better(before, now) is before else second
+        """Return the better of two records; the first one if they are equal."""
+        first_value, second_value = _field(first, self.position), _field(second, self.position)
+        return first if self.better(first_value, second_value) is first_value else second
 
 
 class Project:
@@ -158,7 +158,7 @@ class Project:
         self.indexes = indexes
 
     def __call__(self, value: Any) -> tuple[Any, ...]:
-        """The chosen fields."""
+        """Return a tuple of the chosen fields."""
         return tuple(value[i] for i in self.indexes)
 
 
@@ -169,7 +169,7 @@ class KeyAndValue:
         self.key_of = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
 
     def __call__(self, value: Any) -> Row:
-        """Key and record."""
+        """Return a row of the key and the record."""
         return Row(self.key_of(value), value)
 
 

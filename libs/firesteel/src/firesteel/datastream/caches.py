@@ -1,4 +1,4 @@
-"""What an environment knows about cached streams: which results are there, which are being written, which to write."""
+"""Caches of an environment: whose results are there, whose are being written, and whose the next job should write."""
 
 from __future__ import annotations
 
@@ -41,12 +41,17 @@ class Cache:
         self._written: tuple[Path, JobClient] | None = None
 
     def prepare(self) -> bool:
-        """Make the node what it has to be in the next graph; returns whether the results should be written by it."""
+        """Make the node ready for the next graph: a source of the results if they are there, else a pass-through.
+
+        Returns:
+            Whether the next graph should write the results.
+        """
         if self._written is not None:
             directory, job = self._written
             if parts_of(directory) is not None:
                 self._kept, self._written = directory, None
             elif not (state := _state(job)).is_globally_terminal_state():
+                # another job is still writing them: compute the stream this time, and do not write it twice
                 self._compute()
                 return False
             else:
@@ -73,17 +78,17 @@ class Cache:
         node.function = aggregations.identity
 
     def write_to(self, directory: Path) -> None:
-        """The sink's directory in the next graph."""
+        """Set the directory that the sink writes to in the next graph."""
         self.sink.function = CachedResultsSink(str(directory))
         self.sink.inputs = self._inputs
 
     def is_written(self, job: JobClient) -> None:
-        """The job that the sink's directory belongs to was accepted."""
+        """Note that the job which writes to the sink's directory was accepted."""
         sink: CachedResultsSink = self.sink.function
         self._written = Path(sink.describe()["path"]), job
 
     def invalidate(self) -> None:
-        """The results do not count any more, and are removed; those that a running job writes count for nothing."""
+        """Remove the results, and ignore those that a job is still writing."""
         for directory in (self._kept, None if self._written is None else self._written[0]):
             if directory is not None:
                 self._forget(directory)
@@ -126,14 +131,14 @@ class Caches:
         Returns:
             The caches whose sinks belong into the graph, so that their results are there for the next one.
         """
-        wanted = [cache for cache in self._all if cache.prepare()]
-        if not wanted:
+        unfilled_caches = [cache for cache in self._all if cache.prepare()]
+        if not unfilled_caches:
             return []
-        seen = reachable(ends)
-        found = [cache for cache in wanted if cache.node.id in seen]
-        for cache in found:
+        reachable_nodes = reachable(ends)
+        caches_to_write = [cache for cache in unfilled_caches if cache.node.id in reachable_nodes]
+        for cache in caches_to_write:
             cache.write_to(self._directory(directory) / secrets.token_hex(16))
-        return found
+        return caches_to_write
 
     def _directory(self, configured: str | None) -> Path:
         if self._root is None:

@@ -19,32 +19,37 @@ from firesteel.functions.state import MapStateDescriptor
 MAX_PARALLELISM = 32768
 
 
-def check_function(method: str, function: Any, wanted: type[Function]) -> None:
-    """A function class's instance or a plain callable.
+def check_function(method: str, function: Any, function_class: type[Function]) -> None:
+    """Check that the argument is an instance of a function class, or a plain callable with fitting parameters.
 
     Raises:
-        TypeError: neither.
+        TypeError: it is neither.
         UnsupportedFeatureError: it is a coroutine function, or one of its methods is.
     """
-    if isinstance(function, wanted):
+    if isinstance(function, function_class):
         refuse_coroutines(f"{method}()", function)
-        check_methods(function, wanted)
+        check_methods(function, function_class)
         return
     if isinstance(function, type) and issubclass(function, Function):
         raise TypeError(f"{method}() takes an instance: write {function.__name__}(), not {function.__name__}")
-    check_callable(method, function, f"{_article(wanted.__name__)} or ")
-    check_parameters(f"{method}(): the function", function, wanted)
+    check_callable(method, function, f"{_article(function_class.__name__)} or ")
+    check_parameters(f"{method}(): the function", function, function_class)
 
 
-def check_callable(method: str, function: Any, other: str = "") -> None:
-    """A plain callable.
+def check_callable(method: str, function: Any, alternatives: str = "") -> None:
+    """Check that the argument is a plain callable.
+
+    Args:
+        method: that got it, for the error.
+        function: the argument.
+        alternatives: what else the method takes, for the error ("a MapFunction or ").
 
     Raises:
         TypeError: it can't be called.
         UnsupportedFeatureError: it is a coroutine function.
     """
     if not callable(function):
-        raise TypeError(f"{method}() takes {other}a callable, not {type(function).__name__}")
+        raise TypeError(f"{method}() takes {alternatives}a callable, not {type(function).__name__}")
     if inspect.iscoroutinefunction(function):
         raise UnsupportedFeatureError(
             f"{method}(): coroutine functions (async def) are not in this version; "
@@ -52,32 +57,32 @@ def check_callable(method: str, function: Any, other: str = "") -> None:
         )
 
 
-def check_class(method: str, function: Any, *wanted: type[Function], hint: str = "") -> None:
-    """An instance of one of these classes.
+def check_class(method: str, function: Any, *function_classes: type[Function], hint: str = "") -> None:
+    """Check that the argument is an instance of one of these classes.
 
     Raises:
         TypeError: it is not.
         UnsupportedFeatureError: one of its methods is a coroutine function, and nobody would await it.
     """
-    names = " or ".join(_article(cls.__name__) for cls in wanted)
-    if isinstance(function, type) and issubclass(function, wanted):
+    names = " or ".join(_article(cls.__name__) for cls in function_classes)
+    if isinstance(function, type) and issubclass(function, function_classes):
         raise TypeError(f"{method}() takes an instance: write {function.__name__}(), not {function.__name__}")
-    if not isinstance(function, wanted):
+    if not isinstance(function, function_classes):
         raise TypeError(f"{method}() takes {names}, not {type(function).__name__}{hint}")
     if hasattr(function, "on_timer") and not any(
-        isinstance(function, cls) and hasattr(cls, "on_timer") for cls in wanted
+        isinstance(function, cls) and hasattr(cls, "on_timer") for cls in function_classes
     ):
         keyed = "KeyedCoProcessFunction" if isinstance(function, CoProcessFunction) else "KeyedProcessFunction"
         raise TypeError(
             f"{type(function).__name__}.on_timer would never be called: timers need a keyed stream; "
             f"derive from {keyed} and call key_by() before process()"
         )
-    refuse_coroutines(f"{method}()", function, AWAITED if AsyncFunction in wanted else ())
-    check_methods(function, *(cls for cls in wanted if isinstance(function, cls)))
+    refuse_coroutines(f"{method}()", function, AWAITED if AsyncFunction in function_classes else ())
+    check_methods(function, *(cls for cls in function_classes if isinstance(function, cls)))
 
 
 def key_function(parameter: str, selector: Any) -> Callable[[Any], Any]:
-    """What reads the key, as it was given: the slot opens a ``KeySelector`` and calls its ``get_key``.
+    """Check and return a key selector unchanged: the slot opens a ``KeySelector`` and calls its ``get_key``.
 
     Raises:
         TypeError: neither a KeySelector nor a callable.
@@ -87,7 +92,7 @@ def key_function(parameter: str, selector: Any) -> Callable[[Any], Any]:
 
 
 def partition_function(parameter: str, partitioner: Any) -> Callable[[Any, int], int]:
-    """What chooses the channel, as it was given: the slot opens a ``Partitioner`` and calls its ``partition``.
+    """Check and return a partitioner unchanged: the slot opens a ``Partitioner`` and calls its ``partition``.
 
     Raises:
         TypeError: neither a Partitioner nor a callable.
@@ -96,25 +101,27 @@ def partition_function(parameter: str, partitioner: Any) -> Callable[[Any, int],
     return partitioner  # type: ignore[no-any-return]
 
 
-def _check_callable(parameter: str, given: Any, wanted: type[Function]) -> None:
-    if isinstance(given, wanted):
-        refuse_coroutines(f"parameter {parameter}", given)
-        check_methods(given, wanted)
+def _check_callable(parameter: str, argument: Any, function_class: type[Function]) -> None:
+    if isinstance(argument, function_class):
+        refuse_coroutines(f"parameter {parameter}", argument)
+        check_methods(argument, function_class)
         return
-    if isinstance(given, type) and issubclass(given, Function):
-        raise TypeError(f"parameter {parameter} takes an instance: write {given.__name__}(), not {given.__name__}")
-    if not callable(given) or inspect.iscoroutinefunction(given):
+    if isinstance(argument, type) and issubclass(argument, Function):
         raise TypeError(
-            f"parameter {parameter} is {_article(wanted.__name__)} or a callable, not {type(given).__name__}"
+            f"parameter {parameter} takes an instance: write {argument.__name__}(), not {argument.__name__}"
         )
-    check_parameters(f"parameter {parameter}: the function", given, wanted)
+    if not callable(argument) or inspect.iscoroutinefunction(argument):
+        raise TypeError(
+            f"parameter {parameter} is {_article(function_class.__name__)} or a callable, not {type(argument).__name__}"
+        )
+    check_parameters(f"parameter {parameter}: the function", argument, function_class)
 
 
 def declared_type(parameter: str, type_info: Any) -> TypeInformation:
-    """The type given, or that of any Python object.
+    """The declared type; without one, the type of any Python object.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: the argument is no type.
     """
     if type_info is None:
         return Types.PICKLED_BYTE_ARRAY()
@@ -122,7 +129,7 @@ def declared_type(parameter: str, type_info: Any) -> TypeInformation:
 
 
 def key_type(declared: TypeInformation) -> TypeInformation:
-    """A declared type of keys.
+    """Check that values of a declared type can be keys, and return the type.
 
     Raises:
         GraphError: its values can change or have no stable hash, so that they are no keys.
@@ -144,7 +151,7 @@ def coerced(type_info: TypeInformation) -> TypeInformation | None:
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """A checked int.
+    """Check that an argument is an int within bounds, and return it.
 
     Raises:
         TypeError: it is no int.
@@ -159,7 +166,7 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
 
 
 def some_text(name: str, value: Any) -> str:
-    """A checked, non-empty str.
+    """Check that an argument is a non-empty str, and return it.
 
     Raises:
         TypeError: it is no str.
@@ -173,7 +180,7 @@ def some_text(name: str, value: Any) -> str:
 
 
 def path_in_list(name: str, path: Any) -> str:
-    """A path that can stand in a list of paths with names behind them.
+    """Check that a path can stand in a list such as ``a.zip#name,b.zip``, and return it.
 
     Raises:
         TypeError: it is no str.
@@ -187,10 +194,10 @@ def path_in_list(name: str, path: Any) -> str:
 
 
 def output_tag(method: str, tag: Any) -> OutputTag[Any]:
-    """A tag of a side output.
+    """Check that an argument is the tag of a side output, and return it.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: it is something else.
     """
     if not isinstance(tag, OutputTag):
         raise TypeError(f"{method}() takes an OutputTag, not {type(tag).__name__}")
@@ -198,26 +205,26 @@ def output_tag(method: str, tag: Any) -> OutputTag[Any]:
 
 
 def broadcast_states(descriptors: Any) -> list[MapStateDescriptor]:
-    """The descriptors, each of its own name.
+    """Check the descriptors of broadcast state, and return them; each has a name of its own.
 
     Raises:
-        TypeError: something else than a MapStateDescriptor was given.
+        TypeError: one is no MapStateDescriptor.
         GraphError: no state was given, two have the same name, or a state has a time-to-live.
     """
-    found: dict[str, MapStateDescriptor] = {}
+    descriptors_by_name: dict[str, MapStateDescriptor] = {}
     for descriptor in descriptors:
         if not isinstance(descriptor, MapStateDescriptor):
             raise TypeError(f"broadcast() takes MapStateDescriptors, not {type(descriptor).__name__}: {descriptor!r}")
-        if descriptor.name in found:
+        if descriptor.name in descriptors_by_name:
             raise GraphError(f"broadcast() was given two states of the name {descriptor.name!r}: give each its own")
         if descriptor.ttl_config is not None:
             raise GraphError(
                 f"broadcast state {descriptor.name!r} can't have a time-to-live: remove its entries instead"
             )
-        found[descriptor.name] = descriptor
-    if not found:
+        descriptors_by_name[descriptor.name] = descriptor
+    if not descriptors_by_name:
         raise GraphError("broadcast() without a state descriptor gives a DataStream, not a BroadcastStream")
-    return list(found.values())
+    return list(descriptors_by_name.values())
 
 
 def _article(name: str) -> str:

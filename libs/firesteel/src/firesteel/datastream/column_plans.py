@@ -1,4 +1,4 @@
-"""What the methods on columns add to the graph, checked.
+"""Plans of the methods on columns (``select``, ``key_by``, ``aggregate``), checked against the stream's schema.
 
 The kernels of expressions (``expressions.binding``) are imported when a program first uses columns: loading them takes
 40 ms.
@@ -39,13 +39,13 @@ def columns_of(method: str, type_info: TypeInformation) -> Schema:
             f"{method}() with columns needs a stream whose records have typed fields, but {reason}: declare one with "
             "map(..., output_type=Types.ROW_NAMED([...], [...]))"
         )
-    found = schema_of(type_info)
-    assert found is not None
-    return found
+    schema = schema_of(type_info)
+    assert schema is not None
+    return schema
 
 
 def check_result(method: str, type_info: TypeInformation) -> None:
-    """The declared type of a result has to have columns.
+    """Check that the declared type of a result has columns.
 
     Raises:
         GraphError: it has none.
@@ -56,7 +56,12 @@ def check_result(method: str, type_info: TypeInformation) -> None:
 
 
 def condition(expression: Expression, type_info: TypeInformation, *, wrap: bool) -> Expression:
-    """A condition that fits the stream."""
+    """The condition of a filter, checked against the stream and without an alias.
+
+    Raises:
+        GraphError: the stream has no columns.
+        ProgramError: the expression does not fit them, or is not Boolean.
+    """
     from firesteel.expressions.binding import bind_condition
 
     bind_condition(expression, columns_of("filter", type_info), wrap=wrap)
@@ -64,25 +69,25 @@ def condition(expression: Expression, type_info: TypeInformation, *, wrap: bool)
 
 
 def select(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> Projection:
-    """These columns."""
-    given = columns_of("select", type_info)
-    return _project("select", [_named("select", column) for column in columns], given, wrap)
+    """The projection of ``select``: these columns, in this order."""
+    schema = columns_of("select", type_info)
+    return _project("select", [_named("select", column) for column in columns], schema, wrap)
 
 
 def with_columns(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> Projection:
-    """All columns, some of them replaced, and further ones."""
-    given = columns_of("with_columns", type_info)
-    made: dict[str, Expression] = {name: col(name) for name in given}
-    made.update(_once("with_columns", [_named("with_columns", column) for column in columns]))
-    return _project("with_columns", list(made.items()), given, wrap)
+    """The projection of ``with_columns``: all columns, where those named again are replaced and others are added."""
+    schema = columns_of("with_columns", type_info)
+    columns_by_name: dict[str, Expression] = {name: col(name) for name in schema}
+    columns_by_name.update(_once("with_columns", [_named("with_columns", column) for column in columns]))
+    return _project("with_columns", list(columns_by_name.items()), schema, wrap)
 
 
 def drop(names: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> Projection:
-    """All columns but these."""
-    given = columns_of("drop", type_info)
+    """The projection of ``drop``: all columns but these."""
+    schema = columns_of("drop", type_info)
     for name in names:
-        _type_of(col(name), given)
-    return _project("drop", [(name, col(name)) for name in given if name not in names], given, wrap)
+        _type_of(col(name), schema)
+    return _project("drop", [(name, col(name)) for name in schema if name not in names], schema, wrap)
 
 
 def column_key(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> tuple[ColumnKey, TypeInformation]:
@@ -92,36 +97,37 @@ def column_key(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool
         GraphError: the stream has no columns, there is nothing to key by, or keys are decimals.
         ProgramError: an expression does not fit the columns.
     """
-    given = columns_of("key_by", type_info)
+    schema = columns_of("key_by", type_info)
     if not columns:
         raise GraphError("key_by() takes at least one column")
-    order = list(given)
+    order = list(schema)
     names, parts = [], []
     for column in columns:
         expression = col(column) if isinstance(column, str) else column
-        _type_of(expression, given, wrap=wrap)
+        _type_of(expression, schema, wrap=wrap)
         bare = unaliased(expression)
         names.append(expression.output_name() or name_of(bare))
         parts.append(bare)
+    # A key of plain columns is read from the batch as it is; only one with expressions needs kernels.
     key: ColumnKey
     if all(part.function == "column" for part in parts):
         reads = [part.options["name"] for part in parts]
         key = ColumnKey(names, [order.index(name) for name in reads], reads)
     else:
-        read = frozenset[str]().union(*[part.columns() for part in parts])
-        found = {name: given[name] for name in order if name in read}
-        key = ComputedKey(names, parts, found, [order.index(name) for name in found], wrap=wrap)
-    types = key.types(given)
-    for name, one in zip(names, types, strict=True):
-        if "decimal" in str(form_of(one)):
+        read_names = frozenset[str]().union(*[part.columns() for part in parts])
+        read_columns = {name: schema[name] for name in order if name in read_names}
+        key = ComputedKey(names, parts, read_columns, [order.index(name) for name in read_columns], wrap=wrap)
+    types = key.types(schema)
+    for name, part_type in zip(names, types, strict=True):
+        if "decimal" in str(form_of(part_type)):
             raise GraphError(
-                f"key_by(): {name!r} is {one}, whose columns are texts, and equal numbers have several (1.5, 1.50): "
-                "cast it to DOUBLE or BIG_INT, or key by a function"
+                f"key_by(): {name!r} is {part_type}, whose columns are texts, and equal numbers have several (1.5, "
+                "1.50): cast it to DOUBLE or BIG_INT, or key by a function"
             )
     return key, types[0] if len(types) == 1 else TupleTypeInfo(types)
 
 
-def key_of(method: str, selector: Any, given: Schema) -> tuple[ColumnKey, Schema]:
+def key_of(method: str, selector: Any, schema: Schema) -> tuple[ColumnKey, Schema]:
     """The key of a stream that is keyed by columns, and the columns that it makes.
 
     Raises:
@@ -130,20 +136,20 @@ def key_of(method: str, selector: Any, given: Schema) -> tuple[ColumnKey, Schema
     """
     if not isinstance(selector, ColumnKey):
         raise GraphError(f"{method}() needs a stream that is keyed by columns: key_by('name') or key_by(['a', 'b'])")
-    found: Schema = {}
-    for name, type_info in zip(selector.names, selector.types(given), strict=True):
+    key_columns: Schema = {}
+    for name, type_info in zip(selector.names, selector.types(schema), strict=True):
         data_type = arrow_type(type_info)
         if form_of(type_info) is not None or (data_type is not None and is_nested(data_type)):
             raise GraphError(
                 f"{method}(): the key's column {name!r} is {type_info}; keys of columns are numbers, text, bytes, "
                 "dates and times. Cast it, or use reduce() or process()"
             )
-        if name in found:
+        if name in key_columns:
             raise GraphError(
                 f"{method}(): two columns of the key are called {name!r}; give one of them an alias in key_by()"
             )
-        found[name] = type_info
-    return selector, found
+        key_columns[name] = type_info
+    return selector, key_columns
 
 
 def aggregate(
@@ -156,11 +162,13 @@ def aggregate(
         GraphError: the stream has no columns, it is keyed by a function, or names of results clash.
         ProgramError: an aggregate does not fit the columns.
     """
-    given = columns_of("aggregate", type_info)
-    _, keys = key_of("aggregate", selector, given)
-    bound = bind_aggregates("aggregate", aggregates, given, list(keys), wrap=wrap)
-    types = [*keys.values(), *(one.type_info for one in bound)]
-    return tuple(one.aggregate for one in bound), RowTypeInfo(types, [*keys, *(one.name for one in bound)])
+    schema = columns_of("aggregate", type_info)
+    _, keys = key_of("aggregate", selector, schema)
+    bound = bind_aggregates("aggregate", aggregates, schema, list(keys), wrap=wrap)
+    types = [*keys.values(), *(bound_aggregate.type_info for bound_aggregate in bound)]
+    return tuple(bound_aggregate.aggregate for bound_aggregate in bound), RowTypeInfo(
+        types, [*keys, *(bound_aggregate.name for bound_aggregate in bound)]
+    )
 
 
 def windows(selector: ColumnKey, aggregates: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> RowTypeInfo:
@@ -170,28 +178,28 @@ def windows(selector: ColumnKey, aggregates: Sequence[Any], type_info: TypeInfor
         GraphError: the stream has no columns, or a name stands twice.
         ProgramError: an aggregate does not fit the columns.
     """
-    given = columns_of("aggregate", type_info)
-    _, keys = key_of("aggregate", selector, given)
+    schema = columns_of("aggregate", type_info)
+    _, keys = key_of("aggregate", selector, schema)
     for name in (WINDOW_START, WINDOW_END):
         if name in keys:
             raise GraphError(
                 f"aggregate(): the stream is keyed by {name!r}, and the results of windows have a column of that name; "
                 f"give the key another one: key_by(col({name!r}).alias('...'))"
             )
-    taken = [*keys, WINDOW_START, WINDOW_END]
-    bound = bind_aggregates("aggregate", aggregates, given, taken, wrap=wrap)
+    names_in_use = [*keys, WINDOW_START, WINDOW_END]
+    bound = bind_aggregates("aggregate", aggregates, schema, names_in_use, wrap=wrap)
     return result_type(keys, bound)
 
 
-def _project(method: str, columns: Sequence[Named], given: Schema, wrap: bool) -> Projection:
+def _project(method: str, columns: Sequence[Named], schema: Schema, wrap: bool) -> Projection:
     named = _once(method, columns)
     if not named:
         raise GraphError(f"{method}(): no column is left; name at least one")
     types = []
     for expression in named.values():
-        found = _type_of(expression, given, wrap=wrap)
+        computed_type = _type_of(expression, schema, wrap=wrap)
         is_column = expression.function == "column"  # its declared type: several types have the same columns
-        types.append(given[expression.options["name"]] if is_column else found)
+        types.append(schema[expression.options["name"]] if is_column else computed_type)
     return tuple(named.values()), RowTypeInfo(types, list(named))
 
 

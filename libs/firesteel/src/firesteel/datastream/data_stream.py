@@ -1,63 +1,32 @@
-"""The DataStream API: the environment in which a program begins, its streams and their sinks. PyFlink's names.
+"""The DataStream API: streams, windows, joins and sinks, with PyFlink's names.
 
-A stream is a description; nothing runs before ``execute()``. Parameters that take a function take an instance of the
-function class or a plain callable, except where a class is asked for by name. Joins of streams and evictors are those
-of Flink's Java API in snake case; PyFlink has none.
+A stream is a description; nothing runs before ``execute()`` of the ``StreamExecutionEnvironment`` it belongs to.
+Parameters that take a function take an instance of the function class or a plain callable, except where a class is
+asked for by name. Joins of streams and evictors are those of Flink's Java API in snake case; PyFlink has none.
 
-These classes name each other in their signatures, so they are in one module.
+Methods of each class make objects of the others (a stream gives windows, windows give streams), so they are in one
+module.
 """
 
 from __future__ import annotations
 
-import logging
 import operator
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar, overload
 
-from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
-from firesteel.common.executor import CollectingJobClient, ExecutorFactory, PipelineExecutor
-from firesteel.common.io import InputFormat
-from firesteel.common.job_client import JobClient
-from firesteel.common.job_execution_result import JobExecutionResult
-from firesteel.common.restart_strategy import RestartStrategyConfiguration
 from firesteel.common.time import Span
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeDescriptor, TypeInformation, Types
 from firesteel.common.watermark_strategy import WatermarkStrategy
-from firesteel.config import ConfigOption, Settings
 from firesteel.config import options as opt
-from firesteel.connectors.collection import CollectionSource
-from firesteel.connectors.number_sequence import NumberSequenceSource
-from firesteel.connectors.socket_text import SocketTextSource
-from firesteel.core import plugins
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
-from firesteel.core.machine import usable_cores
 from firesteel.datastream import aggregations, checks, column_plans, event_time
-from firesteel.datastream.caches import Cache, Caches
-from firesteel.datastream.checkpoint_config import CheckpointConfig
-from firesteel.datastream.checkpointing_mode import CheckpointingMode
+from firesteel.datastream.caches import Cache
 from firesteel.datastream.closeable_iterator import CloseableIterator
-from firesteel.datastream.environment_settings import (
-    apply_settings,
-    buffer_timeout_ms,
-    graph_settings,
-    program_settings,
-    restart_options,
-    restart_strategy_of,
-    warn_of_losses,
-    warn_of_settings,
-    with_execution_config,
-)
-from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.joined_streams import JoinTag, OnGroups, OnPairs, OnPairsFlat, UnionKey, UnionKeys
 from firesteel.datastream.near_names import NearNames
-from firesteel.datastream.operator_settings import OperatorSettings, group_name
-from firesteel.datastream.slot_sharing_group import SlotSharingGroup
-from firesteel.datastream.state_backend import StateBackend, state_backend_of
-from firesteel.datastream.state_checks import check_state
-from firesteel.datastream.time_characteristic import TimeCharacteristic
+from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.expressions import Expression
 from firesteel.expressions.aggregates import Aggregate
 from firesteel.expressions.keys import ColumnKey, ManyKeys
@@ -85,7 +54,6 @@ from firesteel.functions.join_functions import CoGroupFunction, FlatJoinFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.sink import Sink
 from firesteel.functions.source import Boundedness, Source
-from firesteel.functions.source_function import ParallelSourceFunction, SourceFunction
 from firesteel.functions.state import MapStateDescriptor
 from firesteel.functions.two_phase import TwoPhaseCommitSink
 from firesteel.functions.window_functions import (
@@ -95,11 +63,8 @@ from firesteel.functions.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from firesteel.graph.node_ids import operator_ids
-from firesteel.graph.plan import execution_plan
-from firesteel.graph.projections import push_down
 from firesteel.graph.specs import OperatorKind, PartitionerKind
-from firesteel.graph.stream_graph import StreamGraph, StreamInput, Transformation, display_name, reachable
+from firesteel.graph.stream_graph import StreamInput, Transformation, display_name, reachable
 from firesteel.windowing.assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
@@ -114,6 +79,8 @@ from firesteel.windowing.triggers import Trigger
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 
     BatchResult: TypeAlias = pa.RecordBatch | Iterator[pa.RecordBatch] | None
 
@@ -131,11 +98,8 @@ __all__ = [
     "IntervalJoined",
     "JoinedStreams",
     "KeyedStream",
-    "StreamExecutionEnvironment",
     "WindowedStream",
 ]
-
-logger = logging.getLogger(__name__)
 
 JoinT = TypeVar("JoinT", bound="_WithWindow")
 KeyArgument: TypeAlias = Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression]
@@ -290,14 +254,14 @@ class DataStream(OperatorSettings, NearNames):
             TypeError: an argument is no stream.
             GraphError: the types differ, or a stream belongs to another environment.
         """
-        together = [self._values(), *(self._same_environment("union", s)._values() for s in streams)]
-        for other in together[1:]:
-            if other._record_type != self._record_type:
+        branches = [self._values(), *(self._same_environment("union", stream)._values() for stream in streams)]
+        for branch in branches[1:]:
+            if branch._record_type != self._record_type:
                 raise GraphError(
-                    f"union() needs streams of one type, not {self._record_type} and {other._record_type}: "
+                    f"union() needs streams of one type, not {self._record_type} and {branch._record_type}: "
                     "bring them to one type with map(..., output_type=...)"
                 )
-        return DataStream(self._environment, tuple(i for s in together for i in s._inputs), self._record_type)
+        return DataStream(self._environment, tuple(i for branch in branches for i in branch._inputs), self._record_type)
 
     @overload
     def connect(self, ds: DataStream) -> ConnectedStreams: ...
@@ -341,8 +305,8 @@ class DataStream(OperatorSettings, NearNames):
             key_type: type of the key; that of the columns if it is made of them.
         """
         if _is_column_key(key_selector):
-            selector, found = self._column_key(key_selector, key_type)
-            return KeyedStream(self, selector, found if key_type is None else key_type)
+            selector, columns_type = self._column_key(key_selector, key_type)
+            return KeyedStream(self, selector, columns_type if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
     def shuffle(self) -> DataStream:
@@ -525,15 +489,17 @@ class DataStream(OperatorSettings, NearNames):
         Raises:
             GraphError: a source of the stream never ends.
         """
-        for made in reachable(one.source for one in self._inputs).values():
-            source = made.function
+        for upstream in reachable(stream_input.source for stream_input in self._inputs).values():
+            source = upstream.function
             if isinstance(source, Source) and source.boundedness is not Boundedness.BOUNDED:
                 raise GraphError(
-                    f"cache() keeps the results of streams that end, but {display_name(made)!r} is unbounded: write "
-                    "the stream to a file sink and read it from there"
+                    f"cache() keeps the results of streams that end, but {display_name(upstream)!r} is unbounded: "
+                    "write the stream to a file sink and read it from there"
                 )
         env = self._environment
-        name = "Cache of " + ", ".join(dict.fromkeys(one.source.name for one in self._inputs))
+        name = "Cache of " + ", ".join(dict.fromkeys(stream_input.source.name for stream_input in self._inputs))
+        # Two operators: the node takes the stream's place in later graphs, where it reads the results again; the sink
+        # stands only in the one graph whose job writes them (Cache.prepare decides which).
         node = env._add(name, OperatorKind.MAP, aggregations.identity, (self._inputs,))
         sink = env._add_aside(name, OperatorKind.SINK, (self._inputs,))
         node.internal = sink.internal = True
@@ -728,9 +694,11 @@ class KeyedStream(DataStream):
             GraphError: the stream has no columns, it is keyed by a function, or a name is missing or stands twice.
             ProgramError: an aggregate does not fit the columns; near names and types are in the message.
         """
-        found, result = column_plans.aggregate(aggregates, self._key_selector, self._record_type, wrap=self._wraps())
+        bound_aggregates, result = column_plans.aggregate(
+            aggregates, self._key_selector, self._record_type, wrap=self._wraps()
+        )
         return self._columnar(
-            "Aggregate", OperatorKind.COLUMNS_AGGREGATE, found, result, key_selectors=(self._key_selector,)
+            "Aggregate", OperatorKind.COLUMNS_AGGREGATE, bound_aggregates, result, key_selectors=(self._key_selector,)
         )
 
     def process_batches(
@@ -752,8 +720,8 @@ class KeyedStream(DataStream):
             GraphError: the stream or the result has no columns, or the stream is keyed by a function.
         """
         checks.check_function("process_batches", func, KeyedBatchFunction)
-        given = column_plans.columns_of("process_batches", self._record_type)
-        column_plans.key_of("process_batches", self._key_selector, given)
+        schema = column_plans.columns_of("process_batches", self._record_type)
+        column_plans.key_of("process_batches", self._key_selector, schema)
         declared = checks.declared_type("output_type", output_type)
         column_plans.check_result("process_batches", declared)
         if timestamp_column is not None:
@@ -792,10 +760,10 @@ class KeyedStream(DataStream):
             TypeError: ``other_stream`` is no stream.
             GraphError: the other stream is not keyed, or belongs to another environment.
         """
-        other = self._same_environment("interval_join", other_stream)
-        if not isinstance(other, KeyedStream):
+        right_stream = self._same_environment("interval_join", other_stream)
+        if not isinstance(right_stream, KeyedStream):
             raise GraphError("interval_join() needs two keyed streams, and the other one is not: call key_by() on it")
-        return IntervalJoin(self, other)
+        return IntervalJoin(self, right_stream)
 
     def get_name(self) -> NoReturn:
         """Refused, as in PyFlink: a keyed stream is no operator."""
@@ -832,7 +800,10 @@ class KeyedStream(DataStream):
     def _apply_keyed(
         self, name: str, plain: OperatorKind, keyed: OperatorKind, function: Any, output_type: TypeDescriptor | None
     ) -> DataStream:
-        """A plain callable has no way to reach keyed state: it runs as an ordinary operator behind the same edge."""
+        """Add a keyed operator for a function class; a plain callable gets an ordinary operator behind the same edge.
+
+        The callable has no way to reach keyed state, so nothing needs to set the current key for it.
+        """
         if not isinstance(function, Function):
             return self._apply(name, plain, function, output_type)
         declared = checks.declared_type("output_type", output_type)
@@ -991,7 +962,7 @@ class BroadcastConnectedStream(NearNames):
 
 
 class _WindowedBase(ABC, NearNames):
-    """What ``WindowedStream`` and ``AllWindowedStream`` have in common."""
+    """A stream cut into windows; ``WindowedStream`` and ``AllWindowedStream`` say by which key."""
 
     _name: ClassVar[str]
     _plain: ClassVar[type[Function]]
@@ -1071,11 +1042,11 @@ class _WindowedBase(ABC, NearNames):
             GraphError: the tag is of another type than the records.
         """
         tag, any_object = checks.output_tag("side_output_late_data", output_tag), Types.PICKLED_BYTE_ARRAY()
-        given = self.get_input_type()
-        if any_object not in (tag.type_info, given) and tag.type_info != given:
+        record_type = self.get_input_type()
+        if any_object not in (tag.type_info, record_type) and tag.type_info != record_type:
             raise GraphError(
                 f"side_output_late_data(): the tag {tag.tag_id!r} is of type {tag.type_info}, and records that come "
-                f"too late are {given}"
+                f"too late are {record_type}"
             )
         self._late_tag = tag
         return self
@@ -1098,12 +1069,16 @@ class _WindowedBase(ABC, NearNames):
             checks.declared_type("accumulator_type", accumulator_type)
         return self._add_windows("aggregate", WindowGathering.AGGREGATE, function, window_function, output_type)
 
-    def _whole_windows(self, method: str, function: Any, wanted: type[Function], output_type: Any) -> DataStream:
+    def _whole_windows(
+        self, method: str, function: Any, function_class: type[Function], output_type: Any
+    ) -> DataStream:
         hint = ""
-        if not isinstance(function, wanted) and isinstance(function, (*_WINDOW_FUNCTIONS, *_PROCESS_WINDOW_FUNCTIONS)):
+        if not isinstance(function, function_class) and isinstance(
+            function, (*_WINDOW_FUNCTIONS, *_PROCESS_WINDOW_FUNCTIONS)
+        ):
             here = "reduced to one by window_all()" if self._name == "WINDOW_ALL" else "keyed"
             hint = f" (the stream is {here}; apply() and process() take different classes)"
-        checks.check_class(method, function, wanted, hint=hint)
+        checks.check_class(method, function, function_class, hint=hint)
         return self._add_windows(method, WindowGathering.ALL, None, function, output_type)
 
     def _add_windows(
@@ -1140,7 +1115,12 @@ class _WindowedBase(ABC, NearNames):
         return stream
 
     def _aggregate_columns(self, aggregates: Sequence[Any]) -> DataStream:
-        """Windows of aggregates of columns."""
+        """Add windows that aggregate columns by kernels over whole batches.
+
+        Raises:
+            GraphError: the windows, the key or the stream do not allow it, or lateness is set without event time.
+            ProgramError: an aggregate does not fit the columns.
+        """
         check_windows(self._assigner, self._trigger, self._evictor)
         self._check_lateness()
         key, inputs = self._key_columns()
@@ -1155,7 +1135,7 @@ class _WindowedBase(ABC, NearNames):
 
     @abstractmethod
     def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
-        """What reads the key from columns, and the inputs of the operator."""
+        """The key as read from columns, and the inputs of the window operator."""
 
     def _with_parallelism(self, stream: DataStream) -> DataStream:
         """The stream of results, with the parallelism that the windows allow."""
@@ -1175,10 +1155,10 @@ class _WindowedBase(ABC, NearNames):
     def _check_lateness(self) -> None:
         if self._assigner.is_event_time():
             return
-        for value, what in ((self._lateness, "allowed_lateness()"), (self._late_tag, "side_output_late_data()")):
+        for value, method in ((self._lateness, "allowed_lateness()"), (self._late_tag, "side_output_late_data()")):
             if value:
                 raise GraphError(
-                    f"{what} belongs to event-time windows, but {self._assigner!r} does not follow the records' "
+                    f"{method} belongs to event-time windows, but {self._assigner!r} does not follow the records' "
                     "timestamps: no record is ever late there"
                 )
 
@@ -1240,9 +1220,9 @@ class WindowedStream(_WindowedBase):
             GraphError: aggregates of columns do not go with the stream, its key, or the windows.
             ProgramError: the aggregates do not fit the columns.
         """
-        given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
-        if given is not None:
-            return self._aggregate_columns(given)
+        column_aggregates = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
+        if column_aggregates is not None:
+            return self._aggregate_columns(column_aggregates)
         return self._aggregated(aggregate_function, window_function, accumulator_type, output_type)
 
     def apply(
@@ -1260,8 +1240,8 @@ class WindowedStream(_WindowedBase):
         return self._whole_windows("process", process_window_function, ProcessWindowFunction, output_type)
 
     def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
-        given = column_plans.columns_of("aggregate", self.get_input_type())
-        key, _ = column_plans.key_of("aggregate", self._keyed_stream._key_selector, given)
+        schema = column_plans.columns_of("aggregate", self.get_input_type())
+        key, _ = column_plans.key_of("aggregate", self._keyed_stream._key_selector, schema)
         return key, self._stream._inputs
 
     def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
@@ -1308,9 +1288,9 @@ class AllWindowedStream(_WindowedBase):
         *aggregates: Aggregate,
     ) -> DataStream:
         """Gathers or aggregates as ``WindowedStream.aggregate`` does; without columns of keys in the results."""
-        given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
-        if given is not None:
-            return self._aggregate_columns(given)
+        column_aggregates = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
+        if column_aggregates is not None:
+            return self._aggregate_columns(column_aggregates)
         return self._aggregated(aggregate_function, window_function, accumulator_type, output_type)
 
     def apply(
@@ -1352,9 +1332,9 @@ class AllWindowedStream(_WindowedBase):
         )
 
     def _with_parallelism(self, stream: DataStream) -> DataStream:
-        made = stream._inputs[0].source
-        made.parallelism = 1
-        made.non_parallel = True
+        window_operator = stream._inputs[0].source
+        window_operator.parallelism = 1
+        window_operator.non_parallel = True
         return stream
 
 
@@ -1362,15 +1342,15 @@ _WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction)
 _PROCESS_WINDOW_FUNCTIONS = (ProcessWindowFunction, ProcessAllWindowFunction)
 
 
-def _aggregates(*given: Any) -> list[Any] | None:
-    """Aggregates of columns, if these are some; None: they are the arguments of an aggregate function."""
-    if not isinstance(given[0], Aggregate):
+def _aggregates(*arguments: Any) -> list[Any] | None:
+    """Return the arguments if they are aggregates of columns; None if they belong to an aggregate function."""
+    if not isinstance(arguments[0], Aggregate):
         return None
-    return [one for one in given if one is not None]
+    return [argument for argument in arguments if argument is not None]
 
 
 def _kind_of(spec: WindowSpec) -> OperatorKind:
-    """The operator that runs such windows best."""
+    """The kind of operator for these windows: aligned windows and plain sessions have engines of their own."""
     if spec.aligned:
         return OperatorKind.ALIGNED_WINDOW
     return OperatorKind.SESSION_WINDOW if spec.plain_sessions else OperatorKind.WINDOW
@@ -1469,12 +1449,17 @@ class _WithWindow(NearNames):
     def __init__(
         self, streams: tuple[DataStream, DataStream], selectors: Any, assigner: WindowAssigner[Any, Any]
     ) -> None:
+        # A join is a window over the union of both streams, whose records are marked with their side (as in Flink's
+        # CoGroupedStreams): one operator then keeps both sides of a key.
         tagged = [stream._values().map(JoinTag(side)) for side, stream in enumerate(streams)]
         for side, stream in enumerate(tagged):
-            made, giver = stream._inputs[0].source, streams[side]._inputs[0].source
-            made.name, made.internal = f"Tag input {side + 1}", True
-            made.parallelism, made.non_parallel = giver.parallelism, giver.non_parallel  # no exchange in between
-        key = (UnionKeys if any(isinstance(one, ManyKeys) for one in selectors) else UnionKey)(selectors)
+            tag_operator, input_operator = stream._inputs[0].source, streams[side]._inputs[0].source
+            tag_operator.name, tag_operator.internal = f"Tag input {side + 1}", True
+            tag_operator.parallelism, tag_operator.non_parallel = (
+                input_operator.parallelism,
+                input_operator.non_parallel,
+            )  # no exchange in between
+        key = (UnionKeys if any(isinstance(selector, ManyKeys) for selector in selectors) else UnionKey)(selectors)
         self._windowed: WindowedStream = tagged[0].union(tagged[1]).key_by(key).window(assigner)
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
@@ -1615,6 +1600,7 @@ class IntervalJoined(NearNames):
             ValueError: with exclusive bounds there is nothing between them.
         """
         checks.check_class("process", process_join_function, ProcessJoinFunction)
+        # times are whole ms, so an exclusive bound is the inclusive bound 1 ms further in
         lower, upper = self._lower + self._exclusive[0], self._upper - self._exclusive[1]
         if lower > upper:
             raise ValueError(
@@ -1658,645 +1644,35 @@ class DataStreamSink(OperatorSettings, NearNames):
 def _sink_behind_stages(
     environment: StreamExecutionEnvironment, inputs: tuple[StreamInput, ...], sink: Sink[Any]
 ) -> DataStreamSink:
-    """A sink, and in front of it the stages that it asks for."""
-    made: list[Transformation] = []
-    alone = False
-    if isinstance(sink, TwoPhaseCommitSink) and sink.commits_globally:
-        alone, sink = True, GlobalCommitSink(sink)
-    for stage in sink.stages() if isinstance(sink, TwoPhaseCommitSink) else ():
-        if made:
-            inputs = (StreamInput(made[-1], None if stage.parallel else PartitionerKind.GLOBAL),)
-        one = environment._add(stage.name, OperatorKind.SINK_STAGE, stage, (inputs,))
-        one.internal, one.non_parallel = True, not stage.parallel
-        made.append(one)
-    if made:
-        inputs = (StreamInput(made[-1], PartitionerKind.GLOBAL if alone else PartitionerKind.REBALANCE),)
-    end = environment._add("Writer", OperatorKind.SINK, sink, (inputs,))
-    end.alone = alone
-    for one in made:
-        one.stage_of = end
-    return DataStreamSink(end)
+    """Add a sink to the graph, and in front of it the stages that it asks for.
 
-
-class StreamExecutionEnvironment(NearNames):
-    """Makes streams, holds the program's settings, and executes what was built.
-
-    Get one with ``StreamExecutionEnvironment.get_execution_environment()``. Settings come, later ones winning, from
-    ``config.yaml``, environment variables, the command line, the configuration given, and the methods called.
-
-    Args:
-        configuration: the program's settings.
-        executor: what to submit to; by default the one that ``execution.target`` names.
-
-    Raises:
-        ConfigurationError: an option that the environment reads has a bad value.
-        UnsupportedFeatureError: the settings ask for BATCH mode.
+    A sink that commits for all its subtasks at once gets a committer behind the stages, which runs in one subtask.
     """
-
-    def __init__(self, configuration: Configuration | None = None, executor: PipelineExecutor | None = None) -> None:
-        self._configuration = Configuration()
-        self._config = ExecutionConfig()
-        self._time_characteristic = TimeCharacteristic.EventTime
-        self._executor = executor
-        self._pending: list[Transformation] = []
-        self._next_id = 1
-        self._default_local_parallelism: int | None = None
-        self._caches = Caches()
-        self._warned_of_no_jvm: set[str] = set()
-        apply_settings(program_settings(self._configuration), self._config)
-        self.configure(Configuration() if configuration is None else configuration)
-
-    # --- settings --------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
-        """Returns a new environment with these settings."""
-        return StreamExecutionEnvironment(configuration)
-
-    def get_config(self) -> ExecutionConfig:
-        """Returns the program's settings; changes to them count."""
-        return self._config
-
-    def configure(self, configuration: Configuration) -> None:
-        """Adds settings; those given here win over earlier ones.
-
-        Raises:
-            ConfigurationError: a value that the environment itself reads is not valid.
-        """
-        if not isinstance(configuration, Configuration):
-            raise TypeError(f"configure() takes a Configuration, not {type(configuration).__name__}")
-        added = Configuration(self._configuration).add_all(configuration)
-        graph_settings(program_settings(added), 1)  # checks the values
-        apply_settings(Settings(configuration.to_dict()), self._config)
-        self._configuration = added
-
-    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        """Sets the parallelism of operators that are added from now on and name none.
-
-        Raises:
-            ValueError: less than 1.
-        """
-        self._config.set_parallelism(checks.whole_number("the parallelism", parallelism, 1))
-        return self
-
-    def get_parallelism(self) -> int:
-        """Returns the parallelism of operators that name none; if it was not set, the executor's default."""
-        parallelism = self._config.get_parallelism()
-        return parallelism if parallelism > 0 else self._default_parallelism()
-
-    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
-        """Sets the number of key groups of operators that name none.
-
-        Raises:
-            ValueError: not between 1 and 32768.
-        """
-        most = checks.MAX_PARALLELISM
-        self._config.set_max_parallelism(checks.whole_number("the max parallelism", max_parallelism, 1, most))
-        return self
-
-    def get_max_parallelism(self) -> int:
-        """Returns the number of key groups; -1 if it was not set."""
-        return self._config.get_max_parallelism()
-
-    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Sets how long results may wait for their batch to fill: 0 = not at all, -1 = until it is full.
-
-        Raises:
-            ValueError: less than -1.
-        """
-        checks.whole_number("the buffer timeout", timeout_millis, -1)
-        self._configuration.set_boolean(opt.EXECUTION_BUFFER_TIMEOUT_ENABLED.key, timeout_millis >= 0)
-        if timeout_millis >= 0:
-            self._configuration.set_string(opt.EXECUTION_BUFFER_TIMEOUT_INTERVAL.key, f"{timeout_millis} ms")
-        return self
-
-    def get_buffer_timeout(self) -> int:
-        """Returns the buffer timeout in ms; -1 = until the batch is full."""
-        return buffer_timeout_ms(self._settings())
-
-    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        """Runs each operator as a task of its own."""
-        self._configuration.set_boolean(opt.PIPELINE_OPERATOR_CHAINING.key, False)
-        return self
-
-    def is_chaining_enabled(self) -> bool:
-        """Returns whether operators may be chained."""
-        return self._settings().get(opt.PIPELINE_OPERATOR_CHAINING)
-
-    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """Returns whether operators with different max parallelisms may be chained."""
-        return self._settings().get(opt.PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM)
-
-    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Sets how the program is run.
-
-        ``BATCH``: on Spark's stages, with results at the end; all sources have to be bounded. ``AUTOMATIC``: so if they
-        are, else ``STREAMING``.
-        """
-        if not isinstance(execution_mode, RuntimeExecutionMode):
-            raise TypeError(f"set_runtime_mode() takes a RuntimeExecutionMode, not {type(execution_mode).__name__}")
-        self._configuration.set_string(opt.EXECUTION_RUNTIME_MODE.key, execution_mode.value)
-        return self
-
-    def get_default_local_parallelism(self) -> int:
-        """Returns the number of usable cores, unless it was set."""
-        return self._default_local_parallelism or usable_cores()
-
-    def set_default_local_parallelism(self, parallelism: int) -> None:
-        """Sets the parallelism that is taken where nothing else says.
-
-        Raises:
-            ValueError: less than 1.
-        """
-        self._default_local_parallelism = checks.whole_number("the parallelism", parallelism, 1)
-
-    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> StreamExecutionEnvironment:
-        """Accepts a group whose name operators may use later.
-
-        Raises:
-            UnsupportedFeatureError: the group names resources.
-        """
-        if not isinstance(slot_sharing_group, SlotSharingGroup):
-            kind = type(slot_sharing_group).__name__
-            raise TypeError(f"register_slot_sharing_group() takes a SlotSharingGroup, not {kind}")
-        group_name(slot_sharing_group)
-        return self
-
-    # --- checkpoints, state and restarts ---------------------------------------------------------------------------
-
-    def get_checkpoint_config(self) -> CheckpointConfig:
-        """Returns the settings of checkpoints; changes to them count."""
-        return CheckpointConfig(lambda: self._configuration, self._settings)
-
-    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
-        """Sets the time between two checkpoints, in ms, and their mode.
-
-        With checkpoints a job that fails goes on from the last one (docs: Checkpoints).
-
-        Raises:
-            ValueError: less than 10 ms.
-        """
-        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
-        if mode is not None:
-            config.set_checkpointing_mode(mode)
-        return self
-
-    def get_checkpoint_interval(self) -> int:
-        """Returns the time between two checkpoints in ms; -1 if none are wanted."""
-        return self.get_checkpoint_config().get_checkpoint_interval()
-
-    def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Returns the mode of checkpoints."""
-        return self.get_checkpoint_config().get_checkpointing_mode()
-
-    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """Returns the mode of checkpoints (the name since Flink 1.20)."""
-        return self.get_checkpointing_mode()
-
-    def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Returns whether checkpoints overtake records in flight."""
-        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
-
-    def is_force_unaligned_checkpoints(self) -> bool:
-        """Returns whether checkpoints overtake even where partitioners do not allow it."""
-        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
-
-    def enable_changelog_state_backend(self, enabled: bool) -> Self:
-        """Asks for changes of state to be written continuously; kept with the job, there is no such backend."""
-        self._configuration.set_boolean(opt.STATE_CHANGELOG.key, bool(enabled))
-        return self
-
-    def is_changelog_state_backend_enabled(self) -> bool | None:
-        """Returns what was set; None if nothing was."""
-        settings = self._settings()
-        return settings.get(opt.STATE_CHANGELOG) if settings.is_set(opt.STATE_CHANGELOG) else None
-
-    def set_default_savepoint_directory(self, directory: str) -> Self:
-        """Sets where savepoints go that name no directory."""
-        self._configuration.set_string(
-            opt.SAVEPOINT_DIRECTORY.key, checks.some_text("the savepoint directory", directory)
+    stage_operators: list[Transformation] = []
+    global_committer = False
+    if isinstance(sink, TwoPhaseCommitSink) and sink.commits_globally:
+        global_committer, sink = True, GlobalCommitSink(sink)
+    for stage in sink.stages() if isinstance(sink, TwoPhaseCommitSink) else ():
+        if stage_operators:
+            inputs = (StreamInput(stage_operators[-1], None if stage.parallel else PartitionerKind.GLOBAL),)
+        stage_operator = environment._add(stage.name, OperatorKind.SINK_STAGE, stage, (inputs,))
+        stage_operator.internal, stage_operator.non_parallel = True, not stage.parallel
+        stage_operators.append(stage_operator)
+    if stage_operators:
+        inputs = (
+            StreamInput(stage_operators[-1], PartitionerKind.GLOBAL if global_committer else PartitionerKind.REBALANCE),
         )
-        return self
-
-    def get_default_savepoint_directory(self) -> str | None:
-        """Returns where savepoints go that name no directory; None if it was not set."""
-        return self._settings().get(opt.SAVEPOINT_DIRECTORY)
-
-    def set_state_backend(self, state_backend: StateBackend) -> Self:
-        """Sets where keyed state lives (PyFlink 1.x; later versions use ``state.backend.type``).
-
-        A backend that this version does not have is named in a warning when the program is submitted.
-        """
-        if not isinstance(state_backend, StateBackend):
-            raise TypeError(
-                f"set_state_backend() takes a StateBackend such as HashMapStateBackend(), not "
-                f"{type(state_backend).__name__}"
-            )
-        for key, text in state_backend.to_options().items():
-            self._configuration.set_string(key, text)
-        return self
-
-    def get_state_backend(self) -> StateBackend | None:
-        """Returns where keyed state lives, with its settings; None if nothing was set, or a plug-in."""
-        return state_backend_of(self._settings())
-
-    def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:
-        """Sets the interval of watermarks for a time (PyFlink 1.x): none by processing time, 200 ms else.
-
-        Which time windows and timers go by they say themselves. ``IngestionTime`` is event time here; its timestamps
-        come from a ``WatermarkStrategy``.
-        """
-        if not isinstance(characteristic, TimeCharacteristic):
-            raise TypeError(f"set_stream_time_characteristic() takes a TimeCharacteristic, not {characteristic!r}")
-        self._time_characteristic = characteristic
-        by_clock = characteristic is TimeCharacteristic.ProcessingTime
-        self._config.set_auto_watermark_interval(0 if by_clock else 200)
-        return self
-
-    def get_stream_time_characteristic(self) -> TimeCharacteristic:
-        """Returns what ``set_stream_time_characteristic`` set; event time by default, as since Flink 1.12."""
-        return self._time_characteristic
-
-    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> Self:
-        """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``)."""
-        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
-            raise TypeError(
-                "set_restart_strategy() takes RestartStrategies.fixed_delay_restart(...) or the like, not "
-                f"{type(restart_strategy_configuration).__name__}"
-            )
-        for option, value in restart_options(restart_strategy_configuration):
-            text = option.type.show(value)
-            option.parse(text)
-            self._configuration.set_string(option.key, text)
-        return self
-
-    def get_restart_strategy(self) -> RestartStrategyConfiguration:
-        """Returns what happens when a job fails, as far as ``RestartStrategies`` has a name for it."""
-        return restart_strategy_of(self._settings())
-
-    # --- Python files, packages, archives --------------------------------------------------------------------------
-
-    def add_python_file(self, file_path: str) -> None:
-        """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
-
-        Slots find what is in it before everything else. Modules that the program imports from its own directory travel
-        by themselves.
-        """
-        self._append(opt.PYTHON_FILES, checks.path_in_list("the path of a Python file", file_path))
-
-    def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
-        """Gives the job's slots the packages of a requirements.txt.
-
-        They are installed by pip on each host that runs slots of the job, once for the same dependencies, into a
-        virtual environment that also sees what the cluster has; it is removed when no job uses it.
-
-        Args:
-            requirements_file_path: the file.
-            requirements_cache_dir: a directory with packages; if it is given, pip asks no index.
-        """
-        path = checks.path_in_list("the path of the requirements", requirements_file_path)
-        if requirements_cache_dir is not None:
-            path += "#" + checks.path_in_list("the directory of packages", requirements_cache_dir)
-        self._configuration.set_string(opt.PYTHON_REQUIREMENTS.key, path)
-
-    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
-        """Unpacks an archive in the working directory of the job's slots, before any function runs.
-
-        Args:
-            archive_path: a .zip, .whl, .egg, .tar, .tar.gz or .tgz file.
-            target_dir: name of the directory to make for it; None = the archive's file name, as in PyFlink.
-        """
-        path = checks.path_in_list("the path of an archive", archive_path)
-        if target_dir is not None:
-            path += "#" + checks.path_in_list("the target directory", target_dir)
-        self._append(opt.PYTHON_ARCHIVES, path)
-
-    def set_python_executable(self, python_exec: str) -> None:
-        """Chooses the Python interpreter of the job's slots, by its path on the hosts that run them.
-
-        A relative path starts from the directories of ``add_python_archive``: ``venv.zip/venv/bin/python``. It has to
-        be of the same minor version as the program's, and to have Firesteel of the cluster's version. Functions find
-        its path in the environment variable ``python``.
-        """
-        text = checks.some_text("the Python executable", python_exec)
-        self._configuration.set_string(opt.PYTHON_EXECUTABLE.key, text)
-
-    def add_jars(self, *jars_path: str) -> None:
-        """Accepted and ignored, since no JVM carries records; said once in a warning.
-
-        Connectors for which PyFlink needs a jar come with Firesteel under PyFlink's names, or not at all.
-        """
-        self._ignored("add_jars", opt.PIPELINE_JARS, jars_path)
-
-    def add_classpaths(self, *classpaths: str) -> None:
-        """Accepted and ignored, like ``add_jars``."""
-        self._ignored("add_classpaths", opt.PIPELINE_CLASSPATHS, classpaths)
-
-    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
-        """Refused: nothing in Python reads Flink's distributed cache.
-
-        Raises:
-            UnsupportedFeatureError: always.
-        """
-        raise UnsupportedFeatureError(
-            f"register_cached_file({name!r}): functions in Python have no way to read Flink's distributed cache; send "
-            "the file with add_python_archive(), and open it by its name in the working directory"
-        )
-
-    # --- sources ---------------------------------------------------------------------------------------------------
-
-    def from_collection(self, collection: Iterable[Any], type_info: TypeDescriptor | None = None) -> DataStream:
-        """A stream of records that the program holds in memory; its parallelism is 1.
-
-        They travel with the program: for data beyond ``firesteel.collection.max-bytes`` use a file source.
-
-        Raises:
-            TypeError: the collection can't be iterated, or ``type_info`` is no type information.
-        """
-        if isinstance(collection, (str, bytes)) or not isinstance(collection, Iterable):
-            raise TypeError(f"from_collection() takes a list or another collection, not {type(collection).__name__}")
-        declared = checks.declared_type("type_info", type_info)
-        coerce_to = checks.coerced(declared)
-        source = CollectionSource(list(collection), coerce_to)
-        stream = self._add_stream("Collection Source", OperatorKind.SOURCE, source, (), declared, coerce_to=coerce_to)
-        stream._inputs[0].source.non_parallel = True
-        return stream
-
-    def from_sequence(self, start: int, end: int) -> DataStream:
-        """A stream of the numbers from ``start`` to ``end``, both included, cut into a part for each subtask.
-
-        Each part comes in order; a subtask that is done with its part takes over one that nobody has begun.
-
-        Raises:
-            ProgramError: ``start`` is greater than ``end``.
-        """
-        source = NumberSequenceSource(start, end)
-        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
-
-    def from_source(
-        self,
-        source: Source[Any],
-        watermark_strategy: WatermarkStrategy,
-        source_name: str,
-        type_info: TypeDescriptor | None = None,
-    ) -> DataStream:
-        """A stream of a source's records.
-
-        The strategy gives records their timestamps and makes watermarks, one for each split of the source; that of the
-        source is the smallest.
-
-        Raises:
-            TypeError: not a source, strategy, name or type.
-        """
-        if not isinstance(source, Source):
-            raise TypeError(f"from_source() takes a firesteel.functions.source.Source, not {type(source).__name__}")
-        refuse_coroutines("from_source()", source)
-        strategy = event_time.check_strategy(watermark_strategy)
-        produced = source.produced_type() if type_info is None else type_info
-        declared = checks.declared_type("type_info", produced)
-        strategy = event_time.fitted_strategy(strategy, declared, wrap=self._settings().get(opt.EXPRESSIONS_WRAP))
-        extra = event_time.source_settings(strategy, source)
-        coerce_to = None if type_info is None else checks.coerced(declared)
-        name = checks.some_text("source_name", source_name)
-        return self._add_stream(name, OperatorKind.SOURCE, source, (), declared, coerce_to=coerce_to, extra=extra)
-
-    def add_source(
-        self,
-        source_func: SourceFunction[Any] | Source[Any],
-        source_name: str = "Custom Source",
-        type_info: TypeDescriptor | None = None,
-    ) -> DataStream:
-        """A stream of what a ``SourceFunction`` gives; parallelism 1 unless it is a ``ParallelSourceFunction``.
-
-        What it gave can't be read again after a failure: at most once. A ``Source`` is read as by ``from_source``,
-        without watermarks: ``FlinkKafkaConsumer`` is one.
-
-        Raises:
-            TypeError: not a source function, name or type.
-        """
-        from firesteel.connectors.source_function import SourceFunctionSource
-
-        if isinstance(source_func, Source):
-            return self._without_watermarks(source_func, source_name, type_info)
-        checks.check_class("add_source", source_func, SourceFunction)
-        stream = self._without_watermarks(SourceFunctionSource(source_func), source_name, type_info)
-        if not isinstance(source_func, ParallelSourceFunction):
-            stream._inputs[0].source.non_parallel = True
-        return stream
-
-    def create_input(self, input_format: InputFormat, type_info: TypeDescriptor | None = None) -> DataStream:
-        """A stream of an input format's records.
-
-        Raises:
-            TypeError: not an input format or type.
-        """
-        if not isinstance(input_format, InputFormat):
-            raise TypeError(
-                f"create_input() takes a firesteel.common.io.InputFormat, not {type(input_format).__name__}; there is "
-                "no JVM for those of Java"
-            )
-        refuse_coroutines("create_input()", input_format)
-        return self._without_watermarks(input_format.source(), "Custom Input", type_info)
-
-    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:
-        """A stream of the lines of a file, or of all files below a folder. A method of PyFlink 1.x.
-
-        Raises:
-            ProgramError: the path is on another file system, or the charset is not known.
-        """
-        from firesteel.connectors.file_source import FileSource, StreamFormat
-
-        lines = StreamFormat.text_line_format(charset_name)
-        return self._without_watermarks(
-            FileSource.for_record_stream_format(lines, file_path).build(), "Custom File Source", None
-        )
-
-    def socket_text_stream(self, hostname: str, port: int, delimiter: str = "\n", max_retries: int = 0) -> DataStream:
-        """A stream of text that a server sends; parallelism 1. Java's ``socketTextStream``.
-
-        What was read can't be read again after a failure: at most once.
-
-        Args:
-            hostname: of the server.
-            port: of the server.
-            delimiter: behind each record.
-            max_retries: how often to connect again when the connection ends or can't be made; -1 = for ever.
-
-        Raises:
-            ProgramError: the port, the delimiter or the number is not valid.
-        """
-        stream = self._without_watermarks(
-            SocketTextSource(hostname, port, delimiter, max_retries), "Socket Stream", None
-        )
-        stream._inputs[0].source.non_parallel = True
-        return stream
-
-    # --- execution -------------------------------------------------------------------------------------------------
-
-    def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Runs what was added since the last call, and waits for its end. Ctrl-C cancels the job.
-
-        Under ``firesteel run -d`` it returns when the cluster has accepted the job.
-
-        Raises:
-            ProgramError, ConfigurationError: refused; nothing was deployed.
-            JobError: the job did not finish.
-        """
-        return self._submit(*self._take(job_name)).wait()
-
-    def execute_async(self, job_name: str | None = None) -> JobClient:
-        """Starts what was added since the last call; returns when the cluster has accepted it.
-
-        Raises:
-            ProgramError, ConfigurationError: refused; nothing was deployed.
-        """
-        return self._submit(*self._take(job_name))
-
-    def get_execution_plan(self) -> str:
-        """Returns the operators that the next ``execute()`` will run, as JSON text; takes nothing away.
-
-        Raises:
-            GraphError: the graph is empty or refused.
-        """
-        return execution_plan(self._stream_graph(None))
-
-    def close(self) -> None:
-        """Releases what the environment holds, results of ``cache()`` too; it can be used again. Idempotent."""
-        self._caches.close()
-        if self._executor is not None:
-            self._executor.close()
-
-    # --- inside ----------------------------------------------------------------------------------------------------
-
-    def _add(
-        self,
-        name: str,
-        kind: OperatorKind,
-        function: Any,
-        inputs: tuple[tuple[StreamInput, ...], ...],
-        *,
-        coerce_to: TypeInformation | None = None,
-        key_selectors: tuple[Callable[[Any], Any], ...] = (),
-        extra: dict[str, Any] | None = None,
-    ) -> Transformation:
-        check_state(name, kind, function)
-        made = Transformation(
-            id=self._next_id,
-            name=name,
-            kind=kind,
-            function=function,
-            inputs=inputs,
-            key_selectors=key_selectors,
-            coerce_to=coerce_to,
-            extra=extra or {},
-            parallelism=self._config.get_parallelism(),
-        )
-        self._next_id += 1
-        if inputs:
-            self._pending.append(made)
-        return made
-
-    def _add_stream(
-        self,
-        name: str,
-        kind: OperatorKind,
-        function: Any,
-        inputs: tuple[tuple[StreamInput, ...], ...],
-        type_info: TypeInformation,
-        *,
-        coerce_to: TypeInformation | None = None,
-        key_selectors: tuple[Callable[[Any], Any], ...] = (),
-        extra: dict[str, Any] | None = None,
-    ) -> DataStream:
-        """An operator, as the stream of its results."""
-        made = self._add(name, kind, function, inputs, coerce_to=coerce_to, key_selectors=key_selectors, extra=extra)
-        return DataStream(self, (StreamInput(made),), type_info)
-
-    def _settings(self) -> Settings:
-        return program_settings(self._configuration)
-
-    def _add_aside(self, name: str, kind: OperatorKind, inputs: tuple[tuple[StreamInput, ...], ...]) -> Transformation:
-        """An operator that stands in a graph only if the graph is made with it as an end."""
-        made = self._add(name, kind, None, inputs)
-        self._pending.remove(made)
-        return made
-
-    def _stream_graph(self, job_name: str | None) -> StreamGraph:
-        return self._with_caches(job_name)[0]
-
-    def _with_caches(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
-        """The graph, and the caches that it fills."""
-        settings = program_settings(with_execution_config(self._configuration, self._config))
-        settings_of_graph = graph_settings(settings, self._default_parallelism(), job_name)
-        caches = self._caches.prepare(self._pending, settings.get(opt.CACHE_DIRECTORY))
-        ends = [*self._pending, *(cache.sink for cache in caches)]
-        graph = StreamGraph.from_transformations(ends, settings_of_graph)
-        if settings.get(opt.PROJECTION_PUSH_DOWN):
-            push_down(graph)
-        return graph, caches
-
-    def _take(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
-        """Makes the graph and forgets the operators: what was refused is not tried again with the next program."""
-        try:
-            return self._with_caches(job_name if job_name is None else checks.some_text("the job name", job_name))
-        finally:
-            self._pending.clear()
-
-    def _submit(self, graph: StreamGraph, caches: list[Cache]) -> CollectingJobClient:
-        configuration = with_execution_config(self._configuration, self._config)
-        warn_of_settings(program_settings(configuration))
-        warn_of_losses(graph, self._settings())
-        client = self._get_executor().submit(graph, configuration)
-        for cache in caches:
-            cache.is_written(client)
-        return client
-
-    def _collect(self, inputs: tuple[StreamInput, ...], job_name: str | None) -> CloseableIterator:
-        buffer_bytes = self._settings().get(opt.COLLECT_BUFFER_BYTES)
-        sink = self._add(
-            "Data Stream Collect Sink", OperatorKind.COLLECT, None, (inputs,), extra={"buffer_bytes": buffer_bytes}
-        )
-        sink.non_parallel = sink.internal = True
-        name = job_name if job_name is not None else self._settings().get(opt.PIPELINE_NAME) or "DataStream Collect"
-        graph, caches = self._take(name)
-        operator_id = operator_ids(graph)[sink.id]
-        client = self._submit(graph, caches)
-        return CloseableIterator(client.collect(operator_id), client)
-
-    def _default_parallelism(self) -> int:
-        return self._default_local_parallelism or self._get_executor().default_parallelism()
-
-    def _get_executor(self) -> PipelineExecutor:
-        if self._executor is None:
-            target = self._settings().get(opt.EXECUTION_TARGET)
-            factory: ExecutorFactory = plugins.load("firesteel.executors", target)
-            self._executor = factory(Configuration(self._configuration))
-        return self._executor
-
-    def _append(self, option: ConfigOption[Any], text: str) -> None:
-        before = self._settings().get(option)
-        self._configuration.set_string(option.key, f"{before},{text}" if before else text)
-
-    def _ignored(self, method: str, option: ConfigOption[Any], paths: tuple[str, ...]) -> None:
-        found = [checks.some_text(f"an argument of {method}()", path) for path in paths]
-        before = self._settings().get(option)
-        self._configuration.set_string(option.key, ";".join([*([before] if before else []), *found]))
-        if method not in self._warned_of_no_jvm:
-            self._warned_of_no_jvm.add(method)
-            logger.warning(
-                "%s() has no effect: no JVM carries the records of Firesteel, whose connectors are in "
-                "firesteel.datastream.connectors",
-                method,
-            )
-
-    def _without_watermarks(self, source: Source[Any], name: str, type_info: TypeDescriptor | None) -> DataStream:
-        return self.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info)
+    writer = environment._add("Writer", OperatorKind.SINK, sink, (inputs,))
+    writer.alone = global_committer
+    for stage_operator in stage_operators:
+        stage_operator.stage_of = writer
+    return DataStreamSink(writer)
 
 
 def _is_column_key(selector: Any) -> bool:
     """Whether ``key_by`` was given columns: a name, an expression, or a list of them."""
     if isinstance(selector, list | tuple):
-        return all(isinstance(one, str | Expression) for one in selector)
+        return all(isinstance(part, str | Expression) for part in selector)
     return isinstance(selector, str | Expression)
 
 
@@ -2327,9 +1703,9 @@ def _declare_tag(operator: Transformation, tag: OutputTag[Any], method: str) -> 
         GraphError: its id is taken by a tag of another type.
     """
     tags: dict[str, TypeInformation] = operator.extra.setdefault("side_outputs", {})
-    known = tags.setdefault(tag.tag_id, tag.type_info)
-    if known != tag.type_info:
+    declared_type = tags.setdefault(tag.tag_id, tag.type_info)
+    if declared_type != tag.type_info:
         raise GraphError(
-            f"{method}(): side output {tag.tag_id!r} of operator {operator.name!r} has the type {known} already and is "
-            f"asked for with the type {tag.type_info}: use one OutputTag, or another id"
+            f"{method}(): side output {tag.tag_id!r} of operator {operator.name!r} has the type {declared_type} "
+            f"already and is asked for with the type {tag.type_info}: use one OutputTag, or another id"
         )

@@ -103,13 +103,13 @@ def apply_settings(settings: Settings, config: ExecutionConfig) -> None:
 
 def with_execution_config(configuration: Configuration, config: ExecutionConfig) -> Configuration:
     """The configuration with what the program's ``ExecutionConfig`` says, where the two differ."""
-    made = Configuration(configuration)
+    extended = Configuration(configuration)
     settings = program_settings(configuration)
     for shared in _SHARED:
         value = shared.read(config)
         if value != shared.unset and value != settings.get(shared.option):
-            made.set_string(shared.option.key, shared.option.type.show(value))
-    return made
+            extended.set_string(shared.option.key, shared.option.type.show(value))
+    return extended
 
 
 def graph_settings(settings: Settings, parallelism: int, job_name: str | None = None) -> GraphSettings:
@@ -182,8 +182,8 @@ def restart_strategy_of(settings: Settings) -> RestartStrategyConfiguration:
 def warn_of_settings(settings: Settings) -> None:
     """Warn of settings that have no effect in this version, as their options say."""
     for option in ALL_OPTIONS:
-        if option.instead and (asked := settings.get(option)) != option.default:
-            shown = option.type.show(asked)
+        if option.instead and (configured := settings.get(option)) != option.default:
+            shown = option.type.show(configured)
             logger.warning("%s = %s has no effect in this version: %s", option.key, shown, option.instead)
 
 

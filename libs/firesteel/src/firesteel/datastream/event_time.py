@@ -24,10 +24,10 @@ ALIGNMENT_BELONGS_TO_SOURCES = (
 
 
 def check_strategy(strategy: Any) -> WatermarkStrategy:
-    """A watermark strategy.
+    """Check that the argument is a watermark strategy, and return it.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: it is something else.
     """
     if not isinstance(strategy, WatermarkStrategy):
         raise TypeError(
@@ -38,7 +38,7 @@ def check_strategy(strategy: Any) -> WatermarkStrategy:
 
 
 def fitted_strategy(strategy: WatermarkStrategy, type_info: TypeInformation, *, wrap: bool) -> WatermarkStrategy:
-    """The strategy; timestamps that are an expression fit the stream.
+    """The strategy, with timestamps of an expression checked against the stream's columns.
 
     Raises:
         GraphError: the stream has no columns.
@@ -49,9 +49,9 @@ def fitted_strategy(strategy: WatermarkStrategy, type_info: TypeInformation, *, 
         return strategy
     from firesteel.expressions.timestamps import computing_timestamps
 
-    made = ColumnTimestamps(assigner.expression, wrap=wrap)
-    computing_timestamps(made, column_plans.columns_of("with_timestamp_assigner", type_info))
-    return replace(strategy, timestamp_assigner=made)
+    bound_timestamps = ColumnTimestamps(assigner.expression, wrap=wrap)
+    computing_timestamps(bound_timestamps, column_plans.columns_of("with_timestamp_assigner", type_info))
+    return replace(strategy, timestamp_assigner=bound_timestamps)
 
 
 def source_settings(strategy: WatermarkStrategy, source: Source[Any]) -> dict[str, Any]:
@@ -64,35 +64,39 @@ def source_settings(strategy: WatermarkStrategy, source: Source[Any]) -> dict[st
 
 
 def sources_without_watermarks(inputs: Iterable[StreamInput]) -> list[str]:
-    """Names of the sources, among those that are read directly or not, whose records get no watermarks on the way."""
-    found: dict[str, None] = {}
-    to_look_at: list[Transformation] = [one.source for one in inputs]
-    seen: set[int] = set()
-    while to_look_at:
-        made = to_look_at.pop()
-        if made.id in seen:
+    """Names of upstream sources whose records get no watermarks on their way to these inputs, sorted.
+
+    Walks from the inputs to the sources; a ``WATERMARKS`` operator ends a path, since it replaces all watermarks from
+    in front of it.
+    """
+    silent_names: dict[str, None] = {}
+    unvisited: list[Transformation] = [stream_input.source for stream_input in inputs]
+    visited_ids: set[int] = set()
+    while unvisited:
+        upstream = unvisited.pop()
+        if upstream.id in visited_ids:
             continue
-        seen.add(made.id)
-        if made.kind is OperatorKind.SOURCE:
-            strategy = made.extra.get("watermark_strategy")
-        elif made.kind is OperatorKind.WATERMARKS:
-            strategy = made.function
+        visited_ids.add(upstream.id)
+        if upstream.kind is OperatorKind.SOURCE:
+            strategy = upstream.extra.get("watermark_strategy")
+        elif upstream.kind is OperatorKind.WATERMARKS:
+            strategy = upstream.function
         else:
-            to_look_at.extend(one.source for group in made.inputs for one in group)
+            unvisited.extend(stream_input.source for group in upstream.inputs for stream_input in group)
             continue
-        if strategy is None or not strategy.makes_watermarks or _is_left_to_silent_source(made, strategy):
-            found[display_name(made)] = None
-    return sorted(found)
+        if strategy is None or not strategy.makes_watermarks or _is_left_to_silent_source(upstream, strategy):
+            silent_names[display_name(upstream)] = None
+    return sorted(silent_names)
 
 
-def _is_left_to_silent_source(made: Transformation, strategy: WatermarkStrategy) -> bool:
+def _is_left_to_silent_source(source_operator: Transformation, strategy: WatermarkStrategy) -> bool:
     """Whether the watermarks are up to a source that never speaks of any."""
     if strategy.kind is not WatermarkGeneratorKind.OF_SOURCE:
         return False
-    return not getattr(made.function, "speaks_of_watermarks", True)
+    return not getattr(source_operator.function, "speaks_of_watermarks", True)
 
 
-def warn_without_timestamps(what: str, inputs: Iterable[StreamInput]) -> None:
+def warn_without_timestamps(consumer: str, inputs: Iterable[StreamInput]) -> None:
     """Warn if a source in front of event-time windows or joins never moves event time."""
     names = sources_without_watermarks(inputs)
     if names:
@@ -101,6 +105,6 @@ def warn_without_timestamps(what: str, inputs: Iterable[StreamInput]) -> None:
             "timestamps: give from_source() a WatermarkStrategy, or call assign_timestamps_and_watermarks(), for "
             "example with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))"
             ".with_timestamp_assigner(...)",
-            what,
+            consumer,
             ", ".join(repr(name) for name in names),
         )

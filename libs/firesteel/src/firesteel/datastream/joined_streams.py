@@ -1,10 +1,12 @@
-"""What joins and co-groups of streams run in slots: records marked with their side, keys, and functions of windows."""
+"""Functions that joins and co-groups run in slots: marks of a record's side, key selectors, and window functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from firesteel.core.call_each import call_each
 from firesteel.core.errors import ProgramError
@@ -42,8 +44,8 @@ class JoinTag(MapFunction[Any, TaggedUnion]):
     def __init__(self, side: int) -> None:
         self.side = side
 
+    @override
     def map(self, value: Any) -> TaggedUnion:
-        """The record with its side."""
         return TaggedUnion(self.side, value)
 
 
@@ -80,14 +82,14 @@ class UnionKeys(UnionKey, ManyKeys):
 
     def keys_of(self, records: Sequence[Any]) -> list[Any]:
         """The keys of many records at once."""
-        found: list[Any] = [None] * len(records)
+        keys_in_order: list[Any] = [None] * len(records)
         for side, selector in enumerate(self.selectors):
-            at = [index for index, record in enumerate(records) if record.side == side]
-            values = [records[index].value for index in at]
+            indexes = [index for index, record in enumerate(records) if record.side == side]
+            values = [records[index].value for index in indexes]
             keys = selector.keys_of(values) if isinstance(selector, ManyKeys) else call_each(self._keys[side], values)
-            for index, key in zip(at, keys, strict=True):
-                found[index] = key
-        return found
+            for index, key in zip(indexes, keys, strict=True):
+                keys_in_order[index] = key
+        return keys_in_order
 
 
 class OnGroups(WindowFunction[TaggedUnion, Any, Any, Any]):
@@ -107,41 +109,40 @@ class OnGroups(WindowFunction[TaggedUnion, Any, Any, Any]):
         if isinstance(self.function, Function):
             self.function.close()
 
+    @override
     def apply(self, key: Any, window: Any, inputs: Iterable[TaggedUnion]) -> Iterable[Any] | None:
-        """The results of a window."""
         groups: tuple[list[Any], list[Any]] = ([], [])
         for side, value in inputs:
             groups[side].append(value)
         return self.results(*groups)
 
     def results(self, first: list[Any], second: list[Any]) -> Iterable[Any] | None:
-        """What the program's function makes of the two groups."""
+        """Call the program's function with the records of both sides."""
         function = self.function
-        found: Iterable[Any] | None
-        found = function.co_group(first, second) if isinstance(function, CoGroupFunction) else function(first, second)
-        return found
+        join_groups = function.co_group if isinstance(function, CoGroupFunction) else function
+        return join_groups(first, second)
 
 
 class OnPairs(OnGroups):
     """A join: calls the program's function with each pair, for one result."""
 
+    @override
     def results(self, first: list[Any], second: list[Any]) -> Iterator[Any]:
-        """The result of each pair."""
         function = self.function
         join = function.join if isinstance(function, JoinFunction) else function
-        for left in first:
-            for right in second:
-                yield join(left, right)
+        for first_record in first:
+            for second_record in second:
+                yield join(first_record, second_record)
 
 
 class OnPairsFlat(OnGroups):
     """A join: calls the program's function with each pair, for any number of results."""
 
+    @override
     def results(self, first: list[Any], second: list[Any]) -> Iterator[Any]:
-        """The results of all pairs."""
-        for left in first:
-            for right in second:
-                results = self.function.join(left, right)
+        for first_record in first:
+            for second_record in second:
+                results = self.function.join(first_record, second_record)
                 if results is None:
                     continue
                 if not hasattr(type(results), "__iter__"):

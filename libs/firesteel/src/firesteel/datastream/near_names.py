@@ -30,7 +30,7 @@ def near_name(owner: type, name: str) -> str | None:
 
     Java's names count as those in snake case: ``keyBy`` is ``key_by``, and so is ``keyby``.
     """
-    public = [one for one in dir(owner) if not one.startswith("_")]
+    public = [attribute for attribute in dir(owner) if not attribute.startswith("_")]
     meant = _ELSEWHERE.get(name.replace("_", "").lower())
     if meant in public:
         return meant

@@ -201,7 +201,7 @@ class SlotSharingGroup:
             Raises:
                 ValueError: a resource was given, but not both CPU cores and task heap memory.
             """
-            made = SlotSharingGroup(
+            group = SlotSharingGroup(
                 self._name,
                 self._cpu_cores,
                 self._task_heap_memory,
@@ -209,8 +209,8 @@ class SlotSharingGroup:
                 self._managed_memory,
                 self._external_resources,
             )
-            if made.has_resources and (self._cpu_cores is None or self._task_heap_memory is None):
+            if group.has_resources and (self._cpu_cores is None or self._task_heap_memory is None):
                 raise ValueError(
                     f"group {self._name!r} names resources: then both its CPU cores and its task heap memory are needed"
                 )
-            return made
+            return group

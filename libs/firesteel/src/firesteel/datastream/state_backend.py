@@ -107,29 +107,31 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._threads = whole_number("the number of threads", number_of_transfering_threads, 1)
 
     def to_options(self) -> dict[str, str]:
-        """The backend ``rocksdb``."""
-        found = {opt.STATE_BACKEND.key: "rocksdb"}
+        """Options of the backend ``rocksdb``; those that were left at their default are not among them."""
+        backend_options = {opt.STATE_BACKEND.key: "rocksdb"}
         if self._incremental is not None:
-            found[opt.CHECKPOINTING_INCREMENTAL.key] = opt.CHECKPOINTING_INCREMENTAL.type.show(self._incremental)
+            backend_options[opt.CHECKPOINTING_INCREMENTAL.key] = opt.CHECKPOINTING_INCREMENTAL.type.show(
+                self._incremental
+            )
         if self._paths is not None:
-            found[opt.ROCKSDB_LOCAL_DIRECTORIES.key] = ",".join(self._paths)
+            backend_options[opt.ROCKSDB_LOCAL_DIRECTORIES.key] = ",".join(self._paths)
         if self._predefined is not PredefinedOptions.DEFAULT:
-            found[opt.ROCKSDB_PREDEFINED_OPTIONS.key] = self._predefined.value
+            backend_options[opt.ROCKSDB_PREDEFINED_OPTIONS.key] = self._predefined.value
         if self._threads != opt.ROCKSDB_TRANSFER_THREADS.default:
-            found[opt.ROCKSDB_TRANSFER_THREADS.key] = str(self._threads)
-        return found
+            backend_options[opt.ROCKSDB_TRANSFER_THREADS.key] = str(self._threads)
+        return backend_options
 
     @staticmethod
     def of_options(settings: Settings) -> EmbeddedRocksDBStateBackend:
         """The backend that these options say; paths as they were written."""
         incremental = opt.CHECKPOINTING_INCREMENTAL
-        made = EmbeddedRocksDBStateBackend(settings.get(incremental) if settings.is_set(incremental) else None)
+        backend = EmbeddedRocksDBStateBackend(settings.get(incremental) if settings.is_set(incremental) else None)
         paths = settings.get(opt.ROCKSDB_LOCAL_DIRECTORIES)
         if paths:
-            made.set_db_storage_paths(*paths.split(","))
-        made.set_predefined_options(PredefinedOptions(settings.get(opt.ROCKSDB_PREDEFINED_OPTIONS)))
-        made.set_number_of_transfer_threads(settings.get(opt.ROCKSDB_TRANSFER_THREADS))
-        return made
+            backend.set_db_storage_paths(*paths.split(","))
+        backend.set_predefined_options(PredefinedOptions(settings.get(opt.ROCKSDB_PREDEFINED_OPTIONS)))
+        backend.set_number_of_transfer_threads(settings.get(opt.ROCKSDB_TRANSFER_THREADS))
+        return backend
 
     def __str__(self) -> str:
         return "EmbeddedRocksDBStateBackend"

@@ -1,4 +1,4 @@
-"""What the source of a function's ``open`` gives away before the job runs: state that it can't have.
+"""Finds requests for state that a function can't have in the source of its ``open``, before the job runs.
 
 Only what is certain is refused: calls that no condition stands in front of. Functions whose source is not at hand, and
 everything else, are left to the slot, which refuses the same with the same words.
@@ -62,18 +62,18 @@ def _refuse_keyed_state(operator: str, function: Any) -> None:
 
 
 def _check_names(operator: str, function: Any) -> None:
-    seen: dict[str, tuple[str, str | None, str]] = {}
+    first_requests: dict[str, tuple[str, str | None, str]] = {}
     for call, line in _calls(function):
         kind = _last_name(call.func)
         name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
         if not kind.endswith(_DESCRIPTOR) or not isinstance(name, str):
             continue
         declared = _simple_types(call)
-        before = seen.setdefault(name, (kind, declared, line))
-        if before[0] != kind or (None not in (before[1], declared) and before[1] != declared):
+        first_request = first_requests.setdefault(name, (kind, declared, line))
+        if first_request[0] != kind or (None not in (first_request[1], declared) and first_request[1] != declared):
             raise GraphError(
-                f"{operator}: {type(function).__name__}.open asks for state {name!r} as {before[0]}"
-                f"({before[1] or '...'}) ({before[2]}) and as {kind}({declared or '...'}) ({line}): give "
+                f"{operator}: {type(function).__name__}.open asks for state {name!r} as {first_request[0]}"
+                f"({first_request[1] or '...'}) ({first_request[2]}) and as {kind}({declared or '...'}) ({line}): give "
                 "each state of a function a name of its own"
             )
 
@@ -96,7 +96,7 @@ def _calls(function: Any) -> Iterator[tuple[ast.Call, str]]:
     file = inspect.getsourcefile(method) or "?"
     for statement in definition.body:
         if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)):
-            return  # from here on, who knows
+            return  # behind a branch or loop, a call may never be made
         for node in ast.walk(statement):
             if isinstance(node, _PERHAPS):
                 break
@@ -117,10 +117,10 @@ def _last_name(function: ast.expr) -> str:
 
 def _simple_types(call: ast.Call) -> str | None:
     """The types that a descriptor is made with, if they are written as ``Types.X()``; None if not."""
-    found = []
+    type_texts = []
     for argument in [*call.args[1:], *(keyword.value for keyword in call.keywords)]:
         simple = isinstance(argument, ast.Call) and not argument.args and not argument.keywords
         if not simple or not ast.unparse(argument).startswith("Types."):
             return None
-        found.append(ast.unparse(argument))
-    return ", ".join(found)
+        type_texts.append(ast.unparse(argument))
+    return ", ".join(type_texts)

@@ -1,4 +1,4 @@
-"""Consecutive numbers."""
+"""A source of consecutive numbers, under PyFlink's module path."""
 
 from __future__ import annotations
 

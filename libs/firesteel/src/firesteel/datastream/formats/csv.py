@@ -1,4 +1,4 @@
-"""CSV."""
+"""Schemas and readers of CSV, under PyFlink's module path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON."""
+"""Schemas of JSON, under PyFlink's module path."""
 
 from __future__ import annotations
 

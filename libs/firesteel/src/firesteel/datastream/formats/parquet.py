@@ -1,4 +1,4 @@
-"""Parquet."""
+"""Readers of Parquet files, under PyFlink's module path."""
 
 from __future__ import annotations
 
