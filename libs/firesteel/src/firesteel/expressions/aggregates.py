@@ -32,7 +32,7 @@ class Aggregate:
         self.function, self.input, self.name = function, input, name
 
     def alias(self, name: str) -> Aggregate:
-        """The same under a name of its own."""
+        """The same aggregate, whose result has this name."""
         if not isinstance(name, str) or not name:
             raise TypeError(f"alias() takes a name, not {name!r}")
         return Aggregate(self.function, self.input, name)
@@ -40,48 +40,48 @@ class Aggregate:
     def __repr__(self) -> str:
         suffix = "_" if self.function in ("sum", "min", "max") else ""
         text = f"{self.function}{suffix}({'' if self.input is None else self.input})"
-        own = self.name in (None, _name(self.function, self.input))
-        return text if own else f"{text}.alias({self.name!r})"
+        is_default_name = self.name in (None, _name(self.function, self.input))
+        return text if is_default_name else f"{text}.alias({self.name!r})"
 
 
 def count(column: str | Expression | None = None) -> Aggregate:
     """The number of rows; of a column, that of its values which are not null. LONG, and never null."""
     if column is None:
         return Aggregate("count", None, "count")
-    return _made("count", column)
+    return _aggregate_of("count", column)
 
 
 def sum_(column: str | Expression) -> Aggregate:
     """The sum: LONG of whole numbers, DOUBLE of FLOAT and DOUBLE, added in the order of the rows."""
-    return _made("sum", column)
+    return _aggregate_of("sum", column)
 
 
 def min_(column: str | Expression) -> Aggregate:
     """The smallest value, of the column's type. NaN is above all other numbers; text is compared by code points."""
-    return _made("min", column)
+    return _aggregate_of("min", column)
 
 
 def max_(column: str | Expression) -> Aggregate:
     """The greatest value, of the column's type. NaN is above all other numbers; text is compared by code points."""
-    return _made("max", column)
+    return _aggregate_of("max", column)
 
 
 def avg(column: str | Expression) -> Aggregate:
     """The mean, as DOUBLE; of whole numbers their sum, which has to fit LONG, by their number."""
-    return _made("avg", column)
+    return _aggregate_of("avg", column)
 
 
 def first(column: str | Expression) -> Aggregate:
     """The value that came first, of the column's type."""
-    return _made("first", column)
+    return _aggregate_of("first", column)
 
 
 def last(column: str | Expression) -> Aggregate:
     """The value that came last, of the column's type."""
-    return _made("last", column)
+    return _aggregate_of("last", column)
 
 
-def _made(function: str, column: Any) -> Aggregate:
+def _aggregate_of(function: str, column: Any) -> Aggregate:
     if isinstance(column, str):
         column = col(column)
     if not isinstance(column, Expression):
@@ -92,11 +92,11 @@ def _made(function: str, column: Any) -> Aggregate:
     return Aggregate(function, bare, _name(function, bare) if column is bare else column.output_name())
 
 
-def _name(function: str, of: Expression | None) -> str | None:
-    """The name of an aggregate that has been given none."""
-    if of is None:
+def _name(function: str, input_expression: Expression | None) -> str | None:
+    """The default name of a result: ``count``, ``sum_price``; None for an input that is computed."""
+    if input_expression is None:
         return function
-    return f"{function}_{of.output_name()}" if of.function == "column" else None
+    return f"{function}_{input_expression.output_name()}" if input_expression.function == "column" else None
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def bind_aggregates(
     method: str,
     aggregates: Sequence[Any],
     columns: Mapping[str, TypeInformation],
-    taken: Sequence[str] = (),
+    names_in_use: Sequence[str] = (),
     *,
     wrap: bool = False,
 ) -> list[BoundAggregate]:
@@ -132,58 +132,60 @@ def bind_aggregates(
 
     Args:
         method: for errors.
-        aggregates: what the user gave.
+        aggregates: arguments of the method, as the user wrote them.
         columns: names and types of the stream's fields.
-        taken: names that the result has already.
+        names_in_use: names that the result has already.
         wrap: whole numbers that overflow wrap around instead of failing.
 
     Raises:
-        TypeError: one is no aggregate.
-        GraphError: there is none, one has no name, or a name stands twice.
+        TypeError: an argument is no aggregate.
+        GraphError: there is no argument, a result has no name, or a name stands twice.
         ProgramError: an input does not fit the columns, or an aggregate its input; names near columns, and types.
     """
     if not aggregates:
         raise GraphError(f"{method}() takes at least one aggregate, such as count() or max_('price')")
-    names = list(taken)
+    names = list(names_in_use)
     bound = []
-    for one in aggregates:
-        if not isinstance(one, Aggregate):
+    for aggregate in aggregates:
+        if not isinstance(aggregate, Aggregate):
             hint = ""
-            if isinstance(one, Expression):
-                hint = f"; an expression has a value for each row: say what becomes of many, as in last({one})"
+            if isinstance(aggregate, Expression):
+                hint = f"; an expression has a value for each row: say what becomes of many, as in last({aggregate})"
             raise TypeError(
                 f"{method}() takes aggregates of firesteel.expressions, such as count() and max_('price'), "
-                f"not {type(one).__name__}{hint}"
+                f"not {type(aggregate).__name__}{hint}"
             )
-        if one.name is None:
-            raise GraphError(f"{method}(): {one} has no name; give it one with .alias('…')")
-        if one.name in names:
-            raise GraphError(f"{method}(): the name {one.name!r} stands more than once; give the others an alias")
-        names.append(one.name)
-        bound.append(_bind(one, one.name, columns, wrap))
+        if aggregate.name is None:
+            raise GraphError(f"{method}(): {aggregate} has no name; give it one with .alias('…')")
+        if aggregate.name in names:
+            raise GraphError(f"{method}(): the name {aggregate.name!r} stands more than once; give the others an alias")
+        names.append(aggregate.name)
+        bound.append(_bind(aggregate, aggregate.name, columns, wrap))
     return bound
 
 
-def _bind(one: Aggregate, name: str, columns: Mapping[str, TypeInformation], wrap: bool) -> BoundAggregate:
+def _bind(aggregate: Aggregate, name: str, columns: Mapping[str, TypeInformation], wrap: bool) -> BoundAggregate:
     from pyarrow.types import is_floating
 
     from firesteel.expressions.binding import bind  # loads Arrow's kernels
     from firesteel.expressions.registry import is_number
     from firesteel.expressions.schema import BIG_DEC, is_nested
 
-    if one.input is None:
-        return BoundAggregate(name, one, None, None, Types.LONG(), wrap)
-    source = bind(one.input, columns, wrap=wrap)
-    plain = one.input.function == "column"  # its declared type: several types have the same columns
-    declared = columns[one.input.options["name"]] if plain else source.type_info
+    if aggregate.input is None:
+        return BoundAggregate(name, aggregate, None, None, Types.LONG(), wrap)
+    source = bind(aggregate.input, columns, wrap=wrap)
+    plain = aggregate.input.function == "column"  # its declared type: several types have the same columns
+    declared = columns[aggregate.input.options["name"]] if plain else source.type_info
     result = declared
-    if one.function == "count":
+    if aggregate.function == "count":
         result = Types.LONG()
-    elif one.function in ("sum", "avg"):
+    elif aggregate.function in ("sum", "avg"):
         if not is_number(source.data_type):
-            raise ProgramError(f"{one}: {one.function} takes numbers, not {declared}")
-        whole = one.function == "sum" and not is_floating(source.data_type)
+            raise ProgramError(f"{aggregate}: {aggregate.function} takes numbers, not {declared}")
+        whole = aggregate.function == "sum" and not is_floating(source.data_type)
         result = Types.LONG() if whole else Types.DOUBLE()
-    elif one.function in ("min", "max") and (is_nested(source.data_type) or source.data_type == BIG_DEC):
-        raise ProgramError(f"{one}: {one.function} takes numbers, text, bytes, dates and times, not {declared}")
-    return BoundAggregate(name, one, source, declared, result, wrap)
+    elif aggregate.function in ("min", "max") and (is_nested(source.data_type) or source.data_type == BIG_DEC):
+        raise ProgramError(
+            f"{aggregate}: {aggregate.function} takes numbers, text, bytes, dates and times, not {declared}"
+        )
+    return BoundAggregate(name, aggregate, source, declared, result, wrap)

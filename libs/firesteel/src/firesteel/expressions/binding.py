@@ -51,7 +51,11 @@ class BoundExpression:
         return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
 
     def _failure(self, columns: Columns, count: int, error: Exception) -> ProgramError:
-        """With the first row that can't be computed, found by halving."""
+        """The error for the first row that can't be computed.
+
+        A kernel does not say which row it failed in, so the batch is halved until one row is left: log2(rows) more
+        evaluations, on the error path only.
+        """
         first, size = 0, count
         while size > 1:
             half = size // 2
@@ -84,19 +88,19 @@ def bind(expression: Expression, columns: Mapping[str, TypeInformation], *, wrap
     """
     refuse_alias_inside(expression)
     bare = unaliased(expression)
-    made, evaluate = _bind(bare, columns, wrap)
-    data_type = pa.bool_() if made.data_type == pa.null() else made.data_type
-    if data_type != made.data_type:
+    operand, evaluate = _bind(bare, columns, wrap)
+    data_type = pa.bool_() if operand.data_type == pa.null() else operand.data_type
+    if data_type != operand.data_type:
         inner = evaluate
-        evaluate = lambda found: pc.cast(inner(found), data_type)  # noqa: E731
-    type_info = type_info_of(data_type) if made.type_info is None else made.type_info
+        evaluate = lambda batch_columns: pc.cast(inner(batch_columns), data_type)  # noqa: E731
+    type_info = type_info_of(data_type) if operand.type_info is None else operand.type_info
     return BoundExpression(bare, type_info, data_type, bare.columns(), evaluate)
 
 
 def bind_condition(
     expression: Expression, columns: Mapping[str, TypeInformation], *, wrap: bool = False
 ) -> BoundExpression:
-    """The same for an expression that has to be BOOLEAN.
+    """Check a condition, which has to be BOOLEAN, and choose its kernels.
 
     Raises:
         ProgramError: as ``bind``, or it is of another type.
@@ -112,22 +116,22 @@ def _bind(e: Expression, columns: Mapping[str, TypeInformation], wrap: bool) -> 
         return _column(e.options["name"], columns)
     if e.function == "literal":
         scalar = literal(e.options["value"])
-        return Operand(scalar.type, scalar), lambda found: scalar
+        return Operand(scalar.type, scalar), lambda batch_columns: scalar
     parts = [_bind(part, columns, wrap) for part in e.inputs]
     call = FunctionCall(e.function, tuple(operand for operand, _ in parts), e.options, wrap)
     try:
-        data_type, kernel, *known = FUNCTIONS[e.function](call)
-        type_info = known[0] if known else _inherited(call, data_type)
+        data_type, kernel, *declared_result = FUNCTIONS[e.function](call)
+        type_info = declared_result[0] if declared_result else _inherited(call, data_type)
     except InputsRefused as refused:
         raise ProgramError(f"{e}: {refused}") from None
     result = Operand(data_type, None, type_info)
     inputs = [evaluate for _, evaluate in parts]
     if len(inputs) == 1:
         (only,) = inputs
-        return result, lambda found: kernel(only(found))
+        return result, lambda batch_columns: kernel(only(batch_columns))
 
-    def eager(found: Columns) -> Any:
-        return kernel(*[evaluate(found) for evaluate in inputs])
+    def eager(batch_columns: Columns) -> Any:
+        return kernel(*[evaluate(batch_columns) for evaluate in inputs])
 
     if e.function not in LAZY:
         return result, eager
@@ -139,10 +143,12 @@ def _inherited(call: FunctionCall, data_type: pa.DataType) -> TypeInformation | 
     """The declared type of a nested result: that of the inputs of the same type."""
     if not is_nested(data_type):
         return None
-    known = {one.type_info for one in call.inputs if one.data_type == data_type and one.type_info is not None}
-    if len(known) != 1:
-        raise InputsRefused(f"{' and '.join(sorted(map(str, known)))} do not go together")
-    return known.pop()
+    declared_types = {
+        operand.type_info for operand in call.inputs if operand.data_type == data_type and operand.type_info is not None
+    }
+    if len(declared_types) != 1:
+        raise InputsRefused(f"{' and '.join(sorted(map(str, declared_types)))} do not go together")
+    return declared_types.pop()
 
 
 def _column(name: str, columns: Mapping[str, TypeInformation]) -> tuple[Operand, Evaluate]:
@@ -155,4 +161,4 @@ def _column(name: str, columns: Mapping[str, TypeInformation]) -> tuple[Operand,
         raise ProgramError(
             f"column {name!r} is {columns[name]}, whose values no expression can use; use map() with a Python function"
         )
-    return Operand(data_type, None, columns[name]), lambda found: found[name]
+    return Operand(data_type, None, columns[name]), lambda batch_columns: batch_columns[name]

@@ -183,8 +183,8 @@ class Expression:
 
     def is_in(self, values: Iterable[Any]) -> Expression:
         """Whether it equals one of these constants; null for a null."""
-        found = [operand(value) for value in values]
-        return Expression("is_in", (self, *found))
+        constants = [operand(value) for value in values]
+        return Expression("is_in", (self, *constants))
 
     def is_null(self) -> Expression:
         """Whether it is null; never null itself."""
@@ -276,69 +276,69 @@ class Expression:
 class StringFunctions:
     """Functions of text, as ``col("name").str.upper()``. Positions and lengths count characters (code points)."""
 
-    def __init__(self, of: Expression) -> None:
-        self._of = of
+    def __init__(self, subject: Expression) -> None:
+        self._subject = subject
 
     def __repr__(self) -> str:
-        return f"{self._of}.str"
+        return f"{self._subject}.str"
 
     def length(self) -> Expression:
         """Number of characters, as INT."""
-        return Expression("length", (self._of,))
+        return Expression("length", (self._subject,))
 
     def lower(self) -> Expression:
         """In lower case, character by character."""
-        return Expression("lower", (self._of,))
+        return Expression("lower", (self._subject,))
 
     def upper(self) -> Expression:
         """In upper case, character by character."""
-        return Expression("upper", (self._of,))
+        return Expression("upper", (self._subject,))
 
     def strip(self) -> Expression:
         """Without white space at both ends."""
-        return Expression("strip", (self._of,))
+        return Expression("strip", (self._subject,))
 
     def contains(self, part: str) -> Expression:
         """Whether the text holds this part."""
-        return Expression("contains", (self._of,), pattern=_text_option("contains", part))
+        return Expression("contains", (self._subject,), pattern=_text_option("contains", part))
 
     def starts_with(self, part: str) -> Expression:
         """Whether the text begins like this."""
-        return Expression("starts_with", (self._of,), pattern=_text_option("starts_with", part))
+        return Expression("starts_with", (self._subject,), pattern=_text_option("starts_with", part))
 
     def ends_with(self, part: str) -> Expression:
         """Whether the text ends like this."""
-        return Expression("ends_with", (self._of,), pattern=_text_option("ends_with", part))
+        return Expression("ends_with", (self._subject,), pattern=_text_option("ends_with", part))
 
     def matches(self, pattern: str) -> Expression:
         """Whether a regular expression (RE2's syntax) is found in the text."""
-        return Expression("matches", (self._of,), pattern=_text_option("matches", pattern))
+        return Expression("matches", (self._subject,), pattern=_text_option("matches", pattern))
 
     def replace(self, part: str, by: str) -> Expression:
         """With every occurrence of a part replaced."""
         if not part:
             raise ValueError("replace() needs a part that is not empty")
         return Expression(
-            "replace", (self._of,), pattern=_text_option("replace", part), replacement=_text_option("replace", by)
+            "replace", (self._subject,), pattern=_text_option("replace", part), replacement=_text_option("replace", by)
         )
 
     def slice(self, start: int, stop: int | None = None) -> Expression:
         """``text[start:stop]``, with negative positions counted from the end."""
         stop = stop if stop is None else _whole("stop", stop)
-        return Expression("slice", (self._of,), start=_whole("start", start), stop=stop)
+        return Expression("slice", (self._subject,), start=_whole("start", start), stop=stop)
 
 
 class DateTimeFunctions:
     """Parts of dates and timestamps, as ``col("at").dt.hour()``; each an INT."""
 
-    def __init__(self, of: Expression) -> None:
-        self._of = of
+    def __init__(self, subject: Expression) -> None:
+        self._subject = subject
 
     def __repr__(self) -> str:
-        return f"{self._of}.dt"
+        return f"{self._subject}.dt"
 
     def _part(self, name: str) -> Expression:
-        return Expression("date_part", (self._of,), part=name)
+        return Expression("date_part", (self._subject,), part=name)
 
     def year(self) -> Expression:
         return self._part("year")
@@ -377,18 +377,18 @@ class DateTimeFunctions:
 
     def date(self) -> Expression:
         """The date of a timestamp."""
-        return Expression("date", (self._of,))
+        return Expression("date", (self._subject,))
 
     def truncate(self, unit: str) -> Expression:
         """The begin of the second, minute, hour, day, week (Monday), month, quarter or year."""
         units = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
         if unit not in units:
             raise ValueError(f"truncate() takes one of {', '.join(units)}, not {unit!r}")
-        return Expression("truncate", (self._of,), unit=unit)
+        return Expression("truncate", (self._subject,), unit=unit)
 
     def epoch_millis(self) -> Expression:
         """Milliseconds since 1970-01-01 UTC, rounded down, as LONG."""
-        return Expression("epoch_millis", (self._of,))
+        return Expression("epoch_millis", (self._subject,))
 
 
 class When:

@@ -1,4 +1,4 @@
-"""Keys that are made of columns, and of what is computed from them."""
+"""Keys of streams with columns: read from columns, or computed from them by expressions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ManyKeys(ABC):
-    """What reads the keys of many records together, which costs far less than one after the other."""
+    """A key selector that reads the keys of many records together, which costs far less than one after the other."""
 
     @abstractmethod
     def keys_of(self, records: Sequence[Any]) -> Sequence[Any]:
@@ -25,9 +25,9 @@ class ManyKeys(ABC):
 
 
 class ColumnKey:
-    """Reads the key of a row or tuple; partitioners read it from the columns.
+    """Reads the key of a row or tuple; partitioners read it from the columns of a batch.
 
-    One column gives its value, several give a tuple; of none it says only that there is one key.
+    The key of one column is its value, that of several a tuple; without columns all records have the key ``()``.
 
     Args:
         names: what the parts of the key are called in results.
@@ -74,7 +74,7 @@ class ColumnKey:
 
 
 class ComputedKey(ColumnKey, ManyKeys):
-    """The same where expressions are computed; by the kernels that compute them elsewhere, for rows as well.
+    """A key with computed parts. Single rows go through the same kernels as batches, so that both give equal keys.
 
     Args:
         names: what the parts of the key are called in results.
@@ -109,14 +109,16 @@ class ComputedKey(ColumnKey, ManyKeys):
         """
         from firesteel.expressions.values import column_of, field_of, values_of
 
-        values = {name: [record[at] for record in records] for name, at in zip(self.reads, self.indexes, strict=True)}
-        given = {name: column_of(values[name], name, self._columns[name]) for name in self._computed_from}
+        values = {
+            name: [record[index] for record in records] for name, index in zip(self.reads, self.indexes, strict=True)
+        }
+        computed_columns = {name: column_of(values[name], name, self._columns[name]) for name in self._computed_from}
         parts = []
         for part in self._parts:
             if isinstance(part, str):
                 parts.append(values[part])
             else:
-                computed = part.evaluate(given, len(records))
+                computed = part.evaluate(computed_columns, len(records))
                 parts.append(values_of(computed, field_of("key", part.type_info)))
         return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
 
@@ -133,21 +135,26 @@ class ComputedKey(ColumnKey, ManyKeys):
         """The fields of the key's columns."""
         from firesteel.expressions.values import field_of
 
-        return [field_of(*one) for one in zip(self.names, self.types(self._columns), strict=True)]
+        return [field_of(*name_and_type) for name_and_type in zip(self.names, self.types(self._columns), strict=True)]
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key's columns, computed."""
-        given = {name: batch.column(index) for name, index in zip(self.reads, self.indexes, strict=True)}
-        return [given[part] if isinstance(part, str) else part.evaluate(given, batch.num_rows) for part in self._parts]
+        read_columns = {name: batch.column(index) for name, index in zip(self.reads, self.indexes, strict=True)}
+        return [
+            read_columns[part] if isinstance(part, str) else part.evaluate(read_columns, batch.num_rows)
+            for part in self._parts
+        ]
 
     @cached_property
     def _parts(self) -> list[str | BoundExpression]:
-        """A column's name, or what is computed."""
+        """The parts of the key: a column's name, or a bound expression."""
         from firesteel.expressions.binding import bind  # loads Arrow's kernels
 
         return [
-            one.options["name"] if one.function == "column" else bind(one, self._columns, wrap=self._wrap)
-            for one in self._expressions
+            expression.options["name"]
+            if expression.function == "column"
+            else bind(expression, self._columns, wrap=self._wrap)
+            for expression in self._expressions
         ]
 
     @cached_property

@@ -40,11 +40,11 @@ def _comparison(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
 
 
 def _of_decimals(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> Any:
-    """Compares decimal numbers in Python: their text says nothing about their order, and no column type holds all."""
-    count = next((len(one) for one in (a, b) if not isinstance(one, pa.Scalar)), None)
+    """Compare decimal numbers in Python: their texts sort otherwise, and no type of Arrow holds them all."""
+    count = next((len(operand) for operand in (a, b) if not isinstance(operand, pa.Scalar)), None)
     pairs = zip(_decimals(a, count), _decimals(b, count), strict=True)
-    found = pa.array([None if x is None or y is None else compare(x, y) for x, y in pairs], pa.bool_())
-    return found[0] if count is None else found
+    results = pa.array([None if x is None or y is None else compare(x, y) for x, y in pairs], pa.bool_())
+    return results[0] if count is None else results
 
 
 def _decimals(value: Any, count: int | None) -> list[Any]:
@@ -81,19 +81,19 @@ def _is_nan(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
 @function("is_in")
 def _is_in(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     subject, *values = call.inputs
-    if any(one.value is None for one in values):
+    if any(constant.value is None for constant in values):
         raise InputsRefused("is_in() takes constants; compare with == and | for other values")
-    if any(one.data_type == pa.null() for one in values):
+    if any(constant.data_type == pa.null() for constant in values):
         raise InputsRefused("is_in() takes no None; add | and is_null()")
     data_type = common_type(call, [subject, *values])
     if is_nested(data_type) or data_type == BIG_DEC:
         raise InputsRefused(f"is_in() does not take {subject}; compare with == and |")
     data_type = pa.bool_() if data_type == pa.null() else data_type
-    found = pa.array([one.value.as_py() for one in values if one.value is not None], type=data_type)
+    value_set = pa.array([constant.value.as_py() for constant in values if constant.value is not None], type=data_type)
 
     def kernel(a: Any, *_: Any) -> Any:
         a = to(a, data_type)
-        return pc.if_else(pc.is_valid(a), pc.is_in(a, value_set=found), pa.scalar(None, pa.bool_()))
+        return pc.if_else(pc.is_valid(a), pc.is_in(a, value_set=value_set), pa.scalar(None, pa.bool_()))
 
     return pa.bool_(), kernel
 

@@ -1,4 +1,4 @@
-"""Arithmetic and casts."""
+"""Functions of numbers, and casts between types."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _kernel(name: str, call: FunctionCall) -> Kernel:
 
 def _number_type(call: FunctionCall) -> pa.DataType:
     call.refuse_unless(is_number, "numbers")
-    found = common_type(call)
-    return pa.int64() if found == pa.null() else found
+    number_type = common_type(call)
+    return pa.int64() if number_type == pa.null() else number_type
 
 
 def _floating_type(call: FunctionCall) -> pa.DataType:
@@ -41,13 +41,13 @@ def _floating_type(call: FunctionCall) -> pa.DataType:
 
 @function("+", "-", "*")
 def _arithmetic(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
-    left, right = (one.data_type for one in call.inputs)
-    if call.name == "+" and pt.is_string(left) and pt.is_string(right):
+    left_type, right_type = (operand.data_type for operand in call.inputs)
+    if call.name == "+" and pt.is_string(left_type) and pt.is_string(right_type):
         return pa.string(), lambda a, b: pc.binary_join_element_wise(a, b, "", null_handling="emit_null")
-    if left in (TIMESTAMP, INSTANT) and pt.is_duration(right) and call.name in "+-":
+    if left_type in (TIMESTAMP, INSTANT) and pt.is_duration(right_type) and call.name in "+-":
         shift = pc.add_checked if call.name == "+" else pc.subtract_checked
-        return left, lambda a, b: pc.cast(shift(a, b), left)
-    if left == right and left in (TIMESTAMP, INSTANT):
+        return left_type, lambda a, b: pc.cast(shift(a, b), left_type)
+    if left_type == right_type and left_type in (TIMESTAMP, INSTANT):
         raise InputsRefused("the difference of timestamps has no type; subtract their dt.epoch_millis()")
     data_type, kernel = _number_type(call), _kernel(_ARITHMETIC[call.name], call)
     return data_type, lambda a, b: kernel(to(a, data_type), to(b, data_type))
@@ -67,14 +67,14 @@ def _python_division(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     integer, checked = pt.is_integer(data_type), not call.wrap
 
     def kernel(a: Any, b: Any) -> Any:
-        count = next((len(one) for one in (a, b) if not isinstance(one, pa.Scalar)), None)
+        count = next((len(operand) for operand in (a, b) if not isinstance(operand, pa.Scalar)), None)
         rows = 1 if count is None else count
-        left, left_nulls = _numpy(to(a, data_type), rows, 0)
-        right, right_nulls = _numpy(to(b, data_type), rows, 1)
+        dividends, dividend_nulls = _numpy(to(a, data_type), rows, 0)
+        divisors, divisor_nulls = _numpy(to(b, data_type), rows, 1)
         if integer:
-            _check_division(left, right, left_nulls | right_nulls, checked and call.name == "//")
+            _check_division(dividends, divisors, dividend_nulls | divisor_nulls, checked and call.name == "//")
         with np.errstate(all="ignore"):
-            result = pa.array(divide(left, right), type=data_type, mask=left_nulls | right_nulls)
+            result = pa.array(divide(dividends, divisors), type=data_type, mask=dividend_nulls | divisor_nulls)
         return result[0] if count is None else result
 
     return data_type, kernel
@@ -89,10 +89,10 @@ def _numpy(value: Any, count: int, filler: int) -> tuple[Any, Any]:
     return filled.to_numpy(zero_copy_only=False), nulls
 
 
-def _check_division(left: Any, right: Any, nulls: Any, overflow: bool) -> None:
-    if ((right == 0) & ~nulls).any():
+def _check_division(dividends: Any, divisors: Any, nulls: Any, overflow: bool) -> None:
+    if ((divisors == 0) & ~nulls).any():
         raise ZeroDivisionError("division by zero")
-    if overflow and ((left == np.iinfo(left.dtype).min) & (right == -1) & ~nulls).any():
+    if overflow and ((dividends == np.iinfo(dividends.dtype).min) & (divisors == -1) & ~nulls).any():
         raise OverflowError("overflow")
 
 

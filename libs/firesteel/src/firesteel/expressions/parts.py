@@ -18,10 +18,10 @@ from firesteel.expressions.values import column_of
 
 
 def _declared(call: FunctionCall) -> TypeInformation:
-    one = call.inputs[0]
-    if one.type_info is None:
-        raise InputsRefused(f"{call.name} takes rows, lists or maps, not {one}")
-    return unwrapped(one.type_info)
+    operand = call.inputs[0]
+    if operand.type_info is None:
+        raise InputsRefused(f"{call.name} takes rows, lists or maps, not {operand}")
+    return unwrapped(operand.type_info)
 
 
 def _typed(part: TypeInformation, kernel: Kernel) -> tuple[pa.DataType, Kernel, TypeInformation]:
@@ -49,10 +49,10 @@ def _get(call: FunctionCall) -> tuple[pa.DataType, Kernel, TypeInformation]:
     declared, key = _declared(call), call.options["key"]
     if isinstance(declared, MapTypeInfo):
         try:
-            wanted = column_of([key], "key", declared.key_type)[0]
+            arrow_key = column_of([key], "key", declared.key_type)[0]
         except TypeError as error:
             raise InputsRefused(f"the key does not fit: {error}") from None
-        return _typed(declared.value_type, lambda a: pc.map_lookup(a, wanted, "first"))
+        return _typed(declared.value_type, lambda a: pc.map_lookup(a, arrow_key, "first"))
     if row_of(declared).shape is not Shape.LIST:
         raise InputsRefused(f"get takes lists and maps, not {declared}")
     if not isinstance(key, int) or isinstance(key, bool):
@@ -65,6 +65,7 @@ def _element(lists: Any, position: int) -> Any:
     offsets = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     begins, ends = offsets[:-1], offsets[1:]
     places = (begins if position >= 0 else ends) + position
+    # places outside of a row's own elements are null, and not the elements of its neighbour
     missing = (places < begins) | (places >= ends)
     if lists.null_count:
         missing |= lists.is_null().to_numpy(zero_copy_only=False)

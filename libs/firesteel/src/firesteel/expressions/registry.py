@@ -1,4 +1,4 @@
-"""What a function of expressions is: a check of its inputs' types that gives the type of the result and a kernel."""
+"""Registry of the functions of expressions: each checks its inputs' types and chooses a result type and a kernel."""
 
 from __future__ import annotations
 
@@ -53,16 +53,20 @@ class FunctionCall:
     options: Mapping[str, Any] = field(default_factory=dict)
     wrap: bool = False
 
-    def refuse_unless(self, fits: Callable[[pa.DataType], bool], wanted: str) -> None:
-        """Every input has to be of this kind, or null.
+    def refuse_unless(self, fits: Callable[[pa.DataType], bool], description: str) -> None:
+        """Check that every input is of a kind, or null.
+
+        Args:
+            fits: whether a type is of the kind.
+            description: of the kind, for the error, in the plural ("numbers").
 
         Raises:
-            Refused: one is not.
+            InputsRefused: an input is of another kind.
         """
-        for one in self.inputs:
-            if one.data_type != pa.null() and not fits(one.data_type):
-                hint = "; cast it to DOUBLE" if wanted == "numbers" and is_big(one.data_type) else ""
-                raise InputsRefused(f"{self.name} takes {wanted}, not {one}{hint}")
+        for operand in self.inputs:
+            if operand.data_type != pa.null() and not fits(operand.data_type):
+                hint = "; cast it to DOUBLE" if description == "numbers" and is_big(operand.data_type) else ""
+                raise InputsRefused(f"{self.name} takes {description}, not {operand}{hint}")
 
 
 Definition = Callable[[FunctionCall], tuple[pa.DataType, Kernel] | tuple[pa.DataType, Kernel, TypeInformation]]
@@ -79,17 +83,17 @@ def function(*names: str) -> Callable[[Definition], Definition]:
 
 
 def is_number(data_type: pa.DataType) -> bool:
-    """Integer or floating point."""
+    """Whether values are integers or floating point."""
     return bool(pt.is_integer(data_type) or pt.is_floating(data_type))
 
 
 def is_big(data_type: pa.DataType) -> bool:
-    """A number without bounds."""
+    """Whether values are numbers without bounds: BIG_INT or BIG_DEC."""
     return data_type in (BIG_INT, BIG_DEC)
 
 
 def to(value: Any, data_type: pa.DataType) -> Any:
-    """The value as this type; only for casts that lose nothing but the precision of large integers."""
+    """Cast an array or scalar to this type; only for casts that lose nothing but the precision of large integers."""
     if value.type == data_type:
         return value
     if data_type == BIG_DEC:
@@ -98,52 +102,63 @@ def to(value: Any, data_type: pa.DataType) -> Any:
 
 
 def common_type(call: FunctionCall, operands: Sequence[Operand] | None = None) -> pa.DataType:
-    """The type that operands are brought to. Constants adapt to columns where they fit.
+    """The type that operands are brought to before a function compares or combines them.
+
+    A constant takes the type of the columns beside it where its value fits: ``col("byte") + 1`` stays a byte.
 
     Raises:
-        Refused: there is none.
+        InputsRefused: the types do not go together.
     """
-    operands = [one for one in (call.inputs if operands is None else operands) if one.data_type != pa.null()]
-    types = [one.data_type for one in operands]
+    operands = [
+        operand for operand in (call.inputs if operands is None else operands) if operand.data_type != pa.null()
+    ]
+    types = [operand.data_type for operand in operands]
     if not types:
         return pa.null()
-    if all(one == types[0] for one in types):
+    if all(operand == types[0] for operand in types):
         return types[0]
     if all(map(is_number, types)):
         return _common_number(operands)
-    if all(is_big(one) or pt.is_integer(one) for one in types):
+    if all(is_big(operand) or pt.is_integer(operand) for operand in types):
         return BIG_DEC if BIG_DEC in types else BIG_INT
-    if all(one in (pa.date32(), TIMESTAMP) for one in types):
+    if all(operand in (pa.date32(), TIMESTAMP) for operand in types):
         return TIMESTAMP
-    other = next(one for one in operands if one.data_type != types[0] and not _go_together(one.data_type, types[0]))
-    raise InputsRefused(f"{operands[0]} and {other} do not go together")
+    misfit = next(
+        operand
+        for operand in operands
+        if operand.data_type != types[0] and not _go_together(operand.data_type, types[0])
+    )
+    raise InputsRefused(f"{operands[0]} and {misfit} do not go together")
 
 
-def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
-    return (is_number(one) and is_number(other)) or all(is_big(x) or pt.is_integer(x) for x in (one, other))
+def _go_together(first: pa.DataType, second: pa.DataType) -> bool:
+    return (is_number(first) and is_number(second)) or all(is_big(x) or pt.is_integer(x) for x in (first, second))
 
 
 def _common_number(operands: Sequence[Operand]) -> pa.DataType:
-    found: pa.DataType | None = None
-    for one in operands:
-        if one.value is None:
-            found = one.data_type if found is None else _wider(found, one.data_type)
-    for one in sorted((one for one in operands if one.value is not None), key=lambda o: pt.is_floating(o.data_type)):
-        if found is None:
-            found = one.data_type
-        elif pt.is_floating(one.data_type):
-            found = found if pt.is_floating(found) else pa.float64()
-        elif pt.is_integer(found) and one.value is not None and not _fits(one.value.as_py(), found):
-            found = pa.int64()
-    assert found is not None
-    return found
+    # the columns decide first; a constant changes their type only if its value does not fit into it
+    number_type: pa.DataType | None = None
+    for operand in operands:
+        if operand.value is None:
+            number_type = operand.data_type if number_type is None else _wider(number_type, operand.data_type)
+    for operand in sorted(
+        (operand for operand in operands if operand.value is not None), key=lambda o: pt.is_floating(o.data_type)
+    ):
+        if number_type is None:
+            number_type = operand.data_type
+        elif pt.is_floating(operand.data_type):
+            number_type = number_type if pt.is_floating(number_type) else pa.float64()
+        elif pt.is_integer(number_type) and operand.value is not None and not _fits(operand.value.as_py(), number_type):
+            number_type = pa.int64()
+    assert number_type is not None
+    return number_type
 
 
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if pt.is_integer(one) and pt.is_integer(other):
-        return one if one.bit_width >= other.bit_width else other
-    small = all(pt.is_floating(t) or t.bit_width <= 16 for t in (one, other))
-    return pa.float32() if small and pa.float64() not in (one, other) else pa.float64()
+def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    if pt.is_integer(first) and pt.is_integer(second):
+        return first if first.bit_width >= second.bit_width else second
+    small = all(pt.is_floating(number) or number.bit_width <= 16 for number in (first, second))
+    return pa.float32() if small and pa.float64() not in (first, second) else pa.float64()
 
 
 def _fits(value: int, data_type: pa.DataType) -> bool:

@@ -21,14 +21,14 @@ from firesteel.common.type_table import (
 from firesteel.common.typeinfo import TypeInformation
 
 
-def _made(name: ArrowName) -> pa.DataType:
+def _data_type(name: ArrowName) -> pa.DataType:
     function, *arguments = name
-    made: pa.DataType = getattr(pa, function)(*arguments)
-    return made
+    data_type: pa.DataType = getattr(pa, function)(*arguments)
+    return data_type
 
 
-_STREAM: Final = {row.name: _made(row.arrow) for row in SCALARS}
-_FILE: Final = {row.name: _made(row.file_arrow or row.arrow) for row in SCALARS}
+_STREAM: Final = {row.name: _data_type(row.arrow) for row in SCALARS}
+_FILE: Final = {row.name: _data_type(row.file_arrow or row.arrow) for row in SCALARS}
 TIMESTAMP: Final = _STREAM["SQL_TIMESTAMP"]
 INSTANT: Final = _STREAM["INSTANT"]
 TIME: Final = _STREAM["SQL_TIME"]
@@ -78,7 +78,7 @@ def arrow_type(type_info: TypeInformation, layout: Layout = STREAM, digits: Digi
         return layout.timestamp if data_type == TIMESTAMP else data_type
     types = parts_of(type_info)
     of_parts = [digits] if row.shape is Shape.LIST else digits_of_parts(digits, len(types))
-    parts = [arrow_type(part, layout, of) for part, of in zip(types, of_parts, strict=True)]
+    parts = [arrow_type(part, layout, part_digits) for part, part_digits in zip(types, of_parts, strict=True)]
     if any(part is None for part in parts):
         return None
     match row.shape:
@@ -102,7 +102,7 @@ def type_info_of(data_type: pa.DataType) -> TypeInformation:
     Raises:
         TypeError: no declared type has such columns.
     """
-    name = next((name for name, known in _STREAM.items() if known == data_type), None)
+    name = next((name for name, arrow in _STREAM.items() if arrow == data_type), None)
     if name is None:
         raise TypeError(f"columns of the type {data_type} have no declared type")
     return SCALAR_BY_NAME[name].type_info  # type: ignore[no-any-return]
@@ -120,7 +120,7 @@ def schema_of(type_info: TypeInformation) -> dict[str, TypeInformation] | None:
 
 
 def uncolumnar(type_info: TypeInformation) -> str | None:
-    """Why a stream of this type has no columns; None if it has."""
+    """The reason why a stream of this type has no columns, for an error; None if it has some."""
     columns = schema_of(type_info)
     if columns is None:
         return f"its type is {type_info}, which has no fields"

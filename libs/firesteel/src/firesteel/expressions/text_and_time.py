@@ -90,8 +90,8 @@ def _date_part(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     part, data_type = call.options["part"], call.inputs[0].data_type
     allowed = (pa.date32(), TIMESTAMP, INSTANT) if part in _OF_DATES else (TIME, TIMESTAMP, INSTANT)
     if data_type not in allowed:
-        what = "a date or a timestamp" if part in _OF_DATES else "a time or a timestamp"
-        raise InputsRefused(f"dt.{part}() takes {what}, not {call.inputs[0]}")
+        accepted = "a date or a timestamp" if part in _OF_DATES else "a time or a timestamp"
+        raise InputsRefused(f"dt.{part}() takes {accepted}, not {call.inputs[0]}")
     kernel = _OF_DATES.get(part) or _OF_TIMES[part]
     return pa.int32(), lambda a: pc.cast(kernel(a), pa.int32())
 

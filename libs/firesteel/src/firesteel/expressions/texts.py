@@ -60,8 +60,8 @@ def _text(e: ExpressionNode, column: Write, constant: Write) -> str:
         return f"({text})" if part.function in _PREFIX else text
 
     if e.function in _INFIX:
-        left = owner(e.inputs[0]) if e.function == "**" else _text(e.inputs[0], column, constant)
-        return f"({left} {e.function} {operand(e.inputs[1])})"
+        base = owner(e.inputs[0]) if e.function == "**" else _text(e.inputs[0], column, constant)
+        return f"({base} {e.function} {operand(e.inputs[1])})"
     if e.function in _PREFIX:
         return f"{_PREFIX[e.function]}{_text(e.inputs[0], column, constant)}"
     if e.function == "when":

@@ -27,21 +27,21 @@ def computing_timestamps(
         ProgramError: the expression does not fit the columns, or is neither a whole number nor a time. What is
             returned raises it for a row without a timestamp.
     """
-    found = bind(assigner.expression, columns, wrap=assigner.wrap)
-    if found.data_type == TIMESTAMP:
-        found = bind(found.expression.dt.epoch_millis(), columns)
-    if not pa.types.is_integer(found.data_type):
+    bound = bind(assigner.expression, columns, wrap=assigner.wrap)
+    if bound.data_type == TIMESTAMP:
+        bound = bind(bound.expression.dt.epoch_millis(), columns)
+    if not pa.types.is_integer(bound.data_type):
         raise ProgramError(
-            f"with_timestamp_assigner(): {found.expression} is {found.type_info}; a timestamp is a whole number of "
+            f"with_timestamp_assigner(): {bound.expression} is {bound.type_info}; a timestamp is a whole number of "
             "milliseconds since 1970-01-01 UTC, or a time"
         )
 
-    def timestamps(given: Mapping[str, Any], count: int) -> npt.NDArray[np.int64]:
-        column = found.evaluate(given, count)
+    def timestamps(batch_columns: Mapping[str, Any], count: int) -> npt.NDArray[np.int64]:
+        column = bound.evaluate(batch_columns, count)
         if column.null_count:
             row = column.is_null().index(True).as_py()
             raise ProgramError(
-                f"with_timestamp_assigner(): {found.expression} is null in row {row} of a batch of {count}; "
+                f"with_timestamp_assigner(): {bound.expression} is null in row {row} of a batch of {count}; "
                 "give such records a timestamp with coalesce(), or leave them out with filter()"
             )
         return np.ascontiguousarray(column.to_numpy(zero_copy_only=False), np.int64)

@@ -93,7 +93,13 @@ def arrow_schema(
     columns = schema_of(type_info)
     assert columns is not None
     pairs = zip(columns.items(), digits_of_parts(digits, len(columns)), strict=True)
-    return pa.schema([field_of(name, one, layout, of) for (name, one), of in pairs], metadata=metadata)
+    return pa.schema(
+        [
+            field_of(name, type_info_of_column, layout, column_digits)
+            for (name, type_info_of_column), column_digits in pairs
+        ],
+        metadata=metadata,
+    )
 
 
 @lru_cache(1024)
@@ -114,7 +120,7 @@ def records_of(batch: pa.RecordBatch, declared: TypeInformation | None = None) -
             says so; where there is none, one column gives its values, several give tuples.
     """
     types = None if declared is None else schema_of(declared)
-    fields = list(batch.schema) if types is None else [field_of(name, one) for name, one in types.items()]
+    fields = list(batch.schema) if types is None else [field_of(name, type_info) for name, type_info in types.items()]
     columns = [values_of(column, field) for column, field in zip(batch.columns, fields, strict=True)]
     kind = (batch.schema.metadata or {}).get(RECORDS) if declared is None else None
     if kind == ROW or isinstance(declared, RowTypeInfo):
@@ -149,7 +155,7 @@ def _values(column: pa.Array, form: Form) -> list[Any]:
         keys, items = _lists(column, column.keys, form[1]), _lists(column, column.items, form[2])
         pairs = zip(keys, items, strict=True)
         return [None if key is None else dict(zip(key, item, strict=True)) for key, item in pairs]
-    parts = [_values(part, one) for part, one in zip(column.flatten(), form[1], strict=True)]
+    parts = [_values(part, part_form) for part, part_form in zip(column.flatten(), form[1], strict=True)]
     rows: list[Any] = list(zip(*parts, strict=True)) if parts else [()] * len(column)
     if kind == "row":
         names = tuple(field.name for field in column.type)
@@ -249,7 +255,7 @@ def _writer(type_info: TypeInformation, layout: Layout, digits: Digits) -> Conve
         return _cut_instant if row.form == "instant" else None
     types = parts_of(type_info)
     of_parts = [digits] if row.shape is Shape.LIST else digits_of_parts(digits, len(types))
-    parts = [_writer(part, layout, of) for part, of in zip(types, of_parts, strict=True)]
+    parts = [_writer(part, layout, part_digits) for part, part_digits in zip(types, of_parts, strict=True)]
     match row.shape:
         case Shape.LIST:
             inner = parts[0]
@@ -311,12 +317,12 @@ def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
     """
     precision, scale = digits
     try:
-        found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+        result = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
     except InvalidOperation:
-        found = None
-    if found is None or len(found.as_tuple().digits) > precision:
+        result = None
+    if result is None or len(result.as_tuple().digits) > precision:
         raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
-    return found
+    return result
 
 
 def _without_zone(value: Any) -> Any:
@@ -330,8 +336,8 @@ def _instant(value: Any) -> Any:
         return None
     if isinstance(value, datetime):
         return (value - _EPOCH) // _MICROSECOND
-    micros, rest = divmod(value.nanos, 1000)
-    if rest:
+    micros, nanoseconds = divmod(value.nanos, 1000)
+    if nanoseconds:
         raise ValueError("columns hold instants to the microsecond")
     return value.seconds * 1_000_000 + micros
 
