@@ -65,7 +65,7 @@ class Archive:
             file, directory = self.path.lstat(), self.path.parent.lstat()
         except OSError:
             return False
-        ours = all(found.st_uid == os.geteuid() and not found.st_mode & 0o022 for found in (file, directory))
+        ours = all(status.st_uid == os.geteuid() and not status.st_mode & 0o022 for status in (file, directory))
         return ours and stat.S_ISREG(file.st_mode)
 
     def flags_to_use(self) -> tuple[str, ...]:
@@ -147,8 +147,8 @@ class Archive:
             return False
         return 0 <= age < RETRY_SECONDS
 
-    def _beside(self, what: str) -> Path:
-        return self.path.with_name(f".{self.path.name}.{what}")
+    def _beside(self, suffix: str) -> Path:
+        return self.path.with_name(f".{self.path.name}.{suffix}")
 
 
 def start_from_archive(
@@ -227,8 +227,8 @@ def remove_unused(environment: Mapping[str, str] | None = None) -> list[Path]:
             except OSError as error:
                 logger.debug("%s can't be removed: %s", path, error)
                 continue
-            for left in ("lock", "failed"):
-                archive._beside(left).unlink(missing_ok=True)
+            for suffix in ("lock", "failed"):
+                archive._beside(suffix).unlink(missing_ok=True)
             removed.append(path)
     return removed
 

@@ -33,9 +33,9 @@ def _be_modest() -> None:
 
 
 def _end_in_order(number: int, frame: object) -> None:
-    """Raises in the main thread, so that everything is cleaned up; whatever that takes, it has an end."""
-    for other in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(other, signal.SIG_IGN)
+    """Signal handler: raise in the main thread, so that ``finally`` blocks run, for ``_CLEANING`` s at most."""
+    for repeated in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(repeated, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
     signal.setitimer(signal.ITIMER_REAL, _CLEANING)
     raise SystemExit(f"ended by {signal.Signals(number).name}")
@@ -48,7 +48,7 @@ def _end_with_the_owner() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """What such a process does."""
+    """Make the archives of one group; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m firesteel.spark.archive_maker", description="Makes class-data archives."
     )
@@ -71,10 +71,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     from firesteel.spark.training import train  # Spark is imported only now
 
-    wanted = archives_of(find_java(parsed.java_home), parsed.group)
+    expected_archives = archives_of(find_java(parsed.java_home), parsed.group)
     try:
-        made = train(parsed.java_home, [parsed.group], wait=False)
-        if len(made) < len(wanted) and not next(iter(wanted.values())).is_locked():
+        archives = train(parsed.java_home, [parsed.group], wait=False)
+        if len(archives) < len(expected_archives) and not next(iter(expected_archives.values())).is_locked():
             raise FleetError("the JVM wrote none")
     except (FiresteelError, OSError) as error:
         _note_failure(parsed.java_home, parsed.group, str(error))
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         if ended.code == f"ended by {signal.SIGALRM.name}":
             _note_failure(parsed.java_home, parsed.group, f"not done within {DEADLINE:g} s")
         raise
-    for archive in made:
+    for archive in archives:
         print(archive.path)
     return 0
 

@@ -101,6 +101,6 @@ def _command(java: Java, group: str) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Ours, without secrets, and with firesteel on the path wherever it was found."""
-    kept = without_secrets(os.environ)
-    path = worker_environment((), kept).get("PYTHONPATH")
-    return kept if path is None else {**kept, "PYTHONPATH": path}
+    environment = without_secrets(os.environ)
+    path = worker_environment((), environment).get("PYTHONPATH")
+    return environment if path is None else {**environment, "PYTHONPATH": path}

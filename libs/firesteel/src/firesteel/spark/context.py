@@ -93,13 +93,13 @@ class OwnContext:
             self._class._gateway, self._class._jvm = gateway, gateway.jvm
         try:
             if conf is None:
-                made = _active_context(gateway)
-                settings = SparkConf(_jconf=made.sc().conf())
+                java_context = _active_context(gateway)
+                settings = SparkConf(_jconf=java_context.sc().conf())
             else:
                 gateway.jvm.firesteel.spark.HadoopLogin.ensure()
-                made, settings = None, SparkConf(loadDefaults=False)
+                java_context, settings = None, SparkConf(loadDefaults=False)
                 settings.setAll(list(conf.items()))
-            self.spark: Any = SparkContext(conf=settings, gateway=gateway, jsc=made)
+            self.spark: Any = SparkContext(conf=settings, gateway=gateway, jsc=java_context)
         except Exception as error:  # py4j and Spark raise whatever comes; the reason is told
             reason = reason_of(error)
             self._put_back()

@@ -1,10 +1,10 @@
-"""The cluster's directory, as far as the driver is concerned: who has the fleet, which driver there is, its files.
+"""Files of the Spark driver in the cluster's directory: who owns the fleet, and how to find the driver.
 
 * ``resourcemanager.lock``: locked by the one process that has the fleet;
 * ``driver.json``: how to find the driver (`DriverRecord`);
-* ``driver-<n>/``: of that driver; its log, scratch files, and ``attached``, on which whoever is attached holds a lock;
-* ``early-<n>/``: the same of a driver whose ResourceManager stands by; its ``driver.json`` is in there, for those who
-  end what is left alone. Once it leads, it is the driver of the cluster, and stays where it is.
+* ``driver-<n>/``: files of that driver: log, scratch files, and ``attached``, locked by the process attached to it;
+* ``early-<n>/``: files of a driver whose ResourceManager is on standby. Its ``driver.json`` is in there, so that a
+  driver without an owner can still be ended. When its ResourceManager leads, the directory stays where it is.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ the cluster's directory was lost; Spark wants ids below 2^31."""
 
 
 @dataclass
-class HeldDriver:
+class LockedDriver:
     """A driver on whose ``attached`` we hold the lock."""
 
     jvm: HostedDriver
     lock: RecordLock
     record: DriverRecord
     is_early: bool = False
-    """Its ResourceManager stands by: nobody can find it."""
+    """Whether its ResourceManager is still on standby: no other process can find the driver then."""
 
 
 class DriverHome:
-    """One cluster's directory.
+    """The cluster's directory, as the ResourceManager uses it.
 
     Args:
         directory: made if missing, of mode 0700.
-        made_for: versions and settings on which a driver depends; one that was made for others is not taken over.
+        made_for: versions and settings that a driver depends on; a driver made for other ones is not taken over.
     """
 
     def __init__(self, directory: Path, made_for: Mapping[str, Any]) -> None:
@@ -79,18 +79,18 @@ class DriverHome:
 
     def _make_directory(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = self.directory.stat()
-        if found.st_uid != os.geteuid():
-            raise FleetError(f"The cluster's directory {self.directory} belongs to user {found.st_uid}.")
-        if found.st_mode & 0o077:
+        status = self.directory.stat()
+        if status.st_uid != os.geteuid():
+            raise FleetError(f"The cluster's directory {self.directory} belongs to user {status.st_uid}.")
+        if status.st_mode & 0o077:
             self.directory.chmod(0o700)
 
     def release(self) -> None:
         """Let another process have the fleet."""
         self._fence.release()
 
-    def find(self) -> HeldDriver | None:
-        """The driver that a former ResourceManager has left; one that can't be taken over is killed."""
+    def find(self) -> LockedDriver | None:
+        """Find and lock the driver that a former ResourceManager has left; one that can't be taken over is killed."""
         record = DriverRecord.read(self.directory)
         if record is None:
             return None
@@ -106,7 +106,7 @@ class DriverHome:
         elif not jvm.directory.is_dir() or not lock.acquire():
             problem = "it is ending"
         else:
-            return HeldDriver(jvm, lock, record)
+            return LockedDriver(jvm, lock, record)
         logger.warning("the driver with pid %d can't be taken over: %s; its slots go on", record.pid, problem)
         jvm.end(grace=0.0)
         return None
@@ -124,15 +124,16 @@ class DriverHome:
         flags: tuple[str, ...],
         *,
         early: bool = False,
-    ) -> HeldDriver:
-        """Start a new driver; what is left of those before is removed.
+    ) -> LockedDriver:
+        """Start a new driver, after the files of former drivers were removed.
 
         Args:
             java: which one.
             environment: of it.
             orphan_timeout: see ``HostedDriver.start``.
             flags: more of the JVM's flags.
-            early: it is not yet that of the cluster (``adopt``), and others may have theirs here.
+            early: start it for a ResourceManager on standby: it becomes the cluster's driver by ``adopt``, and other
+                standbys may have drivers in the same directory.
 
         Raises:
             FleetError: it can't be started.
@@ -156,67 +157,73 @@ class DriverHome:
                 spark_salt=new_salt(),
                 next_executor=self._unused_executor(),
             )
-            held = HeldDriver(jvm, lock, record, early)
-            self.save(held, record)
+            driver = LockedDriver(jvm, lock, record, early)
+            self.save(driver, record)
         except OSError as error:
             text = f"The cluster's directory {self.directory} can't be used: {error.strerror or error}."
             raise FleetError(text) from error
-        return held
+        return driver
 
     def _remove_left(self, early: bool) -> None:
-        """Of drivers that have ended; whoever starts that of the cluster knows that there is no other one."""
-        for left in self.directory.glob(f"{_EARLY}-*"):
-            record = DriverRecord.read(left)
-            if record is not None and not HostedDriver(record.process, left).is_running():
-                shutil.rmtree(left, ignore_errors=True)
+        """Remove directories of drivers that have ended.
+
+        Args:
+            early: leave all ``driver-*`` alone. Only the owner of the fleet knows that none of them runs.
+        """
+        for directory in self.directory.glob(f"{_EARLY}-*"):
+            record = DriverRecord.read(directory)
+            if record is not None and not HostedDriver(record.process, directory).is_running():
+                shutil.rmtree(directory, ignore_errors=True)
         if not early:
-            for left in self.directory.glob("driver-*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for directory in self.directory.glob("driver-*"):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _unused_executor(self) -> int:
-        before = DriverRecord.read(self.directory)
-        used = before.next_executor if before is not None else 1
+        former_driver = DriverRecord.read(self.directory)
+        used = former_driver.next_executor if former_driver is not None else 1
         return max(used, math.ceil(time.time()) - _EPOCH)  # noqa: TID251 # makes an id
 
-    def adopt(self, held: HeldDriver) -> None:
-        """Make one that was started early that of the cluster.
+    def adopt(self, driver: LockedDriver) -> None:
+        """Make a driver that was started early the driver of the cluster.
 
         Raises:
-            OSError: it can't be written down.
+            OSError: the record can't be written.
         """
-        record = replace(held.record, next_executor=self._unused_executor())
-        held.is_early = False
-        self.save(held, record)
+        record = replace(driver.record, next_executor=self._unused_executor())
+        driver.is_early = False
+        self.save(driver, record)
 
-    def save(self, held: HeldDriver, record: DriverRecord) -> None:
-        """Write down what is known of a driver now.
+    def save(self, driver: LockedDriver, record: DriverRecord) -> None:
+        """Write the record of a driver.
 
         Raises:
-            OSError: that did not work.
+            OSError: it can't be written.
         """
-        record.write(held.jvm.directory if held.is_early else self.directory)
-        held.record = record
+        record.write(driver.jvm.directory if driver.is_early else self.directory)
+        driver.record = record
 
-    def new_executor(self, held: HeldDriver) -> str:
+    def new_executor(self, driver: LockedDriver) -> str:
         """An executor id that no driver of this cluster has used.
 
+        The next id is on disk before this one is returned: a crash in between skips an id, and never uses one twice.
+
         Raises:
-            OSError: it can't be written down.
+            OSError: the record can't be written.
         """
-        number = held.record.next_executor
-        self.save(held, replace(held.record, next_executor=number + 1))
+        number = driver.record.next_executor
+        self.save(driver, replace(driver.record, next_executor=number + 1))
         return str(number)
 
-    def forget(self, held: HeldDriver, keep_record: bool) -> None:
+    def forget(self, driver: LockedDriver, keep_record: bool) -> None:
         """Remove the files of a driver that has ended; its record still tells the next executor id."""
-        held.lock.release()
-        if not keep_record and not held.is_early:
+        driver.lock.release()
+        if not keep_record and not driver.is_early:
             remove_record(self.directory)
-        shutil.rmtree(held.jvm.directory, ignore_errors=True)
+        shutil.rmtree(driver.jvm.directory, ignore_errors=True)
 
 
 def _differences(made_for: Mapping[str, Any], needed: Mapping[str, Any]) -> str:
-    """In words; what is made from a secret is only named."""
+    """What two drivers were made for, compared in words; values made from a secret are only named."""
     names = [name for name in (*needed, *made_for) if made_for.get(name) != needed.get(name)]
     return ", ".join(
         name if name == "secret" else f"{name} ({made_for.get(name)}, not {needed.get(name)})"

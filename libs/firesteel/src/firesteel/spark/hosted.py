@@ -23,7 +23,7 @@ from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import background
 from firesteel.spark.archive import start_from_archive
 from firesteel.spark.context import OwnContext, reason_of, refuse_foreign_context
-from firesteel.spark.driver_home import DriverHome, HeldDriver
+from firesteel.spark.driver_home import DriverHome, LockedDriver
 from firesteel.spark.hosts import spark_host
 from firesteel.spark.java import Java, find_java
 from firesteel.spark.jvm import child_environment, log_tail
@@ -99,7 +99,7 @@ class HostedFleet(StagesFleet):
         self._orphan_timeout = orphan_timeout
         self._make_archive = make_archive and archive and not recording
         self._maker: OwnedProcess | None = None
-        """Makes archives in the background."""
+        """The process that makes class-data archives in the background."""
         self._home = DriverHome(cluster_directory, self._made_for())
         self._owner = os.getpid()
         self._life = threading.Lock()
@@ -108,7 +108,7 @@ class HostedFleet(StagesFleet):
         """Held while the driver's record is changed."""
         self._ready = self._aborted = self._launching = False
         self._silences = 0
-        self._held: HeldDriver | None = None
+        self._driver: LockedDriver | None = None
         self._context: OwnContext | None = None
         self._thread: OwnThread | None = None
 
@@ -126,10 +126,10 @@ class HostedFleet(StagesFleet):
         if sys.platform == "win32":
             raise FleetError("Slots do not run on Windows.")
         with self._life:
-            held = self._held
-            if self._thread is not None and (held is None or not held.is_early):
+            driver = self._driver
+            if self._thread is not None and (driver is None or not driver.is_early):
                 raise FleetError("The fleet is running already.")
-            java = self._checked_java() if held is None else find_java(self._java_home)
+            java = self._checked_java() if driver is None else find_java(self._java_home)
             self._home.claim()
             self._aborted, self._silences = False, 0
             try:
@@ -143,17 +143,17 @@ class HostedFleet(StagesFleet):
                 self._maker = background.start_owned(java, "hosted")
 
     def start_early(self) -> None:
-        """Have a driver of our own up before we lead: ``start`` takes it, unless one has been left that runs.
+        """Start a driver before we lead; ``start`` takes it, unless the former leader's driver still runs.
 
-        Where it is up already, nothing is done.
+        Does nothing if it is up already.
 
         Raises:
             FleetError: it can't be started.
         """
         with self._life:
-            held = self._held
-            if held is not None and held.is_early and not held.jvm.is_running():
-                self._end(held, 0.0)
+            driver = self._driver
+            if driver is not None and driver.is_early and not driver.jvm.is_running():
+                self._end(driver, 0.0)
             if self._thread is None:
                 java = self._checked_java()
                 self._aborted = False
@@ -165,24 +165,27 @@ class HostedFleet(StagesFleet):
         return find_java(self._java_home)
 
     def _adopt(self) -> bool:
-        """Take the driver that was started early; False if there is none, or a better one."""
-        held, context = self._held, self._context
-        if held is None:
+        """Take the driver that was started early; False if there is none, or the former leader's driver still runs.
+
+        Slots may run on that one's executors, so ours is ended in its favour.
+        """
+        driver, context = self._driver, self._context
+        if driver is None:
             return False
-        runs = held.jvm.is_running() and context is not None and context.is_open()
+        runs = driver.jvm.is_running() and context is not None and context.is_open()
         if runs and not self._home.has_driver():
             try:
-                self._home.adopt(held)
+                self._home.adopt(driver)
             except OSError as error:
                 text = f"The cluster's directory can't be written: {error.strerror or error}."
                 raise FleetError(text) from error
-            logger.info("the driver with pid %d was up already", held.record.pid)
+            logger.info("the driver with pid %d was up already", driver.record.pid)
             return True
-        self._end_driver(held, _EXIT_SECONDS)
+        self._end_driver(driver, _EXIT_SECONDS)
         return False
 
     def _made_for(self) -> dict[str, Any]:
-        """What a driver depends on; one that was made for something else can't be used."""
+        """Versions and settings that a driver depends on; one with other values can't be taken over."""
         return {
             "firesteel": __version__,
             "spark": SPARK,
@@ -196,12 +199,12 @@ class HostedFleet(StagesFleet):
 
     def _attach(self) -> bool:
         """Take over the driver that a former ResourceManager has left; False if there is none to take over."""
-        held = self._home.find()
-        if held is None:
+        driver = self._home.find()
+        if driver is None:
             return False
-        pid = held.record.pid
+        pid = driver.record.pid
         try:
-            self._connect(held, None)
+            self._connect(driver, None)
         except FleetError as error:
             if self._aborted:
                 raise
@@ -211,7 +214,7 @@ class HostedFleet(StagesFleet):
         return True
 
     def _launch(self, java: Java, early: bool = False) -> None:
-        """Start a new driver, or leave nothing."""
+        """Start a new driver; after a failure nothing of it is left."""
         self._launching = True
         try:
             start_from_archive(
@@ -226,12 +229,12 @@ class HostedFleet(StagesFleet):
             self._launching = False
 
     def _launch_with(self, java: Java, flags: tuple[str, ...], early: bool) -> None:
-        held = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags, early=early)
-        self._connect(held, self._settings(held))
+        driver = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags, early=early)
+        self._connect(driver, self._settings(driver))
 
-    def _settings(self, held: HeldDriver) -> dict[str, str]:
+    def _settings(self, driver: LockedDriver) -> dict[str, str]:
         return {
-            **common_settings(held.jvm.directory, spark_secret(self._secret, held.record.spark_salt), self._ui),
+            **common_settings(driver.jvm.directory, spark_secret(self._secret, driver.record.spark_salt), self._ui),
             **encryption(),
             **heartbeats(self._heartbeat_timeout),
             "spark.master": "firesteel",
@@ -243,21 +246,29 @@ class HostedFleet(StagesFleet):
             "spark.locality.wait.process": "30s",
         }
 
-    def _connect(self, held: HeldDriver, conf: dict[str, str] | None) -> None:
-        """Have a context in the driver: a new one with these settings, or the one that is there; or end the driver."""
+    def _connect(self, driver: LockedDriver, conf: dict[str, str] | None) -> None:
+        """Open the SparkContext of a driver, or end the driver.
+
+        Args:
+            driver: locked by us.
+            conf: settings of a new context; None = use the one that is there.
+
+        Raises:
+            FleetError: Spark did not start or did not answer; the driver was ended.
+        """
         thread = OwnThread("firesteel-spark")
-        self._held, self._thread = held, thread
+        self._driver, self._thread = driver, thread
         timeout = ANSWER_SECONDS if conf is None else None
         try:
             if self._aborted:  # before there was a driver that could be killed
                 raise FleetError("The fleet was stopped while it started.")
             with without_py4j_log():
-                thread.call(lambda: self._open(held, thread, conf), timeout)
+                thread.call(lambda: self._open(driver, thread, conf), timeout)
         except BaseException as error:
-            tail = log_tail(held.jvm.log)
-            held.jvm.end(grace=0.0)  # else the own thread could still be at it
+            tail = log_tail(driver.jvm.log)
+            driver.jvm.end(grace=0.0)  # first of all, else the own thread could still be in a call into it
             self._disconnect(stop=False)
-            self._home.forget(held, keep_record=True)
+            self._home.forget(driver, keep_record=True)
             if self._aborted:
                 raise FleetError("The fleet was stopped while it started.") from error
             if isinstance(error, FleetError) or not isinstance(error, Exception):
@@ -265,24 +276,24 @@ class HostedFleet(StagesFleet):
             text = "the driver does not answer" if isinstance(error, TimeoutError) else str(error)
             raise FleetError(f"Spark could not be started: {text}\n{tail}") from error
 
-    def _open(self, held: HeldDriver, thread: OwnThread, conf: dict[str, str] | None) -> None:
-        """On the own thread."""
+    def _open(self, driver: LockedDriver, thread: OwnThread, conf: dict[str, str] | None) -> None:
+        """Open the context; runs on the fleet's own thread, as all calls into the JVM do."""
         import pyspark  # noqa: F401 - takes half a second, while the JVM starts
 
-        address = held.record.gateway if conf is None else held.jvm.wait_ready()
+        address = driver.record.gateway if conf is None else driver.jvm.wait_ready()
         context = OwnContext(address, conf, PYTHON)
         self._context = context
         if conf is not None:
             port = context.spark._jsc.sc().conf().get("spark.driver.port")
             record = replace(
-                held.record,
+                driver.record,
                 gateway_port=address.port,
                 gateway_secret=address.secret,
                 driver_url=f"spark://CoarseGrainedScheduler@{self._host}:{port}",
                 app_id=str(context.spark.applicationId),
             )
-            self._home.save(held, record)
-        self._jobs.connect(thread, context, held.jvm)
+            self._home.save(driver, record)
+        self._jobs.connect(thread, context, driver.jvm)
         self._stages.connect(thread, context)
 
     def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
@@ -292,14 +303,14 @@ class HostedFleet(StagesFleet):
             FleetError: the fleet does not run.
         """
         with self._guard:
-            held = self._held
-            if held is None or not self.is_alive():
+            driver = self._driver
+            if driver is None or not self.is_alive():
                 raise FleetError(f"The fleet is not running: there is no executor for TaskManager {taskmanager_id}.")
             try:
-                executor = self._home.new_executor(held)
+                executor = self._home.new_executor(driver)
             except OSError as error:
                 raise FleetError(f"The cluster's directory can't be written: {error.strerror or error}.") from error
-            record = held.record
+            record = driver.record
         logger.info("executor %s is for TaskManager %s", executor, taskmanager_id)
         return ExecutorSpec(executor, record.driver_url, record.app_id, record.spark_salt, cores)
 
@@ -313,12 +324,12 @@ class HostedFleet(StagesFleet):
         if thread is None or context is None or not self.is_alive():
             return None
         try:
-            found = thread.call(lambda: str(context.slots.executors(context.spark._jsc.sc())), seconds)
+            names = thread.call(lambda: str(context.slots.executors(context.spark._jsc.sc())), seconds)
         except Exception as error:  # py4j raises whatever comes; silence is counted
             self._no_answer(error)
             return None
         self._silences = 0
-        return frozenset(name for name in found.split("\n") if name)
+        return frozenset(name for name in names.split("\n") if name)
 
     def start_slot(self, launch: SlotLaunch) -> None:
         """Submit the job of a slot, pinned to its executor.
@@ -349,19 +360,24 @@ class HostedFleet(StagesFleet):
 
     def is_alive(self) -> bool:
         """Whether slots can be started now: the driver runs, and we are attached to it."""
-        held, context = self._held, self._context
-        return self._ready and held is not None and held.jvm.is_running() and context is not None and context.is_open()
+        driver, context = self._driver, self._context
+        return (
+            self._ready and driver is not None and driver.jvm.is_running() and context is not None and context.is_open()
+        )
 
     def _no_answer(self, error: Exception) -> None:
-        """A driver that is stuck, or has lost its context, makes room for a new one; running slots survive that."""
-        held = self._held
-        if held is None or not held.jvm.is_running():
+        """Count a call without an answer; after ``_SILENCES`` in a row the driver is killed, for a new one to start.
+
+        Slots survive that: executors outlive their driver.
+        """
+        driver = self._driver
+        if driver is None or not driver.jvm.is_running():
             return
         self._silences += 1
         logger.warning("the Spark driver does not answer: %s", error or type(error).__name__)
         if self._silences >= _SILENCES:
-            logger.error("the Spark driver (pid %d) is killed, since it does not answer", held.jvm.identity.pid)
-            held.jvm.kill()
+            logger.error("the Spark driver (pid %d) is killed, since it does not answer", driver.jvm.identity.pid)
+            driver.jvm.kill()
 
     def in_jvm(self, call: Callable[[Any], T], seconds: float = ANSWER_SECONDS) -> T:
         """Run a function with py4j's view of the driver's JVM; for providers that talk to a cluster manager from there.
@@ -400,16 +416,16 @@ class HostedFleet(StagesFleet):
                 self._abort()
             self._life.acquire()
         try:
-            held = self._held
-            if held is not None and held.is_early:
-                self._end(held, _EXIT_SECONDS)
-            elif held is not None and self._executors(_LOOK_SECONDS) == frozenset():
-                logger.info("the driver with pid %d has no executor: it ends", held.record.pid)
-                self._end(held, _EXIT_SECONDS)
-            elif held is not None:
-                logger.info("the driver with pid %d goes on for the next ResourceManager", held.record.pid)
+            driver = self._driver
+            if driver is not None and driver.is_early:
+                self._end(driver, _EXIT_SECONDS)
+            elif driver is not None and self._executors(_LOOK_SECONDS) == frozenset():
+                logger.info("the driver with pid %d has no executor: it ends", driver.record.pid)
+                self._end(driver, _EXIT_SECONDS)
+            elif driver is not None:
+                logger.info("the driver with pid %d goes on for the next ResourceManager", driver.record.pid)
                 self._disconnect(stop=False)
-                held.lock.release()
+                driver.lock.release()
                 self._home.release()
         finally:
             self._life.release()
@@ -429,52 +445,52 @@ class HostedFleet(StagesFleet):
                 self._abort()
             self._life.acquire()
         try:
-            if self._held is not None:
-                self._end(self._held, grace)
+            if self._driver is not None:
+                self._end(self._driver, grace)
         finally:
             self._life.release()
 
     def _abort(self) -> None:
         """Have `start`, which is under way in another thread, end the driver and fail."""
         self._aborted = True
-        if (starting := self._held) is not None:
+        if (starting := self._driver) is not None:
             starting.jvm.kill()
 
-    def _end(self, held: HeldDriver, grace: float) -> None:
-        """Under the life lock: end the driver that we are attached to, and let another process have the fleet."""
-        self._end_driver(held, grace)
+    def _end(self, driver: LockedDriver, grace: float) -> None:
+        """End the driver that we are attached to, and let another process have the fleet. Needs the life lock."""
+        self._end_driver(driver, grace)
         self._home.release()
 
-    def _end_driver(self, held: HeldDriver, grace: float) -> None:
-        was_running = held.jvm.is_running()
+    def _end_driver(self, driver: LockedDriver, grace: float) -> None:
+        was_running = driver.jvm.is_running()
         self._disconnect(stop=was_running)
-        held.jvm.end(grace if was_running else 0.0)
-        self._home.forget(held, keep_record=not was_running)
+        driver.jvm.end(grace if was_running else 0.0)
+        self._home.forget(driver, keep_record=not was_running)
 
     def _disconnect(self, stop: bool) -> None:
-        """Under the life lock: forget the driver; ``stop`` its context and have the JVM end as well."""
-        held, thread = self._held, self._thread
+        """Forget the driver; with ``stop`` its context is stopped, and so the JVM ends. Needs the life lock."""
+        driver, thread = self._driver, self._thread
         maker, self._maker = self._maker, None
         if maker is not None:
             maker.release()  # it ends while we do
         self._ready = False
-        if held is not None and thread is not None:
+        if driver is not None and thread is not None:
             try:
                 with without_py4j_log():
                     thread.call(lambda: self._close_context(stop), ANSWER_SECONDS)
             except Exception as error:
                 logger.warning("Spark did not stop in order: %s", error or type(error).__name__)
                 if stop:
-                    held.jvm.kill()  # a call into a dead JVM comes back
+                    driver.jvm.kill()  # a call into a dead JVM comes back
             thread.stop(ANSWER_SECONDS)
         self._jobs.disconnect("the fleet was stopped" if stop else None)
         self._stages.disconnect()
         if maker is not None:
             end_together(maker, None, _MAKER_SECONDS)
-        self._held = self._thread = None
+        self._driver = self._thread = None
 
     def _close_context(self, stop: bool) -> None:
-        """On the own thread, so that whatever opens a context has come to its end."""
+        """Close the context; runs on the own thread, behind any call that is still opening one."""
         context, self._context = self._context, None
         if context is not None:
             try:
@@ -485,7 +501,7 @@ class HostedFleet(StagesFleet):
 
 
 def _cancel_all(context: OwnContext) -> None:
-    """Executors stay for their slots when the driver goes, unless it has ordered these to be killed."""
+    """Cancel all slots: else executors would stay for them when the driver goes."""
     try:
         cancelled = context.slots.cancelAll(context.spark._jsc.sc(), _CANCEL_MILLISECONDS)
     except Exception as error:  # the JVM died meanwhile, or somebody stopped the context in it

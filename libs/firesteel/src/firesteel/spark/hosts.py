@@ -34,10 +34,10 @@ def spark_host(host: str, key: str) -> str:
     if not host or _NAME.fullmatch(host):
         return host
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise ConfigurationError(
             f"{key} = {host!r} is no host name that Spark can use: it may have letters, digits, hyphens and dots, and "
             f"this one has no address here either. Set {key} to another name of this host, or to its address."
         ) from None
-    return spark_host(str(found[0][4][0]).partition("%")[0], key)
+    return spark_host(str(addresses[0][4][0]).partition("%")[0], key)

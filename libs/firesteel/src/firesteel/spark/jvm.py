@@ -198,14 +198,14 @@ def child_environment(inherited: Mapping[str, str], added: Mapping[str, str]) ->
     The cluster's secrets are left out, and settings of another Spark (``SPARK_HOME``, ``PYSPARK_*`` …), which would
     change this one. Options for all JVMs of a company stay, but win over none of ours.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in without_secrets(inherited).items()
         if not name.startswith(("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK_", "PY4J_"))
     }
-    if overriding := kept.pop(_OVERRIDING, ""):
-        kept[_DEFAULTS] = f"{kept.get(_DEFAULTS, '')} {overriding}".strip()
-    return {**_with_utf8_locale(kept), "SPARK_CONNECT_MODE": "0", "SPARK_LOCAL_IP": "127.0.0.1", **added}
+    if overriding := variables.pop(_OVERRIDING, ""):
+        variables[_DEFAULTS] = f"{variables.get(_DEFAULTS, '')} {overriding}".strip()
+    return {**_with_utf8_locale(variables), "SPARK_CONNECT_MODE": "0", "SPARK_LOCAL_IP": "127.0.0.1", **added}
 
 
 _LOCALE_CATEGORIES = ("LC_COLLATE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")

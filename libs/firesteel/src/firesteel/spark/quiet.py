@@ -10,15 +10,15 @@ from contextlib import contextmanager
 @contextmanager
 def without_py4j_log() -> Iterator[None]:
     """Drop what py4j logs meanwhile; part of it goes to the root logger. The errors themselves are raised as ever."""
-    root, own = logging.getLogger(), logging.getLogger("py4j")
-    level = own.level
-    own.setLevel(logging.CRITICAL + 1)
+    root, py4j_logger = logging.getLogger(), logging.getLogger("py4j")
+    level = py4j_logger.level
+    py4j_logger.setLevel(logging.CRITICAL + 1)
     root.addFilter(_is_not_from_py4j)
     try:
         yield
     finally:
         root.removeFilter(_is_not_from_py4j)
-        own.setLevel(level)
+        py4j_logger.setLevel(level)
 
 
 def _is_not_from_py4j(record: logging.LogRecord) -> bool:

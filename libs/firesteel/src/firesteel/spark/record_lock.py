@@ -9,15 +9,17 @@ import time
 from pathlib import Path
 
 _PATIENCE_SECONDS = 1.0
-"""A driver looks at the lock by taking it for a moment."""
+"""How long ``acquire`` tries: a driver looks at the lock by taking it for a moment."""
 
 _guard = threading.Lock()
-_held: set[str] = set()
+_locked_paths: set[str] = set()
 """Such locks belong to the whole process: a second holder in it has to be refused here."""
 
 
 class RecordLock:
-    """Exclusive; not inherited by forked children. The file must not be opened by other code of this process.
+    """An exclusive lock on a file, by POSIX record locks, which forked children do not inherit.
+
+    No other code of this process may open the file: closing any handle of it would release the lock.
 
     Args:
         path: made if missing, mode 0600; holds the pid of the holder.
@@ -28,7 +30,7 @@ class RecordLock:
         self._handle = -1
 
     def acquire(self, patience: float = _PATIENCE_SECONDS) -> bool:
-        """Take it, trying for some seconds.
+        """Take the lock, trying for ``patience`` seconds.
 
         Returns:
             Whether we have it.
@@ -46,7 +48,7 @@ class RecordLock:
 
     def _try(self, name: str) -> bool:
         with _guard:
-            if name in _held:
+            if name in _locked_paths:
                 return False
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -57,21 +59,21 @@ class RecordLock:
                 os.close(handle)
                 return False
             self._handle = handle
-            _held.add(name)
+            _locked_paths.add(name)
             return True
 
     def release(self) -> None:
-        """Give it up; does nothing if we do not have it."""
+        """Release the lock; does nothing if we do not have it."""
         with _guard:
             if self._handle >= 0:
                 os.close(self._handle)
                 self._handle = -1
-                _held.discard(os.path.realpath(self.path))
+                _locked_paths.discard(os.path.realpath(self.path))
 
     def holder(self) -> str:
-        """Who has it, in words."""
+        """The process that has the lock, in words for a message."""
         with _guard:
-            if os.path.realpath(self.path) in _held:
+            if os.path.realpath(self.path) in _locked_paths:
                 return f"process {os.getpid()}"  # to read the file would lose the lock
             try:
                 return f"process {int(self.path.read_text())}"

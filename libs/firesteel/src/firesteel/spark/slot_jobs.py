@@ -1,4 +1,4 @@
-"""Slots as jobs of one task in a Spark driver, for any fleet: how they start, end and are cancelled.
+"""Slots as Spark jobs of one task, for any fleet: how they start, end and are cancelled.
 
 The jobs themselves are kept in the driver (``Slots.java``), so that they are found again by whoever attaches next.
 """
@@ -28,7 +28,7 @@ Ended = tuple[str, SlotOutcome, str]
 
 
 class SlotJobs:
-    """Safe with any number of threads.
+    """The slots of one driver. Methods may be called from any number of threads.
 
     Args:
         slot_main: the function that a slot runs; workers must be able to import it.
@@ -46,14 +46,14 @@ class SlotJobs:
         self._link: tuple[OwnThread, OwnContext, Driver] | None = None
 
     def connect(self, thread: OwnThread, context: OwnContext, driver: Driver) -> None:
-        """Begin with this driver; slots that run there already are taken over. On the own thread."""
-        found = [name for name in str(context.slots.started()).split("\n") if name]
+        """Use this driver, and take over slots that run there already. Runs on the own thread."""
+        running_slots = [name for name in str(context.slots.started()).split("\n") if name]
         with self._guard:
             self._link = thread, context, driver
-            self._running.update(dict.fromkeys(found, True))
+            self._running.update(dict.fromkeys(running_slots, True))
 
     def disconnect(self, message: str | None) -> None:
-        """End with it: what still runs is reported as lost with this message, or forgotten if there is none."""
+        """Forget the driver. Slots that still run are reported as lost with this message; without one, forgotten."""
         with self._guard:
             self._link = None
             names = list(self._running)
@@ -98,11 +98,11 @@ class SlotJobs:
             if name in self._running:
                 self._running[name] = True
             cancelled = name in self._cancelled
-        if cancelled:
+        if cancelled:  # while it was being submitted, when there was no job yet to cancel
             self.cancel(name)
 
     def submit(self, context: OwnContext, launch: SlotLaunch, task: SlotTask, executor_id: str = "") -> bool:
-        """On the own thread: make a job and hand it to Spark; False if Spark has no such executor."""
+        """Hand a slot's job to Spark; False if Spark has no such executor. Runs on the own thread."""
         from pyspark.core.rdd import RDD
         from pyspark.serializers import NoOpSerializer
 
@@ -110,8 +110,8 @@ class SlotJobs:
         partition = context.slots.partition(spark._jsc, encode_launch(launch), executor_id)
         if partition is None:
             return False
-        one: Any = RDD(partition, spark, NoOpSerializer())
-        job: Any = one.mapPartitions(task)
+        launch_data: Any = RDD(partition, spark, NoOpSerializer())
+        job: Any = launch_data.mapPartitions(task)
         job._jrdd_deserializer = NoOpSerializer()  # bytes both ways: the driver unpickles nothing
         context.slots.start(job._jrdd, launch.allocation_id)
         return True
@@ -181,8 +181,8 @@ class SlotJobs:
             self._report([(name, SlotOutcome.LOST, lost) for name in names])
 
     def _read(self, lines: str) -> list[Ended]:
-        """What ``Slots.takeEnded`` says."""
-        found: list[Ended] = []
+        """Decode the answer of ``Slots.takeEnded`` (Java)."""
+        ended_slots: list[Ended] = []
         for line in lines.splitlines():
             name, _, end = line.partition("\t")
             if end.startswith("="):
@@ -190,12 +190,12 @@ class SlotJobs:
             else:
                 cancelled = name in self._cancelled
                 outcome, message = SlotOutcome.LOST, "cancelled" if cancelled else end[1:]
-            found.append((name, outcome, message))
-        return found
+            ended_slots.append((name, outcome, message))
+        return ended_slots
 
-    def _report(self, found: list[Ended]) -> None:
+    def _report(self, ended_slots: list[Ended]) -> None:
         with self._guard:
-            for name, outcome, message in found:
+            for name, outcome, message in ended_slots:
                 if name in self._running:  # another caller may have reported it meanwhile
                     self._forget([name])
                     self._ended.append((name, outcome, message))

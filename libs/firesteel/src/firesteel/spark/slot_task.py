@@ -35,14 +35,14 @@ class SlotTask:
         outcome, message = SlotOutcome.RETURNED, ""
         try:
             here = os.environ.get(EXECUTOR_VARIABLE)
-            own = list(_read(launches))
-            for launch in own:
+            slot_launches = list(_read(launches))
+            for launch in slot_launches:
                 if here is not None and launch.executor_id not in ("", here):
                     text = f"it runs on executor {here} and belongs to {launch.executor_id}"
                     yield encode_end(SlotOutcome.MISPLACED, text)
                     return
             main: SlotMain = pickle.loads(self._slot_main)
-            for item in main(iter(own)):
+            for item in main(iter(slot_launches)):
                 if isinstance(item, SlotOutcome):
                     outcome, message = item, ""
                 elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], SlotOutcome):

@@ -1,4 +1,4 @@
-"""Runs of bounded stages in a Spark driver, for any fleet. What they do was decided by a JobMaster."""
+"""Runs of bounded stages as Spark jobs, for any fleet; a JobMaster decides which stages run and how."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 START_SECONDS: Final = 60.0
 T = TypeVar("T")
 StageMain = Callable[[Mapping[str, Any], Mapping[str, bytes], int, int, Iterator[bytes]], Iterator[bytes]]
-"""What a task does: of a stage's ``task``, the blobs, its number, its attempt, what it reads."""
+"""The function of a task: takes the stage's ``task``, the blobs, subtask, attempt and input; yields its output."""
 
 
 class StageFunction:
@@ -38,7 +38,7 @@ class StageFunction:
         self._stage_main, self._task, self._blobs = stage_main, task, dict(blobs)
 
     def __call__(self, subtask: int, elements: Iterator[bytes]) -> Iterator[bytes]:
-        """What the task gives: partition and blob in turn."""
+        """Run one task in a Spark worker; yields partition number and blob in turn."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -50,7 +50,7 @@ class StageFunction:
 
 
 class StageJobs:
-    """Safe with any number of threads.
+    """The runs of one driver. Methods may be called from any number of threads.
 
     Args:
         stage_main: what a task does; workers must be able to import it.
@@ -62,12 +62,12 @@ class StageJobs:
         self._link: tuple[OwnThread, OwnContext] | None = None
 
     def connect(self, thread: OwnThread, context: OwnContext) -> None:
-        """Begin with this driver."""
+        """Use this driver from now on."""
         with self._guard:
             self._link = thread, context
 
     def disconnect(self) -> None:
-        """End with it: nobody knows its runs any more."""
+        """Forget the driver and its runs: further calls raise ``FleetError``."""
         with self._guard:
             self._link = None
 
@@ -86,10 +86,13 @@ class StageJobs:
         except Exception as error:  # py4j raises whatever comes; the reason is told
             raise FleetError(f"stages could not be started: {reason_of(error)}") from error
 
-    def look(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
-        """How it goes; its tasks may be at these places from now on, None: as before.
+    def look(self, run_id: str, places: Places | None = None, known_stages: Collection[str] = ()) -> RunLook:
+        """Ask for the progress of a run.
 
-        Of stages that are ``known`` tasks are not told.
+        Args:
+            run_id: of the run.
+            places: executors and slots that its tasks may use from now on; None = as before.
+            known: stages whose tasks are left out of the answer, since the caller knows their ends.
 
         Raises:
             FleetError: the driver is not there, or does not answer.
@@ -101,7 +104,7 @@ class StageJobs:
                 if places is not None:
                     stages.place(run_id, _lines(places))
                 state, _, message = str(stages.state(run_id)).partition(": ")
-                lines = str(stages.progress(context.spark._jsc, run_id, "\n".join(known)))
+                lines = str(stages.progress(context.spark._jsc, run_id, "\n".join(known_stages)))
                 return RunLook(state, message, _progress(lines), _pages(str(stages.pages(context.spark._jsc))))
 
         try:
@@ -110,48 +113,48 @@ class StageJobs:
             raise FleetError("the Spark driver does not answer") from error
 
     def results(self, run_id: str) -> list[bytes]:
-        """What the tasks of a run that is done have told, in no order.
+        """The results that the tasks of a finished run have reported, in no order.
 
         Raises:
             FleetError: the driver is not there, or does not answer.
         """
-        return self._call(lambda context: [bytes(one) for one in context.stages.results(run_id)], START_SECONDS)
+        return self._call(lambda context: [bytes(result) for result in context.stages.results(run_id)], START_SECONDS)
 
     def drop(self, run_id: str) -> None:
         """End a run, if it goes on, and remove what it has left. Nothing happens if it is not known."""
         self._drop(lambda context: context.stages.drop(context.spark._jsc, run_id))
 
     def drop_all(self, owner: str) -> None:
-        """The same with all runs of a job."""
+        """Do the same with all runs of a job."""
         self._drop(lambda context: context.stages.dropAll(context.spark._jsc, owner))
 
-    def _drop(self, what: Callable[[OwnContext], None]) -> None:
-        """Where there is no driver, there is nothing to be dropped."""
+    def _drop(self, call: Callable[[OwnContext], None]) -> None:
+        """Call the driver; without one there is nothing to drop. Failures are logged, as nobody waits for this."""
         try:
             with without_py4j_log():
-                self._call(what)
+                self._call(call)
         except FleetError:
             return
         except Exception as error:  # py4j raises whatever comes when the driver dies
             logger.warning("stages may be left in Spark: %s", reason_of(error) or type(error).__name__)
 
-    def _call(self, what: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
+    def _call(self, call: Callable[[OwnContext], T], seconds: float = ANSWER_SECONDS) -> T:
         with self._guard:
             link = self._link
         if link is None:
             raise FleetError("the fleet is not running: stages can't be run")
         thread, context = link
-        return thread.call(lambda: what(context), seconds)
+        return thread.call(lambda: call(context), seconds)
 
     def _submit(self, context: OwnContext, run: StageRun) -> None:
-        """On the own thread: each stage is a Spark job that begins when those that it reads have ended."""
+        """Submit a run, on the own thread. Each stage is a Spark job that begins when all its inputs have ended."""
         assert self._stage_main is not None
         from pyspark.core.rdd import RDD
         from pyspark.serializers import NoOpSerializer
 
         spark, stages = context.spark, context.stages
         if str(stages.state(run.id)) != "unknown":
-            return
+            return  # it was submitted before, and goes on
         stages.begin(spark._jsc, run.id, run.owner)
         if run.places is not None:
             stages.place(run.id, _lines(run.places))
@@ -162,9 +165,9 @@ class StageJobs:
             pairs: Any = RDD(read, spark, NoOpSerializer()).mapPartitionsWithIndex(function, True)
             pairs._bypass_serializer = True
             stages.output(run.id, stage.id, list(stage.reads), pairs._jrdd, stage.partitions)
-        told = tuple((number, number, s.partitions - 1, s.partitions) for number, s in enumerate(run.stages))
+        outputs = tuple((number, number, s.partitions - 1, s.partitions) for number, s in enumerate(run.stages))
         names = [stage.id for stage in run.stages]
-        results = stages.input(spark._jsc, run.id, names, bytearray(_spec((StageTaskInput(plain=told),))))
+        results = stages.input(spark._jsc, run.id, names, bytearray(_spec((StageTaskInput(plain=outputs),))))
         stages.submit(spark._jsc, run.id, results, run.cores, run.description)
 
 
@@ -174,32 +177,32 @@ class StagesFleet:
     _stages: StageJobs
 
     def start_stages(self, run: StageRun) -> None:
-        """See ``Fleet``."""
+        """Submit a run (``StageJobs.start``)."""
         self._stages.start(run)
 
     def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
-        """See ``Fleet``."""
+        """Ask for the progress of a run (``StageJobs.look``)."""
         return self._stages.look(run_id, places, known)
 
     def stage_results(self, run_id: str) -> list[bytes]:
-        """See ``Fleet``."""
+        """Results of a finished run (``StageJobs.results``)."""
         return self._stages.results(run_id)
 
     def drop_stages(self, run_id: str) -> None:
-        """See ``Fleet``."""
+        """End and remove a run (``StageJobs.drop``)."""
         self._stages.drop(run_id)
 
     def drop_stages_of(self, owner: str) -> None:
-        """See ``Fleet``."""
+        """End and remove all runs of a job (``StageJobs.drop_all``)."""
         self._stages.drop_all(owner)
 
 
 def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None, bucket_bytes: int = 0) -> bytes:
-    """As ``Stages.input`` reads it."""
+    """Encode the input of tasks as bytes, in the format that ``Stages.input`` (Java) reads."""
     parts = [b"\0" if sizing is None else struct.pack(">biiq", 1, *sizing), struct.pack(">i", len(tasks))]
     for task in tasks:
-        own = None if task.own is None else task.own.encode()
-        parts.append(struct.pack(">i", -1) if own is None else struct.pack(">i", len(own)) + own)
+        own_input = None if task.own is None else task.own.encode()
+        parts.append(struct.pack(">i", -1) if own_input is None else struct.pack(">i", len(own_input)) + own_input)
         parts.append(struct.pack(">q", bucket_bytes))
         for pieces in (task.plain, task.keyed):
             parts.append(struct.pack(">i", len(pieces)))
@@ -208,27 +211,29 @@ def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None, bucke
 
 
 def _lines(places: Places) -> str:
-    """As ``Stages.place`` reads it."""
+    """Encode places as lines of text, in the format that ``Stages.place`` (Java) reads."""
     return "".join(f"{executor}\t{cores}\t{slots}\n" for executor, (cores, slots) in places.items())
 
 
 def _pages(url: str) -> str:
-    """Spark names the driver's host, but listens at 127.0.0.1 (``jvm.child_environment``)."""
+    """Address of Spark's pages: it names the driver's host, but listens at 127.0.0.1 (``jvm.child_environment``)."""
     return f"http://127.0.0.1:{url.rsplit(':', 1)[1]}" if ":" in url else ""
 
 
 def _progress(lines: str) -> dict[str, StageProgress]:
-    """Read what ``Stages.progress`` says: the tasks of a stage stand behind it."""
-    found: dict[str, StageProgress] = {}
+    """Decode the answer of ``Stages.progress`` (Java): a line for each stage, followed by lines of its tasks."""
+    progress_by_stage: dict[str, StageProgress] = {}
     last = ""
     for line in lines.splitlines():
         name, *fields = line.split("\t")
         if name:
             last = name
             tasks, active, complete, failed, number = map(int, fields)
-            found[name] = StageProgress(tasks, active, complete, failed, number)
+            progress_by_stage[name] = StageProgress(tasks, active, complete, failed, number)
         else:
             subtask, status, *totals = fields
             task = TaskProgress(int(subtask), status, *map(int, totals))
-            found[last] = found[last]._replace(subtasks=(*found[last].subtasks, task))
-    return found
+            progress_by_stage[last] = progress_by_stage[last]._replace(
+                subtasks=(*progress_by_stage[last].subtasks, task)
+            )
+    return progress_by_stage

@@ -47,26 +47,27 @@ def train(java_home: str | None = None, groups: Iterable[str] = tuple(GROUPS), *
         OSError: the cache directory can't be written.
     """
     java = find_java(java_home)
-    found: list[Archive] = []
+    archives: list[Archive] = []
     for group in groups:
-        wanted = archives_of(java, group)
-        for first in list(wanted.values())[:1]:
+        group_archives = archives_of(java, group)
+        # the first archive's lock stands for the whole group: its roles are recorded together, by one fleet
+        for first in list(group_archives.values())[:1]:
             with first.lock(wait) as ours:
-                missing = {role: archive for role, archive in wanted.items() if not archive.is_there()}
+                missing = {role: archive for role, archive in group_archives.items() if not archive.is_there()}
                 if ours and missing:
                     with _unfinished(missing) as files:
                         (_train_embedded if group == "embedded" else _train_hosted)(java_home, missing, files)
-        found += [archive for archive in wanted.values() if archive.is_there()]
-    return found
+        archives += [archive for archive in group_archives.values() if archive.is_there()]
+    return archives
 
 
 @contextmanager
 def _unfinished(archives: Mapping[Role, Archive]) -> Iterator[dict[Role, Path]]:
-    """Files for the JVMs to write; those that they wrote take their places at the end."""
+    """Temporary files for the JVMs to write; each that was written replaces its archive atomically at the end."""
     files: dict[Role, Path] = {}
     for role, archive in archives.items():
-        for left in archive.path.parent.glob(f".*-{archive.path.name}"):
-            left.unlink(missing_ok=True)  # by one that was killed; nobody else makes this archive now
+        for abandoned_file in archive.path.parent.glob(f".*-{archive.path.name}"):
+            abandoned_file.unlink(missing_ok=True)  # its process was killed: we hold the lock, so nobody writes it now
         files[role] = archive.path.with_name(f".{secrets.token_hex(4)}-{archive.path.name}")
     try:
         yield files

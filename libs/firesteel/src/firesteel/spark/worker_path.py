@@ -24,12 +24,16 @@ def worker_path(entries: Iterable[str], leave_out: Iterable[str] = ()) -> list[s
         leave_out: directories whose content is not for workers.
     """
     unwanted = tuple(os.path.realpath(directory) + os.sep for directory in leave_out)
-    found: list[str] = []
+    needed_paths: list[str] = []
     for entry in entries:
         path = os.path.abspath(entry)
-        if os.path.exists(path) and path not in found and not (os.path.realpath(path) + os.sep).startswith(unwanted):
-            found.append(path)
-    return found
+        if (
+            os.path.exists(path)
+            and path not in needed_paths
+            and not (os.path.realpath(path) + os.sep).startswith(unwanted)
+        ):
+            needed_paths.append(path)
+    return needed_paths
 
 
 def worker_environment(
@@ -42,11 +46,11 @@ def worker_environment(
     """
     home = str(Path(firesteel.__file__).parent.parent)
     by_itself = {os.path.realpath(directory) for directory in (*site.getsitepackages(), site.getusersitepackages())}
-    before = [inherited["PYTHONPATH"]] if inherited.get("PYTHONPATH") else []
+    inherited_path = [inherited["PYTHONPATH"]] if inherited.get("PYTHONPATH") else []
     needed = [] if os.path.realpath(home) in by_itself else [home]
     variables = {PATH_VARIABLE: json.dumps(worker_path(entries, leave_out))}
-    if before or needed:
-        variables["PYTHONPATH"] = os.pathsep.join(before + needed)
+    if inherited_path or needed:
+        variables["PYTHONPATH"] = os.pathsep.join(inherited_path + needed)
     if not inherited.get("PYTHONSAFEPATH"):
         variables["PYTHONSAFEPATH"] = SAFE_PATH_MARK
     return variables
