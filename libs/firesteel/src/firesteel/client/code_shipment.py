@@ -1,4 +1,4 @@
-"""What of a program travels to the slots, and how.
+"""Ships the code of a program to the slots: which classes and functions travel, and how.
 
 Classes and functions of modules that a slot can import travel as their names. Those of ``__main__`` (a script, a
 notebook, the plain REPL), and of modules that only this process can import, travel once for each job in one blob, and
@@ -27,7 +27,7 @@ from firesteel.runtime.slot.user_code import DEFERRED
 
 _OPTIONAL_LIMIT = 1024 * 1024
 _PLAIN_METACLASSES = (type, ABCMeta)
-"""Others may make slots of their own, and refuse those of a class."""
+"""Metaclasses whose classes can be rebuilt with their ``__slots__``; others may make slots themselves, and refuse."""
 
 
 class CodeShipment:
@@ -76,11 +76,13 @@ class CodeShipment:
             SerializationError: an object that the job needs can't be pickled.
         """
         content = dict(self._reached)
+        # Pickling the content by value reaches further classes and functions, which have to travel as well: repeat
+        # until a round reaches nothing new.
         while True:
-            blob, seen = self._dump_by_value(content)
-            if seen.keys() <= content.keys():
+            blob, shipped = self._dump_by_value(content)
+            if shipped.keys() <= content.keys():
                 break
-            content.update(seen)
+            content.update(shipped)
         deferred = self._deferred({key[1]: value for key, value in self._of_main() if key not in content})
         if deferred:
             blob, _ = self._dump_by_value(content, deferred)
@@ -96,8 +98,8 @@ class CodeShipment:
         pickles: dict[str, bytes] = {}
         for name in needs:
             if name not in pickles:
-                circle = {other for other in reached[name] if name in reached[other]} | {name}
-                data = _dump({other: members[other] for other in circle}, self._is_outside(circle))
+                circle = {member for member in reached[name] if name in reached[member]} | {name}
+                data = _dump({member: members[member] for member in circle}, self._is_outside(circle))
                 pickles.update(dict.fromkeys(circle, data))
         return pickles
 
@@ -118,7 +120,7 @@ class CodeShipment:
             return None
 
     def _is_outside(self, names: set[str]) -> Callable[[Any], bool]:
-        """What says whether an object is found by name, and is none of these members of ``__main__``."""
+        """A predicate: an object travels by its name, and is none of these members of ``__main__``."""
 
         def is_outside(value: Any) -> bool:
             key = self._shippable(value)
@@ -129,12 +131,12 @@ class CodeShipment:
     def _dump_by_value(
         self, content: dict[tuple[str, str], Any], deferred: dict[str, bytes] | None = None
     ) -> tuple[bytes, dict[tuple[str, str], Any]]:
-        seen: dict[tuple[str, str], Any] = {}
+        shipped: dict[tuple[str, str], Any] = {}
 
         def note(value: Any) -> bool:
             key = self._shippable(value)
             if key is not None:
-                seen[key] = _top_of(self._modules[key[0]], key[1])
+                shipped[key] = _top_of(self._modules[key[0]], key[1])
             return False
 
         tree: dict[str, dict[str, Any]] = {}
@@ -146,7 +148,7 @@ class CodeShipment:
         for name in registered:
             cloudpickle.register_pickle_by_value(self._modules[name])
         try:
-            return _dump(tree, note), seen
+            return _dump(tree, note), shipped
         except Exception as error:  # the user's __reduce__ may raise anything; it is named below
             for (module, name), value in content.items():
                 try:
@@ -175,35 +177,35 @@ class CodeShipment:
         return True
 
     def _shippable(self, value: Any) -> tuple[str, str] | None:
-        """(module, top-level name) under which a slot will find this class or function; None = not by that way."""
+        """(module, top-level name) under which a slot will find this class or function; None = it has no such name."""
         if not isinstance(value, type | FunctionType):
             return None
         module_name = getattr(value, "__module__", None)
         if not isinstance(module_name, str) or (module_name != "__main__" and self._is_importable(module_name)):
             return None
         module = self._modules.get(module_name)
-        found: Any = module
+        resolved: Any = module
         for part in value.__qualname__.split("."):
-            found = getattr(found, part, None)
-        return (module_name, value.__qualname__.partition(".")[0]) if found is value else None
+            resolved = getattr(resolved, part, None)
+        return (module_name, value.__qualname__.partition(".")[0]) if resolved is value else None
 
     def _is_importable(self, name: str) -> bool:
-        known = self._importable.get(name)
-        if known is None:
-            known = self._importable[name] = _finds(name, self._modules.get(name))
-        return known
+        importable = self._importable.get(name)
+        if importable is None:
+            importable = self._importable[name] = _finds(name, self._modules.get(name))
+        return importable
 
 
 def _closure(name: str, needs: dict[str, set[str]]) -> set[str]:
-    """All that a name leads to, through others; itself only if it does so in a circle."""
-    found: set[str] = set()
+    """All names that a name refers to, directly or through others; contains itself only if it is part of a circle."""
+    reached: set[str] = set()
     waiting = [name]
     while waiting:
-        for other in needs[waiting.pop()]:
-            if other in needs and other not in found:
-                found.add(other)
-                waiting.append(other)
-    return found
+        for referenced in needs[waiting.pop()]:
+            if referenced in needs and referenced not in reached:
+                reached.add(referenced)
+                waiting.append(referenced)
+    return reached
 
 
 def _top_of(module: ModuleType, name: str) -> Any:
@@ -262,16 +264,16 @@ def _dump(value: Any, by_reference: Callable[[Any], bool]) -> bytes:
 
 
 def _with_slots(cls: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What makes a class, so that it is made with its ``__slots__``.
+    """Change cloudpickle's recipe for a class, so that the class is created with its ``__slots__``.
 
-    cloudpickle only sets the attribute afterwards, when it has no effect: objects then have a ``__dict__``, and
-    what is pickled of them does not load where the class is the original, as in the client.
+    cloudpickle sets the attribute only afterwards, when it has no effect: objects then have a ``__dict__``, and
+    their pickles do not load where the class is the original, as in the client.
     """
-    make, arguments, state, *rest = reduced
+    make, arguments, state, *remaining = reduced
     if make is not cloudpickle.cloudpickle._make_skeleton_class or issubclass(cls, tuple):
         return reduced  # a tuple can have no slots, and a NamedTuple adds its empty ones itself
-    metaclass, name, bases, namespace, *others = arguments
+    metaclass, name, bases, namespace, *further_arguments = arguments
     namespace = {**namespace, "__slots__": vars(cls)["__slots__"]}
     attributes, slot_state = state  # private slots are left in there by cloudpickle, which can't pickle them
     attributes = {key: value for key, value in attributes.items() if not isinstance(value, MemberDescriptorType)}
-    return make, (metaclass, name, bases, namespace, *others), (attributes, slot_state), *rest
+    return make, (metaclass, name, bases, namespace, *further_arguments), (attributes, slot_state), *remaining

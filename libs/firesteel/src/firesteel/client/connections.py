@@ -43,7 +43,7 @@ class ClusterConnection:
 
     def before_close(self, finalizer: weakref.finalize[..., Any]) -> None:
         """Have this done, if it was not by then, before the connection is closed."""
-        self._last[:] = [one for one in self._last if one.alive]
+        self._last[:] = [pending for pending in self._last if pending.alive]
         self._last.append(finalizer)
 
     def close(self) -> None:
@@ -78,13 +78,13 @@ class _Connections:
                 self._pid, self._open = os.getpid(), {}
             token = self._token(settings)
             key = cluster_url(settings), token.text
-            found = self._open.get(key)
-            if found is None:
+            connection = self._open.get(key)
+            if connection is None:
                 if not self._hooked:
                     before_threads_end(self.close)
                     self._hooked = True
-                found = self._open[key] = _connect(key[0], token, settings)
-            return found
+                connection = self._open[key] = _connect(key[0], token, settings)
+            return connection
 
     def _token(self, settings: Settings) -> _Token:
         folder = os.environ.get(CONF_DIR_VARIABLE)

@@ -114,7 +114,7 @@ class ClusterJobClient(CollectingJobClient):
 
     async def _accumulators(self) -> dict[str, int]:
         answer = await self._rest.get(f"/jobs/{self._job_id}/accumulators")
-        return {one["name"]: int(one["value"]) for one in answer["user-task-accumulators"]}
+        return {accumulator["name"]: int(accumulator["value"]) for accumulator in answer["user-task-accumulators"]}
 
 
 def _directory(text: str | None) -> str | None:
@@ -148,8 +148,8 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
     """The exception that a client raises for a failure, its cause included."""
     cause = _unpickled(failure.pickled)
     if failure.kind not in ("user", "type") or failure.subtask < 0:  # the latter: found before any task ran
-        where = f" in {failure.vertex_name!r}, subtask {failure.subtask}" if failure.vertex_name else ""
-        return _caused(JobFailedError(f"job {job_name!r} ({job_id}) failed{where}: {failure.message}", job_id), cause)
+        place = f" in {failure.vertex_name!r}, subtask {failure.subtask}" if failure.vertex_name else ""
+        return _caused(JobFailedError(f"job {job_name!r} ({job_id}) failed{place}: {failure.message}", job_id), cause)
     operator = failure.operator or failure.vertex_name
     lines = [
         f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask}, "

@@ -1,4 +1,4 @@
-"""The Python files that travel with a job: modules beside the program, and what the program names.
+"""Packs the Python files that travel with a job: modules beside the program, and files that the program names.
 
 Each becomes a zip archive that is the same for the same content, so that a job that is submitted again is the same job.
 The standard library and installed packages do not travel: the cluster has its own.
@@ -29,16 +29,16 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def named_files(settings: Settings) -> list[Path]:
-    """What ``python.files`` names, as absolute paths.
+    """The paths in ``python.files``, made absolute.
 
     Raises:
-        ProgramError: one is not there, or is nothing that can travel.
+        ProgramError: a path does not exist, or is neither directory, .py file nor zip archive.
     """
-    found = []
+    paths = []
     for text in (settings.get(options.PYTHON_FILES) or "").split(","):
         if text.strip():
-            found.append(_checked(text.strip()))
-    return found
+            paths.append(_checked(text.strip()))
+    return paths
 
 
 def _checked(text: str) -> Path:
@@ -90,24 +90,24 @@ def program_roots(main: ModuleType | None, path: Iterable[str]) -> list[Path]:
         main: the module ``__main__``.
         path: ``sys.path``.
     """
-    found: list[Path] = []
+    roots: list[Path] = []
     script = getattr(main, "__file__", None)
     first = next(iter(path), None)
     for directory in (os.path.dirname(os.path.abspath(script)) if script else None, first):
         if directory is not None:
             root = Path(os.path.abspath(directory))
-            if root.is_dir() and root not in found and not _is_installed(root):
-                found.append(root)
-    return found
+            if root.is_dir() and root not in roots and not _is_installed(root):
+                roots.append(root)
+    return roots
 
 
 def imported_files(modules: Mapping[str, ModuleType], root: Path) -> dict[str, Path]:
-    """Name in the archive -> file, of all modules that were imported from a directory; of packages all that they hold.
+    """Name in the archive -> file, of all modules that were imported from a directory; a package brings all its files.
 
     A module counts only if its file lies where its name says: what some other entry of ``sys.path`` below the
     directory brings is not the program's.
     """
-    found: dict[str, Path] = {}
+    files_by_name: dict[str, Path] = {}
     for name, module in list(modules.items()):
         file = getattr(module, "__file__", None)
         if name in ("__main__", "__mp_main__") or not isinstance(file, str) or not file.endswith(_SUFFIXES):
@@ -120,8 +120,8 @@ def imported_files(modules: Mapping[str, ModuleType], root: Path) -> dict[str, P
         if stem != tuple(name.split(".")) or not path.is_file():
             continue
         package = _package_of(path, root)
-        found.update(_tree(package, root) if package else {inside.as_posix(): path})
-    return found
+        files_by_name.update(_tree(package, root) if package else {inside.as_posix(): path})
+    return files_by_name
 
 
 def _package_of(path: Path, root: Path) -> Path | None:
@@ -158,13 +158,13 @@ def _read(path: Path) -> bytes:
 
 
 class Packer:
-    """Zip archives that are the same for the same files, bounded together."""
+    """Makes zip archives of files: the same bytes for the same files, with a limit on the bytes of all together."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._size = limit, 0
         self.made: list[bytes] = []
 
-    def pack(self, what: str, files: Mapping[str, Path]) -> None:
+    def pack(self, description: str, files: Mapping[str, Path]) -> None:
         """Make an archive of files by their names in it."""
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -173,22 +173,26 @@ class Packer:
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, _read(files[name]), zipfile.ZIP_DEFLATED)
                 if stream.tell() + self._size > self._limit:
-                    self._refuse(what, files)
-        self.add(what, stream.getvalue(), files)
+                    self._refuse(description, files)
+        self.add(description, stream.getvalue(), files)
 
-    def add(self, what: str, content: bytes, files: Mapping[str, Path] | None = None) -> None:
-        """Take an archive as it is."""
+    def add(self, description: str, content: bytes, files: Mapping[str, Path] | None = None) -> None:
+        """Add a finished archive; one with the same content is added once.
+
+        Raises:
+            ProgramError: the archives are larger than the limit; names the largest of the files.
+        """
         self._size += len(content)
         if self._size > self._limit:
-            self._refuse(what, files or {})
+            self._refuse(description, files or {})
         if content not in self.made:
             self.made.append(content)
 
-    def _refuse(self, what: str, files: Mapping[str, Path]) -> None:
+    def _refuse(self, description: str, files: Mapping[str, Path]) -> None:
         largest = max(files.values(), key=lambda path: path.stat().st_size, default=None)
         example = f"; the largest file is {largest} with {largest.stat().st_size} bytes" if largest else ""
         raise ProgramError(
             f"the Python files of the program take more than {show_memory(self._limit)} "
-            f"({options.PYTHON_FILES_MAX_BYTES.key}) together with {what}{example}: leave data out, install packages "
-            "in the Python environment of the cluster, or raise the limit"
+            f"({options.PYTHON_FILES_MAX_BYTES.key}) together with {description}{example}: leave data out, "
+            "install packages in the Python environment of the cluster, or raise the limit"
         )

@@ -74,8 +74,8 @@ class RemoteExecutor:
             job_graph = replace(job_graph, job_id=next(program.job_ids, job_graph.job_id))
         connection = connect(settings)
         try:
-            known = program is not None and program.is_restarted and _is_known(connection, job_graph.job_id)
-            if not known:
+            was_submitted = program is not None and program.is_restarted and _is_known(connection, job_graph.job_id)
+            if not was_submitted:
                 connection.loop.run(connection.rest.submit(job_graph, blobs))
         except KeyboardInterrupt:
             _give_up(connection, job_graph.job_id)
@@ -84,8 +84,8 @@ class RemoteExecutor:
         if program is not None:
             program.jobs[job_graph.job_id] = job
             program.submitted.append(job_graph.job_id)
-            what = "was submitted before, with" if known else "has been submitted with"
-            program.console.say(f"Job {what} JobID {job_graph.job_id}")
+            verb = "was submitted before, with" if was_submitted else "has been submitted with"
+            program.console.say(f"Job {verb} JobID {job_graph.job_id}")
             prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
             if prints and not program.told_of_print:
                 program.told_of_print = True

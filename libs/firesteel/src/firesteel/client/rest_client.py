@@ -112,8 +112,10 @@ class RestClient:
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or "firesteel-version" not in answer:
-            what = f"Flink {answer['flink-version']}" if isinstance(answer, dict) and "flink-version" in answer else ""
-            raise ProtocolError(self.base_url, f"{what or 'what answers there'} is no Firesteel cluster")
+            server = (
+                f"Flink {answer['flink-version']}" if isinstance(answer, dict) and "flink-version" in answer else ""
+            )
+            raise ProtocolError(self.base_url, f"{server or 'what answers there'} is no Firesteel cluster")
         return answer
 
     async def date(self) -> str | None:
@@ -435,8 +437,8 @@ class RestClient:
             origin = f" ({self._token_origin})" if self._token_origin else ""
             raise UnauthorizedError(f"the cluster at {self.base_url} refuses this client{origin}: {_first_error(body)}")
         if not 200 <= status < 300:
-            said = _first_error(body)
-            raise RpcError(said if status in _REFUSED else f"the Dispatcher answered {status}: {said}")
+            message = _first_error(body)
+            raise RpcError(message if status in _REFUSED else f"the Dispatcher answered {status}: {message}")
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Writes savepoints without a job: state of a database or a table, which a program then begins with.
+"""Writes savepoints without a job: state made from the rows of a database or a table, for a program to start from.
 
 Names are those of Flink's State Processor API. Everything happens in this process, and state is in its memory until
 ``write`` returns.
@@ -105,10 +105,10 @@ class StateBootstrapTransformation:
         self._records, self._key_of, self._function = records, key_selector, function
 
     def written(self, keyed: HeapKeyedState, context: RuntimeContext) -> KeyKinds:
-        """Write the state of all records; the kinds of their keys.
+        """Write the state of all records into a backend; returns the kinds of their keys.
 
         Raises:
-            ProgramError: the function gives records.
+            ProgramError: the function yields records, or is a coroutine.
         """
         kinds: list[Any] = []
         classes: set[type[Any]] = set()
@@ -181,7 +181,7 @@ def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 class SavepointWriter:
-    """A new savepoint::
+    """Builds a savepoint::
 
     rows = OperatorTransformation.bootstrap_with(table).key_by(lambda row: row.id).transform(Totals())
     SavepointWriter.new_savepoint(max_parallelism=128).with_operator(
@@ -189,9 +189,9 @@ class SavepointWriter:
     ).write("/mnt/savepoints/begin")
     """
 
-    def __init__(self, max_parallelism: int, before: CheckpointMetadata | None, settings: Settings) -> None:
-        self._max_parallelism, self._before, self._settings = max_parallelism, before, settings
-        self._new: dict[str, tuple[OperatorIdentifier, StateBootstrapTransformation]] = {}
+    def __init__(self, max_parallelism: int, source: CheckpointMetadata | None, settings: Settings) -> None:
+        self._max_parallelism, self._source, self._settings = max_parallelism, source, settings
+        self._added: dict[str, tuple[OperatorIdentifier, StateBootstrapTransformation]] = {}
         self._removed: set[str] = set()
 
     @staticmethod
@@ -218,9 +218,9 @@ class SavepointWriter:
             ConfigurationError: it is no path.
         """
         settings = _settings(configuration)
-        before = read_savepoint_metadata(path, settings)
-        most = max((operator.max_parallelism for operator in before.operators), default=128)
-        return SavepointWriter(most, before, settings)
+        source_savepoint = read_savepoint_metadata(path, settings)
+        most = max((operator.max_parallelism for operator in source_savepoint.operators), default=128)
+        return SavepointWriter(most, source_savepoint, settings)
 
     def with_operator(
         self, identifier: OperatorIdentifier, transformation: StateBootstrapTransformation
@@ -230,20 +230,20 @@ class SavepointWriter:
         Raises:
             ProgramError: there is such an operator already; remove it first.
         """
-        before = () if self._before is None else self._before.operators
-        known = {operator.operator_id for operator in before} - self._removed
-        if identifier.operator_id in known | self._new.keys():
+        copied_operators = () if self._source is None else self._source.operators
+        present_ids = {operator.operator_id for operator in copied_operators} - self._removed
+        if identifier.operator_id in present_ids | self._added.keys():
             raise ProgramError(
                 f"the savepoint has state of operator {identifier.uid or identifier.operator_id!r} already: call "
                 "remove_operator() first"
             )
-        self._new[identifier.operator_id] = identifier, transformation
+        self._added[identifier.operator_id] = identifier, transformation
         return self
 
     def remove_operator(self, identifier: OperatorIdentifier) -> SavepointWriter:
         """Leaves out an operator's state."""
         self._removed.add(identifier.operator_id)
-        self._new.pop(identifier.operator_id, None)
+        self._added.pop(identifier.operator_id, None)
         return self
 
     def write(self, path: str) -> str:
@@ -262,9 +262,13 @@ class SavepointWriter:
         location = make_savepoint(path, self._settings)
         directory = savepoint_directory(location, self._settings)
         try:
-            kept = [] if self._before is None else self._before.operators
-            operators = [self._copied(one, directory) for one in kept if one.operator_id not in self._removed]
-            operators += [self._bootstrapped(*new, directory) for new in self._new.values()]
+            source_operators = [] if self._source is None else self._source.operators
+            operators = [
+                self._copied(operator, directory)
+                for operator in source_operators
+                if operator.operator_id not in self._removed
+            ]
+            operators += [self._bootstrapped(*added, directory) for added in self._added.values()]
             return directory.write(self._metadata(tuple(operators)))
         except BaseException:
             directory.give_up()
@@ -273,9 +277,9 @@ class SavepointWriter:
     def _metadata(self, operators: tuple[OperatorState, ...]) -> CheckpointMetadata:
         properties = {"job_name": "", "key_hash": KEY_HASH_VERSION, PROPERTY: SavepointInfo().to_plain()}
         number, job_id = 1, _NO_JOB
-        if self._before is not None:
-            properties = {**properties, **self._before.properties, PROPERTY: SavepointInfo().to_plain()}
-            number, job_id = self._before.checkpoint_id, self._before.job_id
+        if self._source is not None:
+            properties = {**properties, **self._source.properties, PROPERTY: SavepointInfo().to_plain()}
+            number, job_id = self._source.checkpoint_id, self._source.job_id
         return CheckpointMetadata(number, job_id, SystemClock().epoch_ms(), operators, properties)
 
     def _bootstrapped(

@@ -1,4 +1,4 @@
-"""What a program would do to the state of a savepoint, found out without a cluster.
+"""Checks without a cluster what a program would do to the state of a savepoint (``firesteel upgrade``).
 
 The job is built, and its operators are restored and opened as slots do it, from the descriptions of the state without
 any entries: so the answers are those of a restore. User code runs in this process: what functions do when they are
@@ -48,31 +48,31 @@ _NOT_OPENED: Final = frozenset(
 )
 _TIMERS: Final = "timers"
 _OF_RUNTIME: Final = ("table", TIMELINE)
-"""Tables of operators."""
+"""Kinds of state that belong to operators of the runtime, and not to the program."""
 
 
 class Verdict(StrEnum):
-    """What becomes of state."""
+    """What would become of an operator or a state."""
 
     RESTORED = "restored"
-    """As it is."""
+    """It is taken as it is."""
     MIGRATED = "migrated"
-    """It becomes the type of now, or goes through the program's steps."""
+    """It is converted to the type that the program declares now, or by the program's migration steps."""
     KEPT = "kept"
-    """Nobody has asked for it when the operator was open; it stays in snapshots, and may be asked for later."""
+    """``open()`` did not ask for it; it stays in snapshots, and the function may ask for it later."""
     NEW = "new"
-    """It was not there, and begins empty."""
+    """The savepoint does not have it; it begins empty."""
     DROPPED = "dropped"
-    """Nobody has it any more."""
+    """The program does not have it any more."""
     INCOMPATIBLE = "incompatible"
     """The job would not start."""
     UNKNOWN = "unknown"
-    """It can't be told here."""
+    """It can't be found out without running the job."""
 
 
 @dataclass
 class StateVerdict:
-    """One state of an operator.
+    """The verdict on a state of an operator.
 
     Attributes:
         how: how it is migrated, or why it is incompatible; with the field in front.
@@ -89,7 +89,7 @@ class StateVerdict:
 
 @dataclass
 class OperatorVerdict:
-    """One operator.
+    """The verdict on an operator and its states.
 
     Attributes:
         verdict: ``RESTORED``, ``NEW``, ``DROPPED``, ``INCOMPATIBLE`` or ``UNKNOWN``.
@@ -121,11 +121,11 @@ class OperatorVerdict:
 
 @dataclass
 class Upgrade:
-    """All of it.
+    """The verdicts on all operators of a program and a savepoint.
 
     Attributes:
         path: of the savepoint.
-        operators: of the program, then those that it does not have any more.
+        operators: those of the program, then those that only the savepoint has.
     """
 
     path: str
@@ -133,9 +133,13 @@ class Upgrade:
 
     @property
     def works(self) -> bool:
-        """Whether the job would start, as far as it can be told."""
-        found = [verdict for one in self.operators for verdict in (one.verdict, *(s.verdict for s in one.states))]
-        return Verdict.INCOMPATIBLE not in found
+        """Whether the job would start, as far as it can be found out here."""
+        verdicts = [
+            verdict
+            for operator in self.operators
+            for verdict in (operator.verdict, *(s.verdict for s in operator.states))
+        ]
+        return Verdict.INCOMPATIBLE not in verdicts
 
     def to_plain(self) -> dict[str, Any]:
         return {
@@ -146,48 +150,54 @@ class Upgrade:
 
     def to_lines(self) -> list[str]:
         lines: list[str] = []
-        for one in self.operators:
-            uid = f"uid {one.uid!r}" if one.uid else one.operator_id
-            lines.append(f"{one.name} ({uid}): {one.verdict}{_changes(one)}{f': {one.how}' if one.how else ''}")
-            for state in one.states:
+        for operator in self.operators:
+            uid = f"uid {operator.uid!r}" if operator.uid else operator.operator_id
+            how = f": {operator.how}" if operator.how else ""
+            lines.append(f"{operator.name} ({uid}): {operator.verdict}{_changes(operator)}{how}")
+            for state in operator.states:
                 how = f"  {state.how}" if state.how else ""
                 lines.append(f"  {state.name:<30} {state.kind:<12} {state.verdict}{how}")
         lines.append("The program can go on from it." if self.works else "The program can't go on from it.")
         return lines
 
 
-def _changes(one: OperatorVerdict) -> str:
-    pairs = (("parallelism", one.parallelism), ("maximum parallelism", one.max_parallelism))
-    changed = [f"{what} {was} -> {now}" for what, (was, now) in pairs if None not in (was, now) and was != now]
+def _changes(operator: OperatorVerdict) -> str:
+    pairs = (("parallelism", operator.parallelism), ("maximum parallelism", operator.max_parallelism))
+    changed = [
+        f"{label} {before} -> {now}" for label, (before, now) in pairs if None not in (before, now) and before != now
+    ]
     return f", {', '.join(changed)}" if changed else ""
 
 
 def check_upgrade(graph: StreamGraph, job: JobGraph, metadata: CheckpointMetadata, path: str) -> Upgrade:
-    """What would become of the state.
+    """Restore each task of the program from a savepoint's descriptions of state, and note what happens.
 
     Args:
         graph: of the program.
-        job: the same, as it would be submitted; with its settings.
+        job: the job of this graph, as it would be submitted, with its settings.
         metadata: of the savepoint or checkpoint.
-        path: of it.
+        path: of the savepoint or checkpoint.
     """
     settings = Settings(job.config)
     ignores = settings.get(options.STATE_RECOVERY_IGNORE_UNCLAIMED)
     chains: list[ChainSpec] = []
 
+    # Build the job once more, to get its chains as objects: those of ``job`` are pickled already.
     def remember(chain: ChainSpec) -> bytes:
         chains.append(chain)
         return str(len(chains)).encode()
 
-    own, _ = build_job_graph(graph, job_id=job.job_id, pickle_chain=remember, config=job.config)
-    found: list[OperatorVerdict] = []
+    planned_job, _ = build_job_graph(graph, job_id=job.job_id, pickle_chain=remember, config=job.config)
+    operator_verdicts: list[OperatorVerdict] = []
     with tempfile.TemporaryDirectory(prefix="firesteel-upgrade-") as directory:
-        for vertex, chain in zip(own.vertices, chains, strict=True):
-            found += _Vertex(vertex, chain, own, metadata, settings, directory).verdicts(path, ignores)
+        for vertex, chain in zip(planned_job.vertices, chains, strict=True):
+            operator_verdicts += _Vertex(vertex, chain, planned_job, metadata, settings, directory).verdicts(
+                path, ignores
+            )
     for operator in metadata.operators:
-        if not any(operator.operator_id == one.operator_id for one in found):
-            found.append(_dropped(operator, operator in unclaimed(metadata, own), ignores))
-    return Upgrade(path, found)
+        if not any(operator.operator_id == verdict.operator_id for verdict in operator_verdicts):
+            operator_verdicts.append(_dropped(operator, operator in unclaimed(metadata, planned_job), ignores))
+    return Upgrade(path, operator_verdicts)
 
 
 def _dropped(operator: OperatorState, has_state: bool, ignores: bool) -> OperatorVerdict:
@@ -208,22 +218,22 @@ def _dropped(operator: OperatorState, has_state: bool, ignores: bool) -> Operato
 
 
 def _infos(operator: OperatorState) -> list[StateInfo]:
-    """All states that any subtask has written, each once."""
-    found: dict[tuple[str, str], StateInfo] = {}
+    """Descriptions of all states that any subtask has written, each once."""
+    infos_by_name: dict[tuple[str, str], StateInfo] = {}
     for _, subtask in sorted(operator.subtasks.items()):
         for name, keyed in subtask.keyed.items():
             for plain in () if name == RESULTS else keyed.states:
                 info = StateInfo.from_json(dict(plain))
                 if info.kind != REMOVED:
-                    found.setdefault((info.name, info.kind), info)
+                    infos_by_name.setdefault((info.name, info.kind), info)
         for plain in () if subtask.operator is None else subtask.operator.states:
             info = StateInfo.from_json(dict(plain))
-            found.setdefault((info.name, info.kind), info)
-    return list(found.values())
+            infos_by_name.setdefault((info.name, info.kind), info)
+    return list(infos_by_name.values())
 
 
 class _Vertex:
-    """One task of the job."""
+    """A vertex of the program's job, with the operators of the savepoint that belong to it."""
 
     def __init__(
         self,
@@ -236,10 +246,10 @@ class _Vertex:
     ) -> None:
         self._vertex, self._chain, self._job, self._settings = vertex, chain, job, settings
         self._directory = directory
-        mine = {operator.id for operator in vertex.operators}
-        operators = tuple(operator for operator in metadata.operators if operator.operator_id in mine)
+        vertex_operator_ids = {operator.id for operator in vertex.operators}
+        operators = tuple(operator for operator in metadata.operators if operator.operator_id in vertex_operator_ids)
         self._metadata = replace(metadata, operators=operators)
-        self._before = {operator.operator_id: operator for operator in operators}
+        self._saved = {operator.operator_id: operator for operator in operators}
 
     def verdicts(self, path: str, ignores: bool) -> list[OperatorVerdict]:
         try:
@@ -250,25 +260,25 @@ class _Vertex:
             return [
                 self._verdict(spec.id, spec.name, Verdict.INCOMPATIBLE, str(error)) for spec in self._chain.operators
             ]
-        return self._tried(point)
+        return self._restored_verdicts(point)
 
     def _verdict(self, id_: str, name: str, verdict: Verdict, how: str = "") -> OperatorVerdict:
-        before = self._before.get(id_)
+        saved_operator = self._saved.get(id_)
         info = next((operator for operator in self._vertex.operators if operator.id == id_), None)
-        if before is None and verdict is Verdict.INCOMPATIBLE:
+        if saved_operator is None and verdict is Verdict.INCOMPATIBLE:
             verdict, how = Verdict.NEW, ""
         return OperatorVerdict(
             id_,
-            before.uid if before is not None else getattr(info, "uid", None),
+            saved_operator.uid if saved_operator is not None else getattr(info, "uid", None),
             name,
             verdict,
             how,
-            (None if before is None else before.parallelism, self._vertex.parallelism),
-            (None if before is None else before.max_parallelism, self._vertex.max_parallelism),
-            [] if before is None else _Found(_infos(before)).verdicts(whole=False),
+            (None if saved_operator is None else saved_operator.parallelism, self._vertex.parallelism),
+            (None if saved_operator is None else saved_operator.max_parallelism, self._vertex.max_parallelism),
+            [] if saved_operator is None else _StateVerdicts(_infos(saved_operator)).verdicts(whole=False),
         )
 
-    def _tried(self, point: RestorePoint) -> list[OperatorVerdict]:
+    def _restored_verdicts(self, point: RestorePoint) -> list[OperatorVerdict]:
         backend = load_state_backend(self._settings.get(options.STATE_BACKEND))
         backend.configure(self._settings)
         info = TaskInfo(
@@ -285,36 +295,38 @@ class _Vertex:
         plan = ChainPlan(self._chain)
         plan.use_state_backend(backend, info, clock, directory=os.path.join(self._directory, self._vertex.id))
         context = OperatorContext(info, clock, checkpointing=True)
-        found: list[OperatorVerdict] = []
+        operator_verdicts: list[OperatorVerdict] = []
         for index, operator in reversed(list(enumerate(plan.operators))):  # tail to head, as in Flink
             stamp = plan.stage_of[index].stamp
-            found.append(self._of_operator(operator, info, replace(context, stamp=stamp), backend.name))
-        return found[::-1]
+            operator_verdicts.append(
+                self._operator_verdict(operator, info, replace(context, stamp=stamp), backend.name)
+            )
+        return operator_verdicts[::-1]
 
-    def _of_operator(
+    def _operator_verdict(
         self, operator: Operator, info: TaskInfo, context: OperatorContext, backend: str
     ) -> OperatorVerdict:
         id_ = operator.spec.id
-        before = self._before.get(id_)
-        result = self._verdict(id_, operator.name, Verdict.NEW if before is None else Verdict.RESTORED)
-        states, whole = _Found([] if before is None else _infos(before)), True
+        saved_operator = self._saved.get(id_)
+        result = self._verdict(id_, operator.name, Verdict.NEW if saved_operator is None else Verdict.RESTORED)
+        states, whole = _StateVerdicts([] if saved_operator is None else _infos(saved_operator)), True
         try:
             if operator.spec.kind in _NOT_OPENED:
-                states.take_all()
+                states.mark_unopened()
             else:
-                with listening(states.heard):
-                    self._restore(operator, before, info, backend)
-                    states.columns(operator)
+                with listening(states.note_migration):
+                    self._restore(operator, saved_operator, info, backend)
+                    states.mark_restored_whole()
                     operator.create(context)
                     try:
                         operator.open(context)
                     finally:
-                        states.asked(operator)
+                        states.note_opened(operator)
                         operator.close()
         except ProgramError as error:
             cause = error if isinstance(error, StateMigrationError) else error.__cause__
             if isinstance(cause, StateMigrationError):
-                states.refused(cause)
+                states.note_refused(cause)
             else:
                 result.verdict, result.how = Verdict.INCOMPATIBLE, str(error)
             whole = False
@@ -325,136 +337,156 @@ class _Vertex:
         result.states = states.verdicts(whole=whole)
         return result
 
-    def _restore(self, operator: Operator, before: OperatorState | None, info: TaskInfo, backend: str) -> None:
-        """As a task does it, with everything that any subtask has written, but no entries of it."""
-        if before is None or not any(not subtask.is_empty for subtask in before.subtasks.values()):
+    def _restore(self, operator: Operator, saved_operator: OperatorState | None, info: TaskInfo, backend: str) -> None:
+        """Restore an operator as a task does, from the descriptions of all subtasks but without any entries."""
+        if saved_operator is None or not any(not subtask.is_empty for subtask in saved_operator.subtasks.values()):
             return
         keyed: dict[str, list[Any]] = {}
         written: list[Any] = []
-        for _, subtask in sorted(before.subtasks.items()):
+        for _, subtask in sorted(saved_operator.subtasks.items()):
             for name, part in subtask.keyed.items():
                 if name != RESULTS:
                     files = {} if backend == "rocksdb" else part.files
                     keyed.setdefault(name, []).append(replace(part, handles=(), files=files))
             if subtask.operator is not None:
                 written.append(replace(subtask.operator, handles=()))
-        keys = next((subtask.keys for subtask in before.subtasks.values() if subtask.keys is not None), None)
+        keys = next((subtask.keys for subtask in saved_operator.subtasks.values() if subtask.keys is not None), None)
         restore = OperatorRestore({name: tuple(parts) for name, parts in keyed.items()}, tuple(written), keys=keys)
         restore_operators(
             TaskRestore(self._metadata.checkpoint_id, False, {operator.spec.id: restore}), [operator], info, open_inline
         )
 
 
-class _Found:
-    """What was heard of the states of one operator.
+class _StateVerdicts:
+    """Collects the verdicts on the states of one operator while it is restored and opened.
 
     Args:
-        before: what the savepoint has.
+        saved_states: what the savepoint has.
     """
 
-    def __init__(self, before: Sequence[StateInfo]) -> None:
-        self._before = {(info.name, _area(info.kind)): info for info in before}
-        self._found: dict[tuple[str, str], StateVerdict] = {}
+    def __init__(self, saved_states: Sequence[StateInfo]) -> None:
+        self._saved = {(info.name, _area(info.kind)): info for info in saved_states}
+        self._verdicts: dict[tuple[str, str], StateVerdict] = {}
 
-    def heard(self, old: StateInfo, new: StateInfo, answer: Compatibility) -> bool:
-        """A state is asked for; it goes on whatever the answer is."""
+    def note_migration(self, saved_state: StateInfo, program_state: StateInfo, answer: Compatibility) -> bool:
+        """Note how a state that is asked for is migrated; True: go on whatever the answer is, to hear of all states.
+
+        Called by ``heap_migration.compatibility``, for each state that the savepoint has.
+        """
         verdict = {
             SchemaCompatibility.AS_IS: Verdict.RESTORED,
             SchemaCompatibility.MIGRATE: Verdict.MIGRATED,
             SchemaCompatibility.INCOMPATIBLE: Verdict.INCOMPATIBLE,
         }[answer.answer]
         how = f"{answer.field}: {answer.reason}" if answer.field else answer.reason
-        ttl = "" if old.ttl == new.ttl else "its time-to-live begins now" if new.ttl else "it has no time-to-live now"
+        ttl = (
+            ""
+            if saved_state.ttl == program_state.ttl
+            else "its time-to-live begins now"
+            if program_state.ttl
+            else "it has no time-to-live now"
+        )
         if ttl and verdict is not Verdict.INCOMPATIBLE:
             verdict, how = Verdict.MIGRATED, "; ".join(filter(None, [how, ttl]))
-        place = (new.name, _area(old.kind))
-        known = self._found.get(place)
-        if known is None or known.verdict is not Verdict.INCOMPATIBLE:  # subtasks may differ in the type
-            self._found[place] = StateVerdict(new.name, new.kind, verdict, how)
+        place = (program_state.name, _area(saved_state.kind))
+        earlier_verdict = self._verdicts.get(place)
+        if (
+            earlier_verdict is None or earlier_verdict.verdict is not Verdict.INCOMPATIBLE
+        ):  # subtasks may differ in the type
+            self._verdicts[place] = StateVerdict(program_state.name, program_state.kind, verdict, how)
         return True
 
-    def take_all(self) -> None:
-        """They belong to a source or a sink, which is not opened here."""
-        for info in self._before.values():
-            self._found[info.name, _area(info.kind)] = StateVerdict(
+    def mark_unopened(self) -> None:
+        """Mark all states as unknown: sources and sinks are not opened here."""
+        for info in self._saved.values():
+            self._verdicts[info.name, _area(info.kind)] = StateVerdict(
                 info.name, info.kind, Verdict.UNKNOWN, "sources and sinks are not opened here"
             )
 
-    def columns(self, operator: Operator) -> None:
-        """State in columns, timers and tables of the runtime were taken over as a whole."""
-        for (name, area), info in self._before.items():
+    def mark_restored_whole(self) -> None:
+        """Mark state in columns, timers and tables of the runtime: a restore takes them over as a whole."""
+        for (name, area), info in self._saved.items():
             if info.kind in (COLUMNS, _TIMERS, *_OF_RUNTIME):
-                self._found[name, area] = StateVerdict(name, info.kind, Verdict.RESTORED)
+                self._verdicts[name, area] = StateVerdict(name, info.kind, Verdict.RESTORED)
 
-    def asked(self, operator: Operator) -> None:
-        """The operator is open: what it has that was not there before."""
+    def note_opened(self, operator: Operator) -> None:
+        """Note states that the operator asked for in ``open`` and that the savepoint does not have."""
         for part in getattr(operator.keyed, "_parts", {}).values():
-            self._new(part.info)
+            self._note_new(part.info)
         for part in operator.operator_state._parts.values():
             if part.kind is not None:
-                self._new(part.info)
+                self._note_new(part.info)
         state = getattr(operator, "state", None)
-        for (name, area), info in list(self._before.items()):
+        for (name, area), info in list(self._saved.items()):
             if info.kind == COLUMNS and getattr(state, "info", None) is not None:
-                self._found[name, area] = _of_columns(info, state)
+                self._verdicts[name, area] = _of_columns(info, state)
 
-    def _new(self, info: StateInfo) -> None:
+    def _note_new(self, info: StateInfo) -> None:
         place = (info.name, _area(info.kind))
-        if place not in self._found and info.kind not in _OF_RUNTIME:
-            self._found[place] = StateVerdict(info.name, info.kind, Verdict.NEW)
+        if place not in self._verdicts and info.kind not in _OF_RUNTIME:
+            self._verdicts[place] = StateVerdict(info.name, info.kind, Verdict.NEW)
 
-    def refused(self, error: StateMigrationError) -> None:
-        """It would not start."""
-        info = next((info for info in self._before.values() if info.name == error.state), None)
+    def note_refused(self, error: StateMigrationError) -> None:
+        """Note the state for which the operator refused to start."""
+        info = next((info for info in self._saved.values() if info.name == error.state), None)
         how = f"{error.field}: {error.reason}" if error.field else error.reason
         kind = "" if info is None else info.kind
-        self._found[error.state, _area(kind)] = StateVerdict(error.state, kind, Verdict.INCOMPATIBLE, how)
+        self._verdicts[error.state, _area(kind)] = StateVerdict(error.state, kind, Verdict.INCOMPATIBLE, how)
 
     def verdicts(self, *, whole: bool = True) -> list[StateVerdict]:
-        """All of them; those that nobody has asked for are kept, if the operator came to its end."""
+        """All verdicts; saved states without one were not asked for.
+
+        Args:
+            whole: whether ``open`` came to its end, so that states it did not ask for are known to be kept.
+        """
         verdict, how = (Verdict.KEPT, "nobody asks for it in open()") if whole else (Verdict.UNKNOWN, "")
-        for (name, area), info in self._before.items():
-            if (name, area) not in self._found:
-                self._found[name, area] = StateVerdict(name, info.kind, verdict, how)
-        return list(self._found.values())
+        for (name, area), info in self._saved.items():
+            if (name, area) not in self._verdicts:
+                self._verdicts[name, area] = StateVerdict(name, info.kind, verdict, how)
+        return list(self._verdicts.values())
 
 
 def _of_columns(info: StateInfo, state: Any) -> StateVerdict:
-    """State in arrays that was restored: which of its parts are others now."""
+    """The verdict on restored state in columns: which aggregates or columns were added, removed or changed."""
     changes: list[str] = []
     aggregates = info.schema.get("aggregates")
     if aggregates is not None:
         _names(changes, [name for name, *_ in aggregates], [name for name, *_ in state.info.schema["aggregates"]])
-        before, now = (
-            {name: given for name, _, given in some} for some in (aggregates, state.info.schema["aggregates"])
+        saved_parts, current_parts = (
+            {name: input_type for name, _, input_type in schema}
+            for schema in (aggregates, state.info.schema["aggregates"])
         )
         changes += [
-            f"{name}: its input was {given} and is {now[name]}"
-            for name, given in before.items()
-            if now.get(name, given) != given
+            f"{name}: its input was {input_type} and is {current_parts[name]}"
+            for name, input_type in saved_parts.items()
+            if current_parts.get(name, input_type) != input_type
         ]
     else:
-        before = info.schema.get("columns", {})
-        now = {
+        saved_parts = info.schema.get("columns", {})
+        current_parts = {
             name: str(column.codec.data_type) for name, column in state.columns.items() if name not in state._unasked
         }
-        _names(changes, _parts(before), _parts(now))
-        changes += [f"{name}: {was} -> {now[name]}" for name, was in before.items() if now.get(name, was) != was]
+        _names(changes, _parts(saved_parts), _parts(current_parts))
+        changes += [
+            f"{name}: {data_type} -> {current_parts[name]}"
+            for name, data_type in saved_parts.items()
+            if current_parts.get(name, data_type) != data_type
+        ]
     verdict = Verdict.MIGRATED if changes else Verdict.RESTORED
     return StateVerdict(info.name, info.kind, verdict, "; ".join(changes))
 
 
 def _parts(columns: Iterable[str]) -> list[str]:
-    """Names of aggregates or states that columns are of."""
+    """Names of the aggregates or states that own these columns, each once."""
     return list(dict.fromkeys(name.rpartition(":" if ":" in name else ".")[0] or name for name in columns))
 
 
-def _names(changes: list[str], before: Iterable[str], now: Iterable[str]) -> None:
-    was, known = list(before), list(now)
-    changes += [f"{name}: added, begins empty" for name in known if name not in was]
-    changes += [f"{name}: removed" for name in was if name not in known]
+def _names(changes: list[str], saved_names: Iterable[str], current_names: Iterable[str]) -> None:
+    former, current = list(saved_names), list(current_names)
+    changes += [f"{name}: added, begins empty" for name in current if name not in former]
+    changes += [f"{name}: removed" for name in former if name not in current]
 
 
 def _area(kind: str) -> str:
-    """States of one name are apart by these."""
+    """Namespace of a state's name: columns, timers and tables may have the name of a program's state."""
     return kind if kind in (COLUMNS, _TIMERS, *_OF_RUNTIME) else ""

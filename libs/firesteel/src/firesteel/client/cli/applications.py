@@ -48,15 +48,15 @@ def run_here(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel run-application -t standalone``."""
     if importlib.util.find_spec(_SUPERVISOR.partition(".")[0]) is None:
         raise ConfigurationError("the services are not installed beside this command: pip install firesteel-dispatcher")
-    given = os.environ.get(CONF_DIR_VARIABLE)
-    folder = Path(given) if given else None
+    config_variable = os.environ.get(CONF_DIR_VARIABLE)
+    folder = Path(config_variable) if config_variable else None
     settings = load_settings(config_file=folder / CONFIG_FILE if folder else None, definitions=read(parsed))
     settings.check()
     _remove_old()
     home = private_directory(None, f"{_PREFIX}{secrets.token_hex(4)}")
     conf, logs = home / "conf", home / "log"
-    for made in (conf, logs):
-        made.mkdir(mode=0o700)
+    for directory in (conf, logs):
+        directory.mkdir(mode=0o700)
     if folder is not None:
         for name in (CONFIG_FILE, "rest-token"):
             if (folder / name).exists():
@@ -67,29 +67,35 @@ def run_here(parsed: argparse.Namespace, console: Console) -> int:
     secret = conf / SECRET_FILE_NAME
     secret.touch(mode=0o600)
     secret.write_text(secrets.token_hex(32), encoding="utf-8")
-    own = [f"{options.CLUSTER_DIRECTORY.key}={home / 'cluster'}", f"{options.SECRET_FILE.key}={secret}"]
+    cluster_definitions = [f"{options.CLUSTER_DIRECTORY.key}={home / 'cluster'}", f"{options.SECRET_FILE.key}={secret}"]
     if not settings.is_set(options.HA_CLUSTER_ID):
-        own.append(f"{options.HA_CLUSTER_ID.key}={home.name}")
+        cluster_definitions.append(f"{options.HA_CLUSTER_ID.key}={home.name}")
     if not settings.is_set(options.RESOURCEMANAGER_DRIVER):
-        own.append(f"{options.RESOURCEMANAGER_DRIVER.key}=local-process")
-    own += [f"{option.key}={port}" for option, port in zip(_PORTS, _free_ports(len(_PORTS)), strict=True)]
+        cluster_definitions.append(f"{options.RESOURCEMANAGER_DRIVER.key}=local-process")
+    cluster_definitions += [
+        f"{option.key}={port}" for option, port in zip(_PORTS, _free_ports(len(_PORTS)), strict=True)
+    ]
     command = [
         sys.executable, "-P", "-m", _SUPERVISOR, "--config-dir", str(conf), "--log-file", str(logs / _LOG),
         "--own-directory", str(home), *(["--while-stdin"] if parsed.shutdown_on_exit else []),
-        *(word for one in [*own, *read(parsed)] for word in ("-D", one)), *_of_program(parsed),
+        *(word for definition in [*cluster_definitions, *read(parsed)] for word in ("-D", definition)),
+        *_of_program(parsed),
     ]  # fmt: skip
     return _Started(command, logs, console, parsed).follow()
 
 
 def _remove_old() -> None:
-    """Of clusters that have ended nothing but their logs is left: those of the last ones stay, for a while. So does all
-    of one that was killed, and of which nothing runs any more."""
+    """Remove directories of clusters that have ended.
+
+    A cluster that ended in order leaves only its logs: those of the last ``_KEPT_LOGS`` stay for ``_LOG_SECONDS``. The
+    directory of one that was killed stays as long, and longer while any of its processes runs.
+    """
     now = time.time()  # noqa: TID251 # compared with times of files
     ended: list[tuple[float, Path]] = []
     for home in private_directory(None).glob(f"{_PREFIX}*"):
         try:
-            ages = [now - one.lstat().st_mtime for one in home.rglob("*")]
-            only_logs = [one.name for one in home.iterdir()] == ["log"]
+            ages = [now - path.lstat().st_mtime for path in home.rglob("*")]
+            only_logs = [path.name for path in home.iterdir()] == ["log"]
         except OSError:  # it changes
             continue
         age = min(ages, default=0.0)
@@ -123,10 +129,10 @@ def _of_program(parsed: argparse.Namespace) -> list[str]:
 
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in found]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for port_socket in sockets:
+            port_socket.bind(("127.0.0.1", 0))
+        return [port_socket.getsockname()[1] for port_socket in sockets]
 
 
 class _Started:
@@ -159,7 +165,10 @@ class _Started:
     def _wait_up(self) -> bool:
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None:
-            line = next((one for one in self._said().splitlines() if one.startswith("application ")), None)
+            line = next(
+                (output_line for output_line in self._said().splitlines() if output_line.startswith("application ")),
+                None,
+            )
             if line is not None:
                 self._console.say(line)
                 self._console.note(f"Its logs are in {self._logs}; process {self._process.pid} is the cluster.")
@@ -180,7 +189,11 @@ class _Started:
             time.sleep(_LOOK)
 
     def _show(self, path: Path, position: int) -> int:
-        """What the program has printed since then; what the Dispatcher says of itself is left out."""
+        """Show what the program has printed behind a position, without the Dispatcher's own lines.
+
+        Returns:
+            The position behind the last line shown.
+        """
         try:
             with path.open("rb") as file:
                 return self._show_lines(file, position)
@@ -201,7 +214,14 @@ class _Started:
         for line in self._said().splitlines():
             if not line.startswith("application "):
                 self._console.note(line)
-        last = next((one for one in reversed(self._said().splitlines()) if one.startswith("application ")), None)
+        last = next(
+            (
+                output_line
+                for output_line in reversed(self._said().splitlines())
+                if output_line.startswith("application ")
+            ),
+            None,
+        )
         if last is not None and " is " in last:
             self._console.say(last)
         for name in ("conf", "cluster"):  # of one that was refused before it began

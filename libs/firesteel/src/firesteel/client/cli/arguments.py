@@ -422,12 +422,12 @@ def _cluster(verb: argparse.ArgumentParser) -> None:
     refuse(verb, OF_CLUSTER_VERBS)
 
 
-def _target(known: tuple[str, ...]) -> Callable[[str], str]:
+def _target(targets: tuple[str, ...]) -> Callable[[str], str]:
     def target(text: str) -> str:
-        if text not in known:
+        if text not in targets:
             instead = refused_target(text)
             raise argparse.ArgumentTypeError(
-                f"{text}: {instead}" if instead else f"{text!r} is none of: {', '.join(known)}"
+                f"{text}: {instead}" if instead else f"{text!r} is none of: {', '.join(targets)}"
             )
         return text
 

@@ -31,7 +31,7 @@ _ANSWER_SECONDS: Final = 2.0
 
 
 def completion(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel completion``."""
+    """Print the script that makes a shell complete words (``firesteel completion``)."""
     console.say(shellcode(["firesteel"], shell=parsed.shell).strip())
     return exit_codes.DONE
 

@@ -1,4 +1,4 @@
-"""From the options of the command line to ``key=value`` definitions, of which the later win."""
+"""Turns options of the command line into ``key=value`` definitions; later definitions win over earlier ones."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ _PYTHON: Final[Mapping[str, ConfigOption[str | None]]] = {
 
 
 def read(parsed: argparse.Namespace) -> list[str]:
-    """The definitions of ``-D``, ``-m``, ``-p``, ``-pyfs`` and its sisters.
+    """The definitions of ``-D``, ``-m``, ``-p``, and the options about Python (``-pyfs``, ``-pyreq`` …).
 
     Raises:
-        ConfigurationError: one is malformed.
+        ConfigurationError: a definition or an address is malformed.
     """
-    found = list(parsed.definitions)
-    parse_definitions(found)
+    definitions = list(parsed.definitions)
+    parse_definitions(definitions)
     if getattr(parsed, "jobmanager", None) is not None:
         host, port = _host_and_port(parsed.jobmanager)
-        found += [_define(options.REST_ADDRESS, host), _define(options.REST_PORT, str(port))]
+        definitions += [_define(options.REST_ADDRESS, host), _define(options.REST_PORT, str(port))]
     if getattr(parsed, "parallelism", None) is not None:
-        found.append(_define(options.PARALLELISM_DEFAULT, str(parsed.parallelism)))
+        definitions.append(_define(options.PARALLELISM_DEFAULT, str(parsed.parallelism)))
     for name, option in _PYTHON.items():
         if getattr(parsed, name, None) is not None:
-            found.append(_define(option, getattr(parsed, name)))
-    return found
+            definitions.append(_define(option, getattr(parsed, name)))
+    return definitions
 
 
 def state_recovery(parsed: argparse.Namespace) -> list[str]:
-    """The definitions of what the jobs of a program go on from: ``-s``, ``-claim`` and ``-n``."""
-    found = []
+    """The definitions of the savepoint that the program's jobs start from: ``-s``, ``-claim`` and ``-n``."""
+    definitions = []
     if parsed.restore_path is not None:
-        found.append(_define(options.STATE_RECOVERY_PATH, absolute(parsed.restore_path)))
+        definitions.append(_define(options.STATE_RECOVERY_PATH, absolute(parsed.restore_path)))
     if getattr(parsed, "claim_mode", None) is not None:
-        found.append(_define(options.STATE_RECOVERY_CLAIM_MODE, parsed.claim_mode.upper()))
+        definitions.append(_define(options.STATE_RECOVERY_CLAIM_MODE, parsed.claim_mode.upper()))
     if parsed.ignore_unclaimed:
-        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
-    return found
+        definitions.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
+    return definitions
 
 
 def absolute(path: str) -> str:
-    """A path as processes elsewhere find it; a URI stays as it is."""
+    """A path made absolute, for processes with another working directory; a URI stays as it is."""
     return path if ":/" in path else str(Path(path).absolute())
 
 
@@ -78,15 +78,15 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigurationError: something is wrong with them.
     """
-    found = [_define(options.EXECUTION_ATTACHED, "false" if parsed.detached else "true")]
+    definitions = [_define(options.EXECUTION_ATTACHED, "false" if parsed.detached else "true")]
     if parsed.shutdown_on_exit:
-        found.append(_define(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, "true"))
-    found += [*state_recovery(parsed), *read(parsed)]
+        definitions.append(_define(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, "true"))
+    definitions += [*state_recovery(parsed), *read(parsed)]
     if parsed.target is not None:
-        found.append(_define(options.EXECUTION_TARGET, parsed.target))
-    elif not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
-        found.append(_define(options.EXECUTION_TARGET, "remote"))
-    return _checked(found)
+        definitions.append(_define(options.EXECUTION_TARGET, parsed.target))
+    elif not load_settings(definitions=definitions).is_set(options.EXECUTION_TARGET):
+        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(definitions)
 
 
 def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
@@ -96,18 +96,22 @@ def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
         ConfigurationError: something is wrong with them.
     """
     parsed.restore_path = parsed.restore_path or _savepoint_among(parsed.arguments)
-    found = [*state_recovery(parsed), *read(parsed)]
-    if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
-        found.append(_define(options.EXECUTION_TARGET, "remote"))
-    return _checked(found)
+    definitions = [*state_recovery(parsed), *read(parsed)]
+    if not load_settings(definitions=definitions).is_set(options.EXECUTION_TARGET):
+        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(definitions)
 
 
 def _savepoint_among(arguments: list[str]) -> str:
-    """The savepoint that stands behind the program, among its arguments, and is none of them."""
-    for at, word in enumerate(arguments[:-1]):
+    """Take ``-s PATH`` out of the program's arguments, where argparse leaves it when it stands behind the program.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for position, word in enumerate(arguments[:-1]):
         if word in SAVEPOINT:
-            path = arguments[at + 1]
-            del arguments[at : at + 2]
+            path = arguments[position + 1]
+            del arguments[position : position + 2]
             return path
     raise ConfigurationError("which savepoint or checkpoint? Say it with -s PATH")
 
@@ -118,10 +122,10 @@ def settings_of_info(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigurationError: something is wrong with them.
     """
-    found = read(parsed)
-    if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
-        found.append(_define(options.EXECUTION_TARGET, "remote"))
-    return _checked(found)
+    definitions = read(parsed)
+    if not load_settings(definitions=definitions).is_set(options.EXECUTION_TARGET):
+        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(definitions)
 
 
 def _checked(definitions: list[str]) -> Settings:

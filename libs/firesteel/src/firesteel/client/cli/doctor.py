@@ -65,34 +65,39 @@ _PLACES: Final = (
 
 
 def doctor(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel doctor``."""
+    """Show findings about this host and the cluster (``firesteel doctor``); fails if one of them is an error."""
     with CallPool("loop of its own", threads=1, deadline=None) as thread:
         if parsed.self_test:
             from firesteel.client.cli.self_test import self_test
 
-            found = waited(console, "Testing this host", thread.submit(lambda: list(self_test())).result)
+            judged = waited(console, "Testing this host", thread.submit(lambda: list(self_test())).result)
         else:
-            found = findings(waited(console, "Looking", thread.submit(look, parsed).result))
+            judged = findings(waited(console, "Looking", thread.submit(look, parsed).result))
     if parsed.json:
-        console.say_json({"findings": [one.plain() for one in found], "ok": not is_failed(found, parsed.strict)})
+        console.say_json(
+            {
+                "findings": [finding.plain() for finding in judged],
+                "ok": not is_failed(judged, parsed.strict),
+            }
+        )
     else:
-        for one in found:
-            if parsed.all or one.level is not Level.OK:
-                console.say(one.line())
-        counts = {level: sum(one.level is level for one in found) for level in Level}
+        for finding in judged:
+            if parsed.all or finding.level is not Level.OK:
+                console.say(finding.line())
+        counts = {level: sum(finding.level is level for finding in judged) for level in Level}
         console.say(
             f"{_counted(counts[Level.ERROR], 'error')}, {_counted(counts[Level.WARNING], 'warning')}, "
             f"{counts[Level.OK]} in order" + ("" if parsed.all else " (--all shows them)")
         )
-    return exit_codes.FAILED if is_failed(found, parsed.strict) else exit_codes.DONE
+    return exit_codes.FAILED if is_failed(judged, parsed.strict) else exit_codes.DONE
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def look(parsed: argparse.Namespace) -> Facts:
-    """All facts. What can't be found out becomes a fact, never an error."""
+    """Collect all facts; a fact that can't be found out is noted as a problem, and never raised."""
     facts = Facts(
         sys.version_info[:3],
         __version__,
@@ -123,9 +128,9 @@ def _needed() -> Iterator[tuple[str, str | None]]:
     there = installed()
     for text in metadata.requires("firesteel") or ():
         requirement, _, marker = text.partition(";")
-        found = _REQUIREMENT.match(requirement)
-        if found is not None and not marker:  # extras and what other systems need are no duty
-            name = found[0].lower().replace("_", "-")
+        match = _REQUIREMENT.match(requirement)
+        if match is not None and not marker:  # extras and what other systems need are no duty
+            name = match[0].lower().replace("_", "-")
             yield name, there.get(name)
 
 
@@ -186,10 +191,10 @@ def _places(settings: Settings) -> Iterator[Place]:
             yield _bucket(path, option.key, settings) if is_object(path) else _local(path, option.key)
 
 
-def _local(path: str, what: str) -> Place:
+def _local(path: str, purpose: str) -> Place:
     folder = Path(urlsplit(path).path if path.startswith("file:") else path)
     if "://" in str(path) and not path.startswith("file:"):
-        return Place(what, path, "no directory, and no object store that is known: s3://bucket/directory is")
+        return Place(purpose, path, "no directory, and no object store that is known: s3://bucket/directory is")
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:  # it is made when it is needed
         nearest = nearest.parent
@@ -197,23 +202,23 @@ def _local(path: str, what: str) -> Place:
     try:
         free = shutil.disk_usage(nearest).free
         if not nearest.is_dir():
-            return Place(what, path, f"{nearest} is no directory")
+            return Place(purpose, path, f"{nearest} is no directory")
         try:
             probe.write_bytes(b"doctor")
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
-        return Place(what, path, error.strerror or str(error))
-    return Place(what, path, free=free)
+        return Place(purpose, path, error.strerror or str(error))
+    return Place(purpose, path, free=free)
 
 
-def _bucket(path: str, what: str, settings: Settings) -> Place:
+def _bucket(path: str, purpose: str, settings: Settings) -> Place:
     try:
-        place = object_place(path, what)
+        place = object_place(path, purpose)
         open_store(place, settings).check(place)
     except (ConfigurationError, CheckpointStorageError) as error:
-        return Place(what, path, str(error))
-    return Place(what, path)
+        return Place(purpose, path, str(error))
+    return Place(purpose, path)
 
 
 # -- the cluster
@@ -236,7 +241,7 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
         skew = None if at is None else _skew(at, SystemClock().epoch_ms())
         access = run(rest.get("/config"), 20).get("firesteel-access", {})
         processes = run(rest.get("/firesteel/loglevels"), 60)["processes"]
-        silent = {str(one["process"]): str(one["error"]) for one in processes if one.get("error")}
+        silent = {str(process["process"]): str(process["error"]) for process in processes if process.get("error")}
         overview: dict[str, Any] = {"slots-total": 0, "slots-available": 0}
         rows: list[dict[str, Any]] = []
         if "resourcemanager" not in silent:
@@ -275,12 +280,15 @@ async def _slow_checkpoints(rest: RestClient) -> dict[str, str]:
 
 
 def _skew(date: str, now_ms: int) -> float | None:
-    """Of a header ``Date``, which has whole seconds."""
+    """Seconds by which the cluster's clock is ahead of ours, from a header ``Date``; None if it is unreadable.
+
+    The header has whole seconds, so differences that its rounding explains count as 0.
+    """
     try:
-        theirs = parsedate_to_datetime(date).timestamp()
+        cluster_time = parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
         return None
-    ahead = theirs - now_ms / 1000
+    ahead = cluster_time - now_ms / 1000
     return 0.0 if -2.0 < ahead < 1.0 else ahead
 
 

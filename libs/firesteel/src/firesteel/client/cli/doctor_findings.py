@@ -1,4 +1,4 @@
-"""What is wrong, and what to do: from facts about a host and a cluster to findings. Pure."""
+"""Judges facts about a host and a cluster: findings say what is wrong, and what to do. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKEW_WARNING, SKEW_ERROR = 5.0, 300.0
 
 
 class Level(Enum):
-    """How bad it is."""
+    """How bad a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,12 +26,12 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One.
+    """A fact that was checked, and what to do about it.
 
     Attributes:
-        area: what was looked at.
+        area: subject of the check, such as ``java``.
         level: how bad it is.
-        text: what is so.
+        text: the fact, in words.
         remedy: what to do; empty if nothing is wrong.
     """
 
@@ -41,7 +41,7 @@ class Finding:
     remedy: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The finding as JSON shows it."""
         return {**asdict(self), "level": self.level.value}
 
     def line(self) -> str:
@@ -68,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Port:
-    """A port of this host that the cluster wants.
+    """A port of this host that the cluster is configured to listen at.
 
     Attributes:
         key: of the option.
@@ -171,7 +171,7 @@ class Facts:
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """All, in the order in which one would look."""
+    """All findings, from the host to the cluster, in the order in which an operator would check them."""
     return [
         *_packages(facts),
         *_java(facts),
@@ -184,10 +184,10 @@ def findings(facts: Facts) -> list[Finding]:
     ]
 
 
-def is_failed(found: Iterable[Finding], strict: bool) -> bool:
-    """Whether the command ends with 1."""
-    bad = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
-    return any(one.level in bad for one in found)
+def is_failed(findings: Iterable[Finding], strict: bool) -> bool:
+    """Whether the command ends with exit code 1: an error was found, or with ``strict`` a warning."""
+    failing = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
+    return any(finding.level in failing for finding in findings)
 
 
 def _packages(facts: Facts) -> Iterator[Finding]:
@@ -204,9 +204,9 @@ def _packages(facts: Facts) -> Iterator[Finding]:
         )
     elif facts.versions:
         yield Finding("packages", Level.OK, f"all {len(facts.versions)} that Firesteel needs are installed")
-    others = {name: version for name, version in facts.services.items() if version != facts.firesteel}
-    if others:
-        text = ", ".join(f"{name} {version}" for name, version in sorted(others.items()))
+    other_versions = {name: version for name, version in facts.services.items() if version != facts.firesteel}
+    if other_versions:
+        text = ", ".join(f"{name} {version}" for name, version in sorted(other_versions.items()))
         yield Finding(
             "services",
             Level.ERROR,
@@ -393,11 +393,11 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
                 f"{node.id} on {node.host} has been silent for {node.silent_s:.0f} s",
                 "see whether its host is up and can be reached; its tasks are given up after heartbeat.timeout",
             )
-    said = [node for node in facts.nodes if node.environment]
-    if not said:
+    reporting_nodes = [node for node in facts.nodes if node.environment]
+    if not reporting_nodes:
         return
-    common, count = Counter(node.environment for node in said).most_common(1)[0]
-    for node in said:
+    common, count = Counter(node.environment for node in reporting_nodes).most_common(1)[0]
+    for node in reporting_nodes:
         if node.environment != common:
             yield Finding(
                 "packages",
@@ -406,9 +406,11 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
                 "TaskManagers",
                 "install the same ones on all hosts: compare `pip freeze` there and elsewhere",
             )
-    if all(node.environment == common for node in said):
+    if all(node.environment == common for node in reporting_nodes):
         same = " and so has this client" if facts.environment == common else ""
-        yield Finding("packages", Level.OK, f"all {len(said)} TaskManagers have the same Python packages{same}")
+        yield Finding(
+            "packages", Level.OK, f"all {len(reporting_nodes)} TaskManagers have the same Python packages{same}"
+        )
 
 
 def _bytes(count: int) -> str:

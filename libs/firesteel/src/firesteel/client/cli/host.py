@@ -17,7 +17,7 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 
 
 def memory(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel memory``."""
+    """Show how the configured memory of a TaskManager is divided (``firesteel memory``)."""
     settings = settings_of(parsed)
     for warning in settings.check():
         console.note(f"firesteel memory: {warning}")
@@ -28,19 +28,19 @@ def memory(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def token(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel token``."""
-    found = rest_token_of(settings_of(parsed))
-    if found is None:
+    """Print the token of the REST API (``firesteel token``)."""
+    rest_token = rest_token_of(settings_of(parsed))
+    if rest_token is None:
         raise ConfigurationError(
             "nothing says which token this is: name the cluster's configuration with --config-dir, or set "
             f"{options.REST_TOKEN_FILE.key} or {options.SECRET_FILE.key}"
         )
-    console.say_result(parsed.json, found, {"token": found})
+    console.say_result(parsed.json, rest_token, {"token": rest_token})
     return exit_codes.DONE
 
 
 def warm_up(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel warm-up``."""
+    """Make the class-data archives that JVMs start faster from (``firesteel warm-up``)."""
     settings = settings_of(parsed)
     from firesteel.spark.training import train  # Spark is imported by this verb alone
 

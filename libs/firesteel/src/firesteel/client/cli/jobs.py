@@ -25,7 +25,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 def list_jobs(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel list``."""
+    """Show running, scheduled or all jobs (``firesteel list``)."""
     try:
         connection = connect(settings_of(parsed))
         if not parsed.json:
@@ -33,12 +33,12 @@ def list_jobs(parsed: argparse.Namespace, console: Console) -> int:
         jobs = wait_for(console, connection, "Asking for jobs", connection.rest.get("/jobs/overview"))["jobs"]
     finally:
         close_connections()
-    both = not parsed.running and not parsed.scheduled
-    which = {"running": parsed.running or both, "scheduled": parsed.scheduled or both, "ended": parsed.all}
+    shows_live = not parsed.running and not parsed.scheduled  # without an option: all jobs that have not ended
+    states = {"running": parsed.running or shows_live, "scheduled": parsed.scheduled or shows_live, "ended": parsed.all}
     if parsed.json:
-        console.say_json({"jobs": [job for group in chosen_jobs(jobs, **which).values() for job in group]})
+        console.say_json({"jobs": [job for group in chosen_jobs(jobs, **states).values() for job in group]})
         return exit_codes.DONE
-    for line in job_lists(jobs, **which):
+    for line in job_lists(jobs, **states):
         console.say(line)
     return exit_codes.DONE
 
@@ -53,14 +53,14 @@ def chosen_jobs(
         running, scheduled, ended: which ones to show.
     """
     by_start = sorted(jobs, key=lambda job: job["start-time"])
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     if running:
-        found["running"] = [job for job in by_start if job["state"] not in SCHEDULED | ENDED]
+        groups["running"] = [job for job in by_start if job["state"] not in SCHEDULED | ENDED]
     if scheduled:
-        found["scheduled"] = [job for job in by_start if job["state"] in SCHEDULED]
+        groups["scheduled"] = [job for job in by_start if job["state"] in SCHEDULED]
     if ended:
-        found["ended"] = [job for job in by_start if job["state"] in ENDED]
-    return found
+        groups["ended"] = [job for job in by_start if job["state"] in ENDED]
+    return groups
 
 
 def job_lists(jobs: Iterable[Mapping[str, Any]], *, running: bool, scheduled: bool, ended: bool) -> list[str]:
@@ -88,7 +88,7 @@ def _line(job: Mapping[str, Any]) -> str:
 
 
 def cancel(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel cancel``."""
+    """Cancel a job, with a savepoint if asked to (``firesteel cancel``)."""
     directory = parsed.savepoint
     if parsed.job_id is None and directory:  # `cancel -s JOB_ID`, as Flink reads it
         parsed.job_id, directory = directory, ""
@@ -113,7 +113,7 @@ def cancel(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def checkpoint(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel checkpoint``."""
+    """Trigger a checkpoint and wait for its end (``firesteel checkpoint``)."""
     job_id = parse_job_id(parsed.job_id.lower())
     trigger_id = uuid.uuid4().hex
     try:

@@ -1,4 +1,4 @@
-"""Finds the cluster that runs on this host, where nobody says which one is meant."""
+"""Finds the cluster that runs on this host, for commands that name none."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from firesteel.core.running_clusters import RunningCluster, running_clusters
 VERBS: Final = frozenset(
     {"run", "list", "cancel", "checkpoint", "savepoint", "stop", "logs", "loglevel", "top", "doctor", "token"}
 )
-"""Those that need a cluster."""
+"""Commands that need a cluster."""
 
 
 def use_local_cluster(parsed: argparse.Namespace, console: Console) -> None:
-    """Go by the configuration of the cluster of this user that runs here, as Flink's ``bin/flink`` goes by the one
-    beside it.
+    """Use the configuration of this user's cluster on this host, as Flink's ``bin/flink`` uses the ``conf`` beside it.
 
-    Where options or variables say at which address the cluster is, only one with this address is taken.
+    Does nothing with ``-t local``, or where no cluster runs. If options or variables name an address, only a cluster
+    with this address is used.
 
     Raises:
-        ConfigurationError: there are several.
+        ConfigurationError: several clusters run.
     """
     settings = load_settings(definitions=read(parsed))
     target = getattr(parsed, "target", None)
@@ -37,32 +37,32 @@ def use_local_cluster(parsed: argparse.Namespace, console: Console) -> None:
     if target == "local":
         return
     try:
-        known = [one for one in running_clusters() if (one.config_directory / CONFIG_FILE).is_file()]
+        clusters = [cluster for cluster in running_clusters() if (cluster.config_directory / CONFIG_FILE).is_file()]
     except (RunDirectoryError, OSError):
         return
     says_where = settings.is_set(options.REST_ADDRESS) or settings.is_set(options.REST_PORT)
     if says_where:
-        wanted = rest_address(settings)
-        known = [one for one in known if _same(one.rest_address, wanted)]
-    if not known:
+        configured_address = rest_address(settings)
+        clusters = [cluster for cluster in clusters if _same(cluster.rest_address, configured_address)]
+    if not clusters:
         return
-    if len({one.config_directory for one in known}) > 1:
-        raise ConfigurationError(f"several clusters run on this host; say which one is meant: {_choice(known)}")
-    os.environ[CONF_DIR_VARIABLE] = str(known[0].config_directory)
-    if not says_where and len(known) == 1:  # its command line may say another address than its config.yaml
-        where = urlsplit(known[0].rest_address)
+    if len({cluster.config_directory for cluster in clusters}) > 1:
+        raise ConfigurationError(f"several clusters run on this host; say which one is meant: {_choice(clusters)}")
+    os.environ[CONF_DIR_VARIABLE] = str(clusters[0].config_directory)
+    if not says_where and len(clusters) == 1:  # its command line may say another address than its config.yaml
+        address = urlsplit(clusters[0].rest_address)
         parsed.definitions[:0] = [
-            f"{options.REST_ADDRESS.key}={where.hostname}",
-            f"{options.REST_PORT.key}={where.port}",
+            f"{options.REST_ADDRESS.key}={address.hostname}",
+            f"{options.REST_PORT.key}={address.port}",
         ]
-    console.note(f"Using the cluster that runs on this host: --config-dir {known[0].config_directory}")
+    console.note(f"Using the cluster that runs on this host: --config-dir {clusters[0].config_directory}")
 
 
-def _same(one: str, other: str) -> bool:
-    first, second = urlsplit(one), urlsplit(other)
+def _same(first_url: str, second_url: str) -> bool:
+    first, second = urlsplit(first_url), urlsplit(second_url)
     hosts = first.hostname or "", second.hostname or ""
     return first.port == second.port and (hosts[0] == hosts[1] or all(map(is_loopback, hosts)))
 
 
-def _choice(known: list[RunningCluster]) -> str:
-    return ", or ".join(f"--config-dir {one.config_directory} ({one.rest_address})" for one in known)
+def _choice(clusters: list[RunningCluster]) -> str:
+    return ", or ".join(f"--config-dir {cluster.config_directory} ({cluster.rest_address})" for cluster in clusters)

@@ -17,7 +17,7 @@ _PATH: Final = "/firesteel/loglevels"
 
 
 def loglevel(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel loglevel``."""
+    """Show or change log levels of the cluster's processes (``firesteel loglevel``)."""
     level = None if parsed.level is None else parsed.level.upper()
     if level is not None and level not in LEVELS:
         raise ConfigurationError(f"{parsed.level!r} is no level: {', '.join(LEVELS)} are")

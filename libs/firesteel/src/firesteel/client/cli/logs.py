@@ -22,7 +22,7 @@ JOBMANAGER: Final = "jobmanager"
 _JOB: Final = re.compile(r"[0-9a-fA-F]{32}")
 _STEP_SECONDS: Final = 1.0
 _LINE_BYTES: Final = 400
-"""A generous line: so many bytes of a file are read for each line that is wanted."""
+"""Bytes of a file that are read for each requested line; generous, most lines are shorter."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 26
 
 
@@ -34,7 +34,7 @@ class ReadableLog:
         owner: TaskManager, or ``jobmanager``.
         name: of the file.
         size: bytes.
-        only: lines that hold this are wanted; empty = all.
+        only: show only lines that contain this text; empty = all.
     """
 
     owner: str
@@ -44,12 +44,12 @@ class ReadableLog:
 
     @property
     def path(self) -> str:
-        """Of its content in the REST API."""
+        """Path of its content in the REST API."""
         return f"{folder_of(self.owner)}/{quote(self.name, safe='')}"
 
 
 def logs(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel logs``."""
+    """Show logs of a job, a TaskManager or the JobManager, or who has some (``firesteel logs``)."""
     try:
         connection = connect(settings_of(parsed))
         if parsed.owner is None:
@@ -71,7 +71,7 @@ def logs(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def folder_of(owner: str) -> str:
-    """Of the logs of an owner in the REST API."""
+    """Path in the REST API of the logs of an owner: a TaskManager's id, or ``jobmanager``."""
     return "/jobmanager/logs" if owner == JOBMANAGER else f"/taskmanagers/{quote(owner, safe='')}/logs"
 
 
@@ -81,7 +81,7 @@ async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> l
     Args:
         get: asks the REST API.
         owner: a job's id, a TaskManager's, or ``jobmanager``.
-        name: of the only file that is wanted; None = the main one of the owner.
+        name: of the only file to show; None = the main log of the owner.
 
     Raises:
         JobNotFoundError: there is no such owner, or file.
@@ -95,44 +95,48 @@ async def files_of(get: Callable[[str], Any], owner: str, name: str | None) -> l
             f"there are no logs of {owner!r}: name a job's id, a TaskManager's id (`firesteel logs` lists them) or "
             f"{JOBMANAGER}"
         ) from error
-    files = [ReadableLog(owner, str(one["name"]), int(one["size"])) for one in listed]
+    files = [ReadableLog(owner, str(entry["name"]), int(entry["size"])) for entry in listed]
     if name is None:
         return files
-    found = [file for file in files if file.name == name]
-    if not found:
+    named_files = [file for file in files if file.name == name]
+    if not named_files:
         raise JobNotFoundError(f"{owner} has no log {name!r}, only {', '.join(file.name for file in files) or 'none'}")
-    return found
+    return named_files
 
 
 async def _of_job(get: Callable[[str], Any], job_id: str, name: str | None) -> list[ReadableLog]:
-    """That of its JobMaster, and its lines in those of its TaskManagers."""
+    """Logs of a job: that of its JobMaster, and its own lines in the logs of its TaskManagers."""
     details = await get(f"/jobs/{job_id}")  # an unknown job is an error of its own
     listed = (await get(folder_of(JOBMANAGER)))["logs"]
     files = [
-        ReadableLog(JOBMANAGER, str(one["name"]), int(one["size"])) for one in listed if job_id in str(one["name"])
+        ReadableLog(JOBMANAGER, str(entry["name"]), int(entry["size"]))
+        for entry in listed
+        if job_id in str(entry["name"])
     ]
-    at: set[str] = set()
+    owners: set[str] = set()
     for vertex in details["vertices"]:
         shown = await get(f"/jobs/{job_id}/vertices/{vertex['id']}/taskmanagers")
-        at |= {str(one["taskmanager-id"]) for one in shown["taskmanagers"]}
-    for owner in sorted(at - {"(unassigned)"}):
+        owners |= {str(entry["taskmanager-id"]) for entry in shown["taskmanagers"]}
+    for owner in sorted(owners - {"(unassigned)"}):
         try:
-            theirs = (await get(folder_of(owner)))["logs"]
+            owner_logs = (await get(folder_of(owner)))["logs"]
         except (JobNotFoundError, RpcError):  # it has gone, and its logs with it
             continue
-        files += [ReadableLog(owner, str(one["name"]), int(one["size"]), job_id) for one in main_files(theirs)]
-    found = [file for file in files if name in (None, file.name)]
-    if not found:
+        files += [
+            ReadableLog(owner, str(entry["name"]), int(entry["size"]), job_id) for entry in main_files(owner_logs)
+        ]
+    matching_files = [file for file in files if name in (None, file.name)]
+    if not matching_files:
         raise JobNotFoundError(f"there is no log of job {job_id} any more", job_id)
-    return found
+    return matching_files
 
 
 def main_files(listed: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The log of a TaskManager: no rotated ones, nothing that was printed, and what slots log is in it."""
     return [
-        one
-        for one in listed
-        if str(one["name"]).endswith(".log") and not str(one["name"]).startswith(("slot-", "executor-"))
+        entry
+        for entry in listed
+        if str(entry["name"]).endswith(".log") and not str(entry["name"]).startswith(("slot-", "executor-"))
     ]
 
 
@@ -151,19 +155,19 @@ def last_lines(text: str, count: int, only: str = "") -> list[str]:
 
 
 def with_continuations(lines: Iterable[str], only: str) -> Iterator[str]:
-    """Lines that hold a text, and those behind them that begin no record."""
-    wanted = False
+    """Lines that contain a text, each with the lines behind it that begin no record of their own (tracebacks)."""
+    in_matching_record = False
     for line in lines:
         if line[:1].isdigit() or line.startswith("{"):  # a time, or JSON: another record
-            wanted = only in line
-        if wanted:
+            in_matching_record = only in line
+        if in_matching_record:
             yield line
 
 
 def _tail(connection: ClusterConnection, file: ReadableLog, count: int) -> tuple[list[str], int]:
-    """Its last lines, and up to which byte they go."""
-    want = min(_MOST_BYTES, max(_LEAST_BYTES, count * _LINE_BYTES * (8 if file.only else 1)))
-    start = max(0, file.size - want)
+    """The last lines of a file, and the position behind them."""
+    byte_count = min(_MOST_BYTES, max(_LEAST_BYTES, count * _LINE_BYTES * (8 if file.only else 1)))
+    start = max(0, file.size - byte_count)
     data, end = connection.loop.run(connection.rest.part(file.path, start))
     if start:
         data = data.partition(b"\n")[2]
@@ -195,7 +199,10 @@ def _show(console: Console, connection: ClusterConnection, files: list[ReadableL
 
 
 def _more(connection: ClusterConnection, file: ReadableLog, start: int) -> tuple[bytes, int]:
-    """Whole lines behind a byte, and up to which one they go. A file that became shorter was begun anew."""
+    """Read whole lines from a position on; returns them and the position behind them.
+
+    A file that became shorter was rotated, and is read from its start.
+    """
     try:
         data, end = connection.loop.run(connection.rest.part(file.path, start))
     except (JobNotFoundError, PeerUnreachableError):  # it is being rotated, or its owner restarts
@@ -210,14 +217,14 @@ def _owners(parsed: argparse.Namespace, console: Console, connection: ClusterCon
     if parsed.follow or parsed.file or parsed.list:
         raise ConfigurationError(f"say whose logs: a job's id, a TaskManager's, or {JOBMANAGER}")
     run, rest = connection.loop.run, connection.rest
-    taskmanagers = [str(one["id"]) for one in run(rest.get("/taskmanagers"))["taskmanagers"]]
-    jobs = [(str(one["jid"]), str(one["name"])) for one in run(rest.get("/jobs/overview"))["jobs"]]
+    taskmanagers = [str(entry["id"]) for entry in run(rest.get("/taskmanagers"))["taskmanagers"]]
+    jobs = [(str(entry["jid"]), str(entry["name"])) for entry in run(rest.get("/jobs/overview"))["jobs"]]
     if parsed.json:
         console.say_json({"owners": [JOBMANAGER, *taskmanagers, *(job_id for job_id, _ in jobs)]})
         return exit_codes.DONE
     console.say(JOBMANAGER)
-    for one in taskmanagers:
-        console.say(one)
+    for entry in taskmanagers:
+        console.say(entry)
     for job_id, name in jobs:
         console.say(f"{job_id}  {name}")
     return exit_codes.DONE

@@ -30,7 +30,7 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 def run(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel run``."""
+    """Run a program, whose jobs go to the configured target (``firesteel run``)."""
     program = _program(parsed)
     settings = settings_of_run(parsed)
     ends_jobs = settings.get(options.EXECUTION_ATTACHED) and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
@@ -59,7 +59,7 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def info(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel info``."""
+    """Show the plan of a program's first job without submitting it (``firesteel info``)."""
     plan = planned(parsed, console, settings_of_info(parsed))
     if plan is None:
         return exit_codes.FAILED
@@ -68,7 +68,7 @@ def info(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def planned(parsed: argparse.Namespace, console: Console, settings: Settings) -> PlanOnly | None:
-    """The plan of the program's first job; None: there is none, and the console has been told why.
+    """The plan of the program's first job; None = it has none, and the console shows why.
 
     Raises:
         FiresteelError: there is no such program, or it asks for what there is not.
@@ -93,8 +93,8 @@ def _program(parsed: argparse.Namespace) -> Path:
         return _module(parsed)
     program = Path(parsed.program)
     if not program.is_file():
-        other = "; Java programs don't run here" if program.suffix == ".jar" else ""
-        raise ConfigurationError(f"{parsed.program!r} is not a file{other}")
+        java_hint = "; Java programs don't run here" if program.suffix == ".jar" else ""
+        raise ConfigurationError(f"{parsed.program!r} is not a file{java_hint}")
     if program.suffix == ".jar":
         raise ConfigurationError(f"{parsed.program!r}: Java programs don't run here; name a Python program")
     return program
@@ -106,14 +106,14 @@ def _module(parsed: argparse.Namespace) -> Path:
     path = [Path.cwd(), *(file.parent if file.suffix == ".py" else file for file in files)]
     sys.path[0:0] = [str(folder.resolve()) for folder in path]
     try:
-        found = importlib.util.find_spec(parsed.program)
-        if found is not None and found.submodule_search_locations is not None:
-            found = importlib.util.find_spec(f"{parsed.program}.__main__")
+        spec = importlib.util.find_spec(parsed.program)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{parsed.program}.__main__")
     except (ImportError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"-pym {parsed.program}: {error}") from error
-    if found is None or not found.origin or not found.origin.endswith(".py"):
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise ConfigurationError(f"-pym {parsed.program}: there is no such module in this directory or in -pyfs")
-    return Path(found.origin)
+    return Path(spec.origin)
 
 
 def _execute(program: Path, parsed: argparse.Namespace, settings: Settings) -> None:
@@ -141,20 +141,20 @@ def _of_program(error: Exception, program: Path) -> list[str]:
 
 
 @contextmanager
-def _terminated_in_order(wanted: bool) -> Iterator[None]:
+def _terminated_in_order(cancels_jobs: bool) -> Iterator[None]:
     """Within this block SIGTERM unwinds the program, so that its jobs can be cancelled."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(exit_codes.TERMINATED)
 
-    if not wanted:
+    if not cancels_jobs:
         yield
         return
-    before = signal.signal(signal.SIGTERM, leave)
+    former_handler = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, former_handler)
 
 
 def _cancel(context: ProgramContext) -> None:
@@ -168,7 +168,7 @@ def _cancel(context: ProgramContext) -> None:
 
 
 def _tell_of_running(context: ProgramContext) -> None:
-    """The program ended early: its jobs did not."""
+    """Name the jobs that run on although the program ended early."""
     for job_id, job in context.jobs.items():
         try:
             ended = job.get_job_status().result(_ANSWER_SECONDS).is_globally_terminal_state()

@@ -20,7 +20,7 @@ Trigger = Callable[[RestClient, str], Coroutine[Any, Any, None]]
 
 
 def savepoint(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel savepoint``."""
+    """Take, inspect or dispose a savepoint (``firesteel savepoint``)."""
     if parsed.dispose is not None:
         return _dispose(parsed, console)
     if parsed.job_id is None:
@@ -38,7 +38,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def stop(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel stop``."""
+    """Stop a job with a savepoint (``firesteel stop``)."""
     job_id, directory = parse_job_id(parsed.job_id.lower()), parsed.directory and absolute(parsed.directory)
     how = "Draining job" if parsed.drain else "Suspending job"
     return _take(
@@ -51,7 +51,7 @@ def stop(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def cancel_with_savepoint(parsed: argparse.Namespace, console: Console, job_id: str, directory: str | None) -> int:
-    """``firesteel cancel -s``."""
+    """Cancel a job with a savepoint (``firesteel cancel -s``)."""
     where = directory and absolute(directory)
     return _take(
         parsed,
@@ -67,7 +67,7 @@ def _take(
     parsed: argparse.Namespace,
     console: Console,
     job_id: str,
-    said: str,
+    announcement: str,
     trigger: Trigger,
     *,
     detached: bool = False,
@@ -78,15 +78,15 @@ def _take(
     try:
         connection = connect(settings_of(parsed))
         rest = connection.rest
-        tell(said)
+        tell(announcement)
         wait_for(console, connection, "Asking for a savepoint", trigger(rest, trigger_id))
         if detached:
             text = f"Successfully triggered manual savepoint, triggerId: {trigger_id}"
             console.say_result(parsed.json, text, {"job": job_id, "trigger": trigger_id})
             return exit_codes.DONE
         tell(f"Waiting for response (trigger id {trigger_id})...")
-        taken = rest.savepoint_location(job_id, trigger_id)
-        location = wait_for(console, connection, "The savepoint is taken", taken)
+        location_request = rest.savepoint_location(job_id, trigger_id)
+        location = wait_for(console, connection, "The savepoint is taken", location_request)
     finally:
         close_connections()
     plain = {"job": job_id, "trigger": trigger_id, "location": location}

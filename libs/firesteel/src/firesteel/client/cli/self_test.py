@@ -212,16 +212,18 @@ def _job(area: str, command: list[str], environment: dict[str, str]) -> Finding:
     begin = time.monotonic()
     remedy = "what it has said last is above; the checks before this one may say why"
     try:
-        done = subprocess.run(
+        outcome = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
             timeout=_JOB_SECONDS, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding(area, Level.ERROR, f"the job did not end: {error}", remedy)
-    if done.returncode == 0 and _RESULT in done.stdout:
+    if outcome.returncode == 0 and _RESULT in outcome.stdout:
         return Finding(area, Level.OK, f"a job has run in {time.monotonic() - begin:.0f} s")
-    lines = (done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:]
-    return Finding(area, Level.ERROR, f"the job failed with exit code {done.returncode}:\n" + "\n".join(lines), remedy)
+    lines = (outcome.stdout + outcome.stderr).splitlines()[-_SHOWN_LINES:]
+    return Finding(
+        area, Level.ERROR, f"the job failed with exit code {outcome.returncode}:\n" + "\n".join(lines), remedy
+    )
 
 
 def _cluster(scratch: Path) -> Finding:
@@ -288,8 +290,8 @@ def _wait_listening(scratch: Path, services: dict[str, subprocess.Popen[bytes]])
                 if error.errno != errno.ENOENT:
                     raise
             if service.poll() is not None:
-                said = (scratch / f"{name}.out").read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
-                return f"the {name} ended with code {service.returncode}:\n" + "\n".join(said)
+                last_lines = (scratch / f"{name}.out").read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+                return f"the {name} ended with code {service.returncode}:\n" + "\n".join(last_lines)
             if time.monotonic() > deadline:
                 return f"the {name} did not listen within {_START_SECONDS:.0f} s"
             time.sleep(0.1)

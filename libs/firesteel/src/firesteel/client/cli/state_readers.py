@@ -19,7 +19,7 @@ from firesteel.config import options
 
 
 def upgrade(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel upgrade --dry-run``."""
+    """Show what a program would do to the state of a savepoint (``firesteel upgrade --dry-run``)."""
     settings = settings_of_upgrade(parsed)
     path = settings.get(options.STATE_RECOVERY_PATH) or ""
     metadata = read_savepoint_metadata(path, settings)

@@ -44,6 +44,6 @@ def _named(parsed: argparse.Namespace) -> set[str]:
 
 
 def run_application(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel run-application``."""
+    """Run a program with a cluster of its own (``firesteel run-application``)."""
     function: _Function = load(APPLICATIONS, parsed.target)
     return function(parsed, console)

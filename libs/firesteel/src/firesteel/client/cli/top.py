@@ -31,11 +31,11 @@ _NEEDS_RICH = (
 )
 
 NARROW, GIVES_WAY = 76, (HEADER.index("STATE"), HEADER.index("OUT/S"))
-"""On fewer columns these are left out: else nothing of the names can be read."""
+"""Width of a terminal below which the columns of ``GIVES_WAY`` are left out, so that names stay readable."""
 
 
 def top(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel top``."""
+    """Show figures of running jobs, live on a terminal (``firesteel top``)."""
     job_id = None if parsed.job_id is None else parse_job_id(parsed.job_id.lower())
     live = console.is_terminal and not parsed.once and not parsed.json
     if live:
@@ -60,20 +60,20 @@ def top(parsed: argparse.Namespace, console: Console) -> int:
 
 
 class Looking:
-    """Asks for what is shown; lives on the loop of its connection.
+    """Reads the figures of running jobs over REST; its coroutines run on the loop of the connection.
 
     Args:
         rest: of the cluster.
-        job_id: the only job that is wanted; None = all that have not ended.
+        job_id: the only job to show; None = all that have not ended.
     """
 
     def __init__(self, rest: RestClient, job_id: str | None) -> None:
         self._rest, self._job_id = rest, job_id
         self._metrics: dict[tuple[str, str], str] = {}
-        """Job and vertex -> those wanted metrics that it has."""
+        """Job and vertex -> names of the metrics to ask for, joined by commas: those of ``WANTED`` that it has."""
 
     async def look(self) -> list[JobRows]:
-        """All of this moment.
+        """Read the figures of this moment.
 
         Raises:
             JobNotFoundError: there is no such job.
@@ -81,9 +81,9 @@ class Looking:
         """
         if self._job_id is not None:
             return [await self._job(self._job_id)]
-        found = (await self._rest.get("/jobs/overview"))["jobs"]
-        wanted = [str(job["jid"]) for job in found if job["state"] not in ENDED]
-        looks = await asyncio.gather(*(self._job_if_there(job_id) for job_id in wanted))
+        overview = (await self._rest.get("/jobs/overview"))["jobs"]
+        job_ids = [str(job["jid"]) for job in overview if job["state"] not in ENDED]
+        looks = await asyncio.gather(*(self._job_if_there(job_id) for job_id in job_ids))
         return [job for job in looks if job is not None]
 
     async def _job_if_there(self, job_id: str) -> JobRows | None:
@@ -100,7 +100,10 @@ class Looking:
             *(self._subtasks(job_id, str(vertex["id"])) for vertex in details["vertices"]),
         )
         now = int(details["now"])
-        rows = [VertexRow.of(vertex, found, now) for vertex, found in zip(details["vertices"], metrics, strict=True)]
+        rows = [
+            VertexRow.of(vertex, vertex_metrics, now)
+            for vertex, vertex_metrics in zip(details["vertices"], metrics, strict=True)
+        ]
         return JobRows.of(details, checkpoints, restarts, rows)
 
     async def _checkpoints(self, job_id: str) -> dict[str, Any] | None:
@@ -110,23 +113,23 @@ class Looking:
             return None
 
     async def _restarts(self, job_id: str) -> int:
-        found = await self._rest.get(f"/jobs/{job_id}/metrics?get=numRestarts")
-        return int(found[0]["value"]) if found else 0
+        answer = await self._rest.get(f"/jobs/{job_id}/metrics?get=numRestarts")
+        return int(answer[0]["value"]) if answer else 0
 
     async def _subtasks(self, job_id: str, vertex_id: str) -> list[dict[str, Any]]:
         path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
-        known = self._metrics.get((job_id, vertex_id))
-        if known is None:
-            there = {str(one["id"]) for one in await self._rest.get(path)}
-            known = ",".join(name for name in WANTED if name in there)
-            if not known:  # nothing has been reported yet
+        metric_names = self._metrics.get((job_id, vertex_id))
+        if metric_names is None:
+            reported_names = {str(metric["id"]) for metric in await self._rest.get(path)}
+            metric_names = ",".join(name for name in WANTED if name in reported_names)
+            if not metric_names:  # nothing has been reported yet
                 return []
-            self._metrics[job_id, vertex_id] = known
-        return list(await self._rest.get(f"{path}?get={known}&agg=min,max,sum"))
+            self._metrics[job_id, vertex_id] = metric_names
+        return list(await self._rest.get(f"{path}?get={metric_names}&agg=min,max,sum"))
 
 
 def _show(connection: ClusterConnection, looking: Looking, jobs: Sequence[JobRows], interval: float) -> None:
-    """Until somebody presses q."""
+    """Show a live table until the user presses q."""
     from rich.console import Console as RichConsole
     from rich.live import Live
 
@@ -153,11 +156,11 @@ def _table(jobs: Sequence[JobRows], trouble: str, width: int = NARROW) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    found: list[Any] = [Text(f"{time.strftime('%H:%M:%S')}  q: quit", style="dim")]
+    parts: list[Any] = [Text(f"{time.strftime('%H:%M:%S')}  q: quit", style="dim")]
     if trouble:
-        found.append(Text(trouble, style="bold red"))
+        parts.append(Text(trouble, style="bold red"))
     if not jobs:
-        found.append(Text("No running jobs."))
+        parts.append(Text("No running jobs."))
     for job in jobs:
         table = Table(title=Text(job.title()), title_justify="left", expand=True, box=None, header_style="bold")
         rows = [row.cells() for row in job.vertices]
@@ -175,13 +178,13 @@ def _table(jobs: Sequence[JobRows], trouble: str, width: int = NARROW) -> Any:
             for position, share in ((5, row.busy), (6, row.back_pressured)):
                 cells[position].stylize("red" if (share or 0) >= 0.8 else "yellow" if (share or 0) >= 0.5 else "")
             table.add_row(*(cells[number] for number in columns))
-        found.append(table)
-    return Group(*found)
+        parts.append(table)
+    return Group(*parts)
 
 
 @contextlib.contextmanager
 def _single_keys() -> Iterator[Any]:
-    """Gives a function that waits so many seconds for a key; empty = there was none."""
+    """Read keys without Enter: yields a function that waits so many seconds for a key, and returns "" without one."""
     if not sys.stdin.isatty():
 
         def wait(seconds: float) -> str:
@@ -190,15 +193,15 @@ def _single_keys() -> Iterator[Any]:
 
         yield wait
         return
-    into = sys.stdin.fileno()
-    before = termios.tcgetattr(into)
-    tty.setcbreak(into)
+    stdin = sys.stdin.fileno()
+    terminal_settings = termios.tcgetattr(stdin)
+    tty.setcbreak(stdin)
 
     def key(seconds: float) -> str:
-        ready, _, _ = select.select([into], [], [], seconds)
+        ready, _, _ = select.select([stdin], [], [], seconds)
         return sys.stdin.read(1) or "\x04" if ready else ""
 
     try:
         yield key
     finally:
-        termios.tcsetattr(into, termios.TCSADRAIN, before)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, terminal_settings)

@@ -1,4 +1,4 @@
-"""What ``firesteel top`` shows: from REST answers to rows, and from rows to text. Pure."""
+"""The table of ``firesteel top``: REST answers become rows, rows become text. No I/O."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class VertexRow:
             metrics: answers of ``GET /jobs/:jobid/vertices/:vertexid/subtasks/metrics``.
             now_ms: epoch milliseconds, by the cluster's clock.
         """
-        found = {str(one["id"]): one for one in metrics}
+        metrics_by_name = {str(metric["id"]): metric for metric in metrics}
         lag = None
         for name in WATERMARKS:
-            least = _number(found, name, "min")
+            least = _number(metrics_by_name, name, "min")
             if lag is None and least is not None and _NO_WATERMARK < least < _LAST_WATERMARK:
                 lag = max(0, int(now_ms - least))
         return VertexRow(
@@ -64,15 +64,15 @@ class VertexRow:
             str(vertex["status"]),
             int(vertex.get("tasks", {}).get("RUNNING", 0)),
             int(vertex["parallelism"]),
-            _number(found, RATES[0], "sum"),
-            _number(found, RATES[1], "sum"),
-            _share(_number(found, TIMES[0], "max")),
-            _share(_number(found, TIMES[1], "max")),
+            _number(metrics_by_name, RATES[0], "sum"),
+            _number(metrics_by_name, RATES[1], "sum"),
+            _share(_number(metrics_by_name, TIMES[0], "max")),
+            _share(_number(metrics_by_name, TIMES[1], "max")),
             lag,
         )
 
     def cells(self) -> tuple[str, ...]:
-        """As in ``HEADER``."""
+        """Texts of the columns of ``HEADER``."""
         return (
             self.name,
             self.status,
@@ -96,8 +96,8 @@ class JobRows:
         checkpoint_age_ms: since that was complete.
         checkpoint_ms: how long it took.
         checkpoint_warning: what is wrong with their pace; empty: nothing.
-        failed_checkpoints: so many so far.
-        restarts: so many so far.
+        failed_checkpoints: their number so far.
+        restarts: their number so far.
         waiting_for: slots that it does not get, in words; empty: it has all.
         vertices: in the order of the job.
     """
@@ -146,11 +146,11 @@ class JobRows:
         )
 
     def title(self) -> str:
-        """Everything but the vertices."""
+        """The line above the vertices: name, state, checkpoint, failures, and warnings below it."""
         parts = [f"{self.name} ({self.id})", self.state, clock_text(self.duration_ms / 1000)]
         if self.checkpoint is not None:
-            taken, age = (self.checkpoint_ms or 0) / 1000, _lag(self.checkpoint_age_ms)
-            parts.append(f"checkpoint {self.checkpoint}: {taken:.1f} s, {age} ago")
+            duration_s, age = (self.checkpoint_ms or 0) / 1000, _lag(self.checkpoint_age_ms)
+            parts.append(f"checkpoint {self.checkpoint}: {duration_s:.1f} s, {age} ago")
         if self.failed_checkpoints:
             parts.append(f"{self.failed_checkpoints} failed checkpoints")
         if self.restarts:
@@ -160,7 +160,7 @@ class JobRows:
         return "  ".join(parts) + waiting + warning
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The job as JSON shows it."""
         return asdict(self)
 
 
@@ -173,24 +173,26 @@ def lines(jobs: Sequence[JobRows], width: int | None = None) -> list[str]:
     """
     if not jobs:
         return ["No running jobs."]
-    found: list[str] = []
+    text_lines: list[str] = []
     for job in jobs:
         cells = [HEADER, *(row.cells() for row in job.vertices)]
         widths = [max(len(row[column]) for row in cells) for column in range(len(HEADER))]
         if width is not None:
             widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(HEADER) - 1)))
-        found += [job.title(), *(_line(row, widths) for row in cells), ""]
-    return found[:-1]
+        text_lines += [job.title(), *(_line(row, widths) for row in cells), ""]
+    return text_lines[:-1]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     name = cells[0] if len(cells[0]) <= widths[0] else cells[0][: widths[0] - 1] + "…"
-    left = [name.ljust(widths[0]), cells[1].ljust(widths[1])]
-    return "  ".join([*left, *(cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True))]).rstrip()
+    padded_names = [name.ljust(widths[0]), cells[1].ljust(widths[1])]
+    return "  ".join(
+        [*padded_names, *(cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True))]
+    ).rstrip()
 
 
-def _number(found: Mapping[str, Mapping[str, Any]], name: str, key: str) -> float | None:
-    value = found.get(name, {}).get(key)
+def _number(metrics_by_name: Mapping[str, Mapping[str, Any]], name: str, key: str) -> float | None:
+    value = metrics_by_name.get(name, {}).get(key)
     try:
         number = float(value) if value is not None else None
     except (TypeError, ValueError):
