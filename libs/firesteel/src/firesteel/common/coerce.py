@@ -115,8 +115,8 @@ class _Fields:
         return fitted
 
 
-def _all_same(left: Any, right: Any) -> bool:
-    return all(map(operator.is_, left, right))
+def _all_same(former: Any, current: Any) -> bool:
+    return all(map(operator.is_, former, current))
 
 
 def _row_coercer(declared: RowTypeInfo, strict: bool) -> Coercer:
@@ -126,17 +126,17 @@ def _row_coercer(declared: RowTypeInfo, strict: bool) -> Coercer:
 
     def coerce_row(value: Any) -> Any:
         if type(value) is Row:
-            own = value._fields
+            row_fields = value._fields
             values = value._values
-            if own is names or own == names:
+            if row_fields is names or row_fields == names:
                 if len(values) == count:
                     if fits(values):
                         return value
                     fitted = coerce(values)
                     return value if _all_same(fitted, values) else make_row(names, fitted, value._row_kind)
-            elif own is not None and not (by_position and set(own) != set(names)):
-                if set(own) != set(names):
-                    raise misfit(declared, value, f"the row has the fields {list(own)}")
+            elif row_fields is not None and not (by_position and set(row_fields) != set(names)):
+                if set(row_fields) != set(names):
+                    raise misfit(declared, value, f"the row has the fields {list(row_fields)}")
                 values = value.get_fields_by_names(names)
             if len(values) == count:
                 return make_row(names, list(values) if fits(values) else coerce(values), value._row_kind)

@@ -25,10 +25,10 @@ class Configuration:
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
         """Makes a configuration of these keys and values."""
-        made = cls()
+        configuration = cls()
         for key, value in map.items():
-            made._set(key, value)
-        return made
+            configuration._set(key, value)
+        return configuration
 
     @staticmethod
     def parse_list_value(value: str | None) -> list[str]:

@@ -107,8 +107,8 @@ def _of_tuple(key: tuple[Any, ...], replace: Callable[[Any], Any]) -> tuple[Any,
     return tuple.__new__(key.__class__, parts)
 
 
-def _same(parts: list[Any], before: Any) -> bool:
-    return all(part is other for part, other in zip(parts, before, strict=True))
+def _same(parts: list[Any], former_parts: Any) -> bool:
+    return all(part is former for part, former in zip(parts, former_parts, strict=True))
 
 
 def _rarely(key: Any) -> Any:
@@ -139,8 +139,8 @@ def _inside(key: Any, replace: Callable[[Any], Any]) -> Any:
         parts = [replace(part) for part in values]
         if _same(parts, values):
             return key
-        made = copy.copy(key)
+        copied = copy.copy(key)
         for name, part in zip(names, parts, strict=True):
-            object.__setattr__(made, name, part)
-        return made
+            object.__setattr__(copied, name, part)
+        return copied
     return key

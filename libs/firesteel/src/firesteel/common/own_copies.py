@@ -32,7 +32,7 @@ from firesteel.core.errors import SerializationError, class_name
 Copier = Callable[[Any], Any]
 _Copies = dict[int, Any]
 _Slots = list[tuple[Callable[[Any], Any], Callable[[Any, Any], None]]]
-"""What reads and what sets each slot of the objects of a class."""
+"""For each slot of a class, the functions that get and set it."""
 _Waiting = list[tuple["_Replace", Any]]
 _Replace = Callable[[Any, _Copies, _Waiting], None]
 
@@ -57,11 +57,11 @@ ATOMS: Final[frozenset[type]] = frozenset(
 _MOST_CLASSES: Final = 10_000
 _PANDAS: Final = frozenset({"DataFrame", "Series"})
 _OWN_COPIES: Final = ("__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__")
-"""A class that has one of these says itself what it is made of: it is not copied."""
+"""A class that defines one of these methods knows itself how it is copied: its objects are left alone."""
 
 
 def own_copy(value: Any) -> Any:
-    """A value that shares nothing that can be changed with the one given; that one itself if it can't be changed.
+    """Copy a value so that the copy shares nothing mutable with it; an immutable value is returned itself.
 
     Raises:
         SerializationError: tuples are nested deeper than Python's recursion limit.
@@ -75,20 +75,20 @@ def own_copy(value: Any) -> Any:
     if copier is not None:
         return copier(value)
     form = _FORMS[cls]
-    return value if form is None or ATOMS.issuperset(map(type, form.held(value))) else _deep_copy(value)
+    return value if form is None or ATOMS.issuperset(map(type, form.inner_values(value))) else _deep_copy(value)
 
 
 def own_copies(values: list[Any]) -> list[Any]:
-    """The same for each value of a list, which may be given back itself."""
+    """Copy each value of a list (``own_copy``); the list itself is returned if there is nothing to copy."""
     if ATOMS.issuperset(map(type, values)):
         return values
     return [own_copy(value) for value in values]  # not map(): what a copy of a user's class raises may be StopIteration
 
 
 def as_given(value: Any) -> Any:
-    """A value as it is now: who has given it may change it, and give it again.
+    """Copy a value that its owner may change and hand over again.
 
-    The same as ``own_copy``, but tuples and frozen dataclasses are passed as they are, whatever is in them: looking
+    Does what ``own_copy`` does, but tuples and frozen dataclasses are passed as they are, whatever is in them: looking
     into each would cost every record as much as a copy.
     """
     copier = COPIERS[value.__class__]
@@ -99,20 +99,20 @@ class _Form(NamedTuple):
     """How values of a class are copied.
 
     Attributes:
-        held: gives the inner values of a value; where there are only atoms, ``shallow`` is all of the copy.
+        inner_values: gives the values that a value holds; where there are only atoms, ``shallow`` is all of the copy.
         shallow: makes a copy that holds the same inner values; None = it is made of copies of these, as tuples are.
         replace: puts copies of inner values, except of ``ATOMS``, in their place; None = none of them is to be copied.
         frozen: the value itself can't be changed, only what it holds: it is no copy if there are only atoms.
     """
 
-    held: Callable[[Any], Iterable[Any]]
+    inner_values: Callable[[Any], Iterable[Any]]
     shallow: Copier | None
     replace: _Replace | None
     frozen: bool = False
 
 
 def _deep_copy(value: Any) -> Any:
-    """A copy of a value that holds others, with copies of these."""
+    """Copy a value together with the values that it holds."""
     copies: _Copies = {}
     waiting: _Waiting = []
     try:
@@ -123,7 +123,7 @@ def _deep_copy(value: Any) -> Any:
 
 
 def _complete(value: Any, copied: Any, replace: _Replace) -> Any:
-    """The shallow copy of a value, when its inner values have been replaced."""
+    """Replace the inner values of a shallow copy by copies, and return it."""
     copies: _Copies = {id(value): copied}
     waiting: _Waiting = []
     try:
@@ -174,8 +174,8 @@ def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
         form = _FORMS[cls]
         if form is None:
             return value
-        held, shallow, replace, frozen = form
-        atoms = ATOMS.issuperset(map(type, held(value)))
+        inner_values, shallow, replace, frozen = form
+        atoms = ATOMS.issuperset(map(type, inner_values(value)))
         if atoms and frozen:
             return value
         if shallow is not None:
@@ -244,11 +244,11 @@ def _of_slots(slots: _Slots, replace: _Replace, value: Any) -> Any:
 
 
 def _of_any(form: _Form, value: Any) -> Any:
-    held, shallow, replace, _ = form
+    inner_values, shallow, replace, _ = form
     assert shallow is not None
     assert replace is not None
     copied = shallow(value)
-    return copied if ATOMS.issuperset(map(type, held(copied))) else _complete(value, copied, replace)
+    return copied if ATOMS.issuperset(map(type, inner_values(copied))) else _complete(value, copied, replace)
 
 
 # -- what values hold
@@ -262,7 +262,7 @@ def _attributes(value: Any) -> Iterable[Any]:
     return value.__dict__.values()  # type: ignore[no-any-return]
 
 
-def _all_held(base: type, slots: _Slots, value: Any) -> Iterable[Any]:
+def _all_inner(base: type, slots: _Slots, value: Any) -> Iterable[Any]:
     """Elements and attributes of a value of a class that is derived from a built-in one."""
     parts: list[Any] = []
     for get, _ in slots:
@@ -463,18 +463,18 @@ def _form_of(cls: type) -> _Form | None:
     if any(parent.__name__ in _PANDAS and str(parent.__module__).startswith("pandas.") for parent in cls.__mro__):
         return _Form(_nothing, methodcaller("copy"), None)
     base = next(parent for parent in cls.__mro__ if parent in _ELEMENTS)
-    own = [parent for parent in cls.__mro__ if parent not in base.__mro__]
-    if any(name in vars(parent) for parent in own for name in _OWN_COPIES):
+    own_classes = [parent for parent in cls.__mro__ if parent not in base.__mro__]
+    if any(name in vars(parent) for parent in own_classes for name in _OWN_COPIES):
         return None
     slots = _slots_of(cls)
-    held = partial(_all_held, base, slots)
+    inner_values = partial(_all_inner, base, slots)
     replace = partial(_replace_in_object, _REPLACE[base], slots)
     if base is tuple:
         if isinstance(cls.__new__, BuiltinFunctionType) and cls.__new__ is not tuple.__new__:
             return None  # such as time.struct_time, which holds numbers
         if not cls.__dictoffset__:
             return _Form(tuple.__iter__, None, None, frozen=True)
-        return _Form(held, None, replace, frozen=True)
+        return _Form(inner_values, None, replace, frozen=True)
     frozen = False
     if base is object:
         if not dataclasses.is_dataclass(cls) or cls.__new__ is not object.__new__:
@@ -482,7 +482,7 @@ def _form_of(cls: type) -> _Form | None:
         frozen = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
         if not slots:
             return _Form(_attributes, _shallow_dataclass, _replace_in_attributes, frozen)
-    return _Form(held, partial(_shallow_object, base, slots), replace, frozen)
+    return _Form(inner_values, partial(_shallow_object, base, slots), replace, frozen)
 
 
 def _slots_of(cls: type) -> _Slots:

@@ -201,7 +201,7 @@ def whole_millis(name: str, span: object) -> int:
         TypeError: it is no span of time.
         ValueError: it is no whole number of milliseconds.
     """
-    millis, rest = divmod(duration_of(name, span).to_nanos(), 1_000_000)
-    if rest:
+    millis, sub_millis = divmod(duration_of(name, span).to_nanos(), 1_000_000)
+    if sub_millis:
         raise ValueError(f"{name} is a whole number of milliseconds, not {span!r}")
     return millis

@@ -307,7 +307,7 @@ SCALARS: Final[tuple[ScalarRow, ...]] = (
 def _list(name: str, type_info: type[Any], *, null_elements: bool = True) -> PartsRow:
     return PartsRow(
         name=name, shape=Shape.LIST, type_info=type_info, source=type_info.__name__, schema=name.lower(),
-        sql=("ARRAY", ()), no_key=_NO_KEY, parts=lambda one: (one.element_type,), null_elements=null_elements,
+        sql=("ARRAY", ()), no_key=_NO_KEY, parts=lambda nested: (nested.element_type,), null_elements=null_elements,
     )  # fmt: skip
 
 
@@ -321,15 +321,15 @@ WITH_PARTS: Final[tuple[PartsRow, ...]] = (
     _list("LIST", ListTypeInfo),
     PartsRow(
         name="MAP", shape=Shape.MAP, type_info=MapTypeInfo, source="Types.MAP", schema="map", sql=("MAP", ()),
-        no_key=_NO_KEY, parts=lambda one: (one.key_type, one.value_type),
+        no_key=_NO_KEY, parts=lambda nested: (nested.key_type, nested.value_type),
     ),
     PartsRow(
         name="ROW", shape=Shape.ROW, type_info=RowTypeInfo, source="Types.ROW_NAMED", schema="row", sql=("ROW", ()),
-        parts=lambda one: one.field_types,
+        parts=lambda nested: nested.field_types,
     ),
     PartsRow(
         name="TUPLE", shape=Shape.TUPLE, type_info=TupleTypeInfo, source="Types.TUPLE", schema="tuple", sql=("ROW", ()),
-        parts=lambda one: one.field_types,
+        parts=lambda nested: nested.field_types,
     ),
     PartsRow(
         name="PICKLED_BYTE_ARRAY", shape=Shape.ANY, type_info=PickledBytesTypeInfo,

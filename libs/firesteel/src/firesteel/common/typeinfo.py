@@ -260,39 +260,39 @@ class ExternalTypeInfo(TypeInformation):
         return f"ExternalTypeInfo<{self._type_info}>"
 
 
-def as_type_info(given: object, says: Callable[[], str]) -> TypeInformation:
+def as_type_info(declared: object, says: Callable[[], str]) -> TypeInformation:
     """The type information that something given by a program stands for.
 
     Args:
-        given: by the program.
+        declared: by the program.
         says: what it is, the beginning of the error's text.
 
     Raises:
         TypeError: it stands for no type.
     """
-    if isinstance(given, TypeInformation):
-        return given
-    convert = None if isinstance(given, type) else getattr(given, "to_type_info", None)
+    if isinstance(declared, TypeInformation):
+        return declared
+    convert = None if isinstance(declared, type) else getattr(declared, "to_type_info", None)
     if convert is None:
-        hint = "; did you leave out the parentheses?" if callable(given) else ""
-        raise TypeError(f"{says()} is {given!r}, not a TypeInformation such as Types.STRING(){hint}")
-    found = convert()
-    assert isinstance(found, TypeInformation)
-    return found
+        hint = "; did you leave out the parentheses?" if callable(declared) else ""
+        raise TypeError(f"{says()} is {declared!r}, not a TypeInformation such as Types.STRING(){hint}")
+    converted = convert()
+    assert isinstance(converted, TypeInformation)
+    return converted
 
 
 def _type_infos(types: Sequence[TypeDescriptor], owner: str) -> tuple[TypeInformation, ...]:
     """The type information that these stand for."""
     if hasattr(types, "to_type_info"):
         raise TypeError(f"{owner} takes a list of types, not {types}: write [{types}].")
-    found = []
-    for position, given in enumerate(types):
-        convert = None if isinstance(given, type) else getattr(given, "to_type_info", None)
+    converted_types = []
+    for position, field_type in enumerate(types):
+        convert = None if isinstance(field_type, type) else getattr(field_type, "to_type_info", None)
         if convert is None:
-            hint = " Did you leave out the parentheses?" if callable(given) else ""
-            raise TypeError(f"Type {position} of {owner} is {given!r}, not a TypeInformation.{hint}")
-        found.append(convert())
-    return tuple(found)
+            hint = " Did you leave out the parentheses?" if callable(field_type) else ""
+            raise TypeError(f"Type {position} of {owner} is {field_type!r}, not a TypeInformation.{hint}")
+        converted_types.append(convert())
+    return tuple(converted_types)
 
 
 class Types:

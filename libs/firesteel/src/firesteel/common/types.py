@@ -180,12 +180,12 @@ class Row:
             return NotImplemented
         if self._row_kind is not other._row_kind:
             return False
-        mine, theirs = self._fields, other._fields
-        if mine == theirs:
+        own_fields, other_fields = self._fields, other._fields
+        if own_fields == other_fields:
             return self._values == other._values
-        if mine is None or theirs is None:
+        if own_fields is None or other_fields is None:
             return False
-        return sorted(mine) == sorted(theirs) and self._sorted_values() == other._sorted_values()
+        return sorted(own_fields) == sorted(other_fields) and self._sorted_values() == other._sorted_values()
 
     def _sorted_values(self) -> list[Any]:
         by_name = sorted(zip(self._fields or (), self._values, strict=False), key=lambda pair: pair[0])
@@ -235,9 +235,9 @@ def to_pickle(values: list[Any]) -> Any:
 
 def _remake_all(lists: list[list[Any]], fields: tuple[str, ...] | None) -> list[Row]:
     rows = []
-    new = Row.__new__
+    create = Row.__new__
     for values in lists:
-        row = new(Row)
+        row = create(Row)
         row._values, row._fields, row._row_kind = values, fields, _INSERT
         rows.append(row)
     return rows

@@ -109,7 +109,7 @@ def java_double_text(value: float) -> str:
 
 
 def java_float_text(value: float) -> str:
-    """What ``Float.toString`` gives."""
+    """A float as Java's ``Float.toString`` writes it."""
     shortest = single(value)
     if shortest == 0 or shortest - shortest != 0 or 1e-3 <= abs(shortest) < 1e7:
         return double_text(shortest)

@@ -69,7 +69,7 @@ def leaders_are_announced(settings: Settings) -> bool:
 
 
 def advertised_host(
-    settings: Settings, own: ConfigOption[str | None], is_here: Callable[[str], bool] | None = None
+    settings: Settings, address_option: ConfigOption[str | None], is_here: Callable[[str], bool] | None = None
 ) -> str:
     """The host under which others find a service of the JobManager: that of its own address option, or the common one.
 
@@ -78,14 +78,14 @@ def advertised_host(
 
     Args:
         settings: of the cluster.
-        own: the address option of the service.
+        address_option: of the service.
         is_here: whether a name is one of this host; by default it is looked up.
 
     Raises:
         ConfigurationError: an option has a bad value, or all that is known is the name of another host.
     """
-    if address := settings.get(own):
-        return split_address(own, address)[0]
+    if address := settings.get(address_option):
+        return split_address(address_option, address)[0]
     host, bind_host = settings.get(JOBMANAGER_RPC_ADDRESS), settings.get(JOBMANAGER_BIND_HOST)
     if not leaders_are_announced(settings) or (is_here or names_this_host)(host):
         return host
@@ -93,7 +93,7 @@ def advertised_host(
         raise ConfigurationError(
             f"{JOBMANAGER_RPC_ADDRESS.key} = {host} is not this host ({socket.gethostname()}), and leaders announce "
             f"where they are: set it to a name of this host here, in the environment by "
-            f"FIRESTEEL_OPTION_JOBMANAGER_RPC_ADDRESS, or set {own.key}."
+            f"FIRESTEEL_OPTION_JOBMANAGER_RPC_ADDRESS, or set {address_option.key}."
         )
     return bind_host
 
@@ -101,10 +101,10 @@ def advertised_host(
 def names_this_host(host: str) -> bool:
     """Whether a name or an address is one of this host, as far as it can be looked up here. May take seconds."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:
         return True  # others may know it
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.bind(address)
@@ -151,12 +151,13 @@ def split_address(option: ConfigOption[str | None], text: str) -> tuple[str, int
     raise ConfigurationError(f"{option.key} = {text!r} is not valid: expected host:port, such as jobmanager:6123.")
 
 
-def _peer(settings: Settings, own: ConfigOption[str | None], port: ConfigOption[int]) -> str:
-    address = settings.get(own)
+def _peer(settings: Settings, address_option: ConfigOption[str | None], port: ConfigOption[int]) -> str:
+    address = settings.get(address_option)
     if address is not None:
-        return base_url(*split_address(own, address))
+        return base_url(*split_address(address_option, address))
     if settings.get(port) == 0:
         raise ConfigurationError(
-            f"{port.key} is 0 (any port), so that nobody can find the service: set a port, or {own.key} = host:port."
+            f"{port.key} is 0 (any port), so that nobody can find the service: set a port, or "
+            f"{address_option.key} = host:port."
         )
     return base_url(settings.get(JOBMANAGER_RPC_ADDRESS), settings.get(port))

@@ -15,7 +15,7 @@ KEYTAB_VARIABLE: Final = "KRB5_CLIENT_KTNAME"
 def login_keytab(settings: Settings) -> str | None:
     """``security.kerberos.login.keytab``; rather the one that this process was given, as in containers."""
     named = settings.get(options.KERBEROS_KEYTAB)
-    given = os.environ.get(KEYTAB_VARIABLE, "").removeprefix("FILE:")
-    if named is not None and given and os.path.exists(given):
-        return given
+    process_keytab = os.environ.get(KEYTAB_VARIABLE, "").removeprefix("FILE:")
+    if named is not None and process_keytab and os.path.exists(process_keytab):
+        return process_keytab
     return named

@@ -57,9 +57,9 @@ def current_name(key: str) -> str:
     """Returns today's name of a key."""
     if key in RENAMED:
         return RENAMED[key]
-    for old, new in RENAMED_PREFIXES.items():
-        if key.startswith(old):
-            return new + key[len(old) :]
+    for former_prefix, current_prefix in RENAMED_PREFIXES.items():
+        if key.startswith(former_prefix):
+            return current_prefix + key[len(former_prefix) :]
     return key
 
 
@@ -86,9 +86,9 @@ def is_flink_key(key: str) -> bool:
     return key in exact or any(pattern.fullmatch(key) for pattern in patterns)
 
 
-def near(key: str, known: Iterable[str], count: int = 3) -> list[str]:
+def near(key: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     """Known keys that look like this one, best first."""
-    lower = {name.lower(): name for name in known}
+    lower = {name.lower(): name for name in candidates}
     return [lower[match] for match in get_close_matches(key.lower(), lower, n=count, cutoff=0.75)]
 
 

@@ -69,15 +69,15 @@ class _Loader(yaml.BaseLoader):
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
             raise yaml.constructor.ConstructorError(None, None, "a key must be text", key_node.start_mark)
-        if key in made:
+        if key in mapping:
             raise yaml.constructor.ConstructorError(None, None, f"{key} stands twice", key_node.start_mark)
-        made[key] = loader.construct_object(value_node, deep=True)
-    return made
+        mapping[key] = loader.construct_object(value_node, deep=True)
+    return mapping
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
@@ -131,7 +131,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, str]:
     if not names:
         return {}
     by_form = {environment_form(key): key for key in (*sorted(flink_keys()), *OPTIONS)}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name in sorted(names):
         form = name[len(ENVIRONMENT_PREFIX) :]
         key = by_form.get(form)
@@ -139,8 +139,8 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, str]:
             matches = [ENVIRONMENT_PREFIX + match for match in near(form, by_form)]
             hint = f"; did you mean {' or '.join(matches)}?" if matches else "."
             raise ConfigurationError(f"The environment variable {name} names no configuration key{hint}")
-        found[key] = environ[name]
-    return found
+        values[key] = environ[name]
+    return values
 
 
 def parse_definitions(definitions: Iterable[str]) -> dict[str, str]:
@@ -149,10 +149,10 @@ def parse_definitions(definitions: Iterable[str]) -> dict[str, str]:
     Raises:
         ConfigurationError: a text has no ``=`` or no key.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in definitions:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(f"-D{text}: expected -Dkey=value.")
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values

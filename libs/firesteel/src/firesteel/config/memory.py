@@ -154,17 +154,17 @@ class _Calculator:
         else:
             assert self._process_size is not None
             overhead = self._overhead.of(self._process_size)
-            rest = self._process_size - self._metaspace - overhead
-            if rest <= 0:
+            flink_size = self._process_size - self._metaspace - overhead
+            if flink_size <= 0:
                 raise ConfigurationError(
                     f"taskmanager.memory.process.size = {values.show_memory(self._process_size)} does not cover JVM "
                     f"metaspace ({values.show_memory(self._metaspace)}) and overhead ({_megabytes(overhead)})."
                 )
-            flink = self._from_flink_size(rest, "what taskmanager.memory.process.size leaves for Flink memory")
-            return self._made(flink, overhead)
+            flink = self._from_flink_size(flink_size, "what taskmanager.memory.process.size leaves for Flink memory")
+            return self._with_jvm_parts(flink, overhead)
         total = sum(flink.values())
         if self._process_size is None:
-            return self._made(flink, self._overhead.on_top_of(total + self._metaspace))
+            return self._with_jvm_parts(flink, self._overhead.on_top_of(total + self._metaspace))
         overhead = self._process_size - total - self._metaspace
         if overhead < 0:
             raise ConfigurationError(
@@ -173,9 +173,9 @@ class _Calculator:
                 f"{values.show_memory(self._process_size)}."
             )
         self._overhead.check(overhead, self._process_size)
-        return self._made(flink, overhead)
+        return self._with_jvm_parts(flink, overhead)
 
-    def _made(self, flink: dict[str, int], overhead: int) -> TaskManagerMemory:
+    def _with_jvm_parts(self, flink: dict[str, int], overhead: int) -> TaskManagerMemory:
         return TaskManagerMemory(**flink, metaspace=self._metaspace, overhead=overhead)
 
     def _from_heap_and_managed(self, task_heap: int, managed: int) -> dict[str, int]:
@@ -206,11 +206,11 @@ class _Calculator:
         return self._parts(task_heap, network, managed)
 
     @staticmethod
-    def _covers(rest: int, total: int, name: str, parts: str) -> None:
-        if rest < 0:
+    def _covers(remainder: int, total: int, name: str, parts: str) -> None:
+        if remainder < 0:
             raise ConfigurationError(
-                f"The parts are larger than the whole: {parts} together are {_megabytes(total - rest)}, and {name} is "
-                f"{_megabytes(total)}."
+                f"The parts are larger than the whole: {parts} together are {_megabytes(total - remainder)}, "
+                f"and {name} is {_megabytes(total)}."
             )
 
     def _fixed(self) -> int:
@@ -248,15 +248,19 @@ class _Range:
             )
 
     def of(self, total: int) -> int:
-        """The part of a total that contains it."""
+        """The size of this part, given the total that includes it."""
         return self._clamp(int(total * self._fraction))
 
-    def on_top_of(self, rest: int) -> int:
-        """The part that makes ``rest`` and itself a total of which it is the fraction."""
-        return self._clamp(int(rest * self._fraction / (1 - self._fraction)))
+    def on_top_of(self, other_parts: int) -> int:
+        """The size of this part, given the sum of all others: its fraction of the total with itself included."""
+        return self._clamp(int(other_parts * self._fraction / (1 - self._fraction)))
 
     def check(self, size: int, total: int) -> None:
-        """Refuse a size that follows from other options and is out of bounds."""
+        """Check a size that follows from other options against this part's bounds and fraction.
+
+        Raises:
+            ConfigurationError: it is out of bounds, or the fraction was set and says another size.
+        """
         least, most, fraction = self._keys
         if not self._least <= size <= self._most:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Options of restarts."""
+"""Options of restart strategies and failover: when a failed job restarts, and how much of it."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ Values of keys that look like secrets (`password`, `token`, `secret`, …) are s
 
 def render() -> str:
     flink = [option for option in ALL_OPTIONS if not option.key.startswith("firesteel.")]
-    own = [option for option in ALL_OPTIONS if option.key.startswith("firesteel.")]
-    renamed = [f"| `{old}` | `{new}` |" for old, new in sorted(RENAMED.items())]
-    renamed += [f"| `{old}*` | `{new}*` |" for old, new in sorted(RENAMED_PREFIXES.items())]
+    firesteel = [option for option in ALL_OPTIONS if option.key.startswith("firesteel.")]
+    renamed = [f"| `{former}` | `{current}` |" for former, current in sorted(RENAMED.items())]
+    renamed += [f"| `{former}*` | `{current}*` |" for former, current in sorted(RENAMED_PREFIXES.items())]
     return "\n".join(
         [
             _HEAD,
@@ -45,7 +45,7 @@ def render() -> str:
             "",
             "## Options of Firesteel",
             "",
-            *_table(own),
+            *_table(firesteel),
             "",
             "## Old names that are understood",
             "",
@@ -59,7 +59,7 @@ def render() -> str:
 
 def _table(options: list[ConfigOption[object]]) -> list[str]:
     lines = ["| Key | Default | Type | What it does |", "| --- | --- | --- | --- |"]
-    for option in sorted(options, key=lambda one: one.key):
+    for option in sorted(options, key=lambda declared: declared.key):
         default = "(none)" if option.default in (None, {}) else f"`{option.type.show(option.default)}`"
         doc = option.doc if not option.instead else f"{option.doc} Has no effect in this version: {option.instead}."
         if option.fallback_keys:

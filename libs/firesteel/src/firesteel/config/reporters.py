@@ -1,4 +1,4 @@
-"""Who metrics and traces are reported to: ``metrics.reporter.<name>.<parameter>`` and the like."""
+"""Reporters of metrics and traces, read from ``metrics.reporter.<name>.<parameter>`` and similar keys."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FACTORY: Final = "factory.class"
 
 @dataclass(frozen=True)
 class Reporter:
-    """One that is configured.
+    """A reporter as it is configured.
 
     Attributes:
         name: of the reporter.
         prefix: of its keys, for messages.
-        factory: what makes it.
-        parameters: the others of its keys, without the prefix.
+        factory: name of its factory.
+        parameters: all its keys but the factory's, without the prefix, and their values.
     """
 
     name: str
@@ -32,24 +32,24 @@ class Reporter:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, parameter: str) -> str:
-        """The whole key of a parameter."""
+        """The full configuration key of a parameter."""
         return f"{self.prefix}{self.name}.{parameter}"
 
 
 def reporters_of(
     settings: Settings, names: ConfigOption[tuple[str, ...] | None], prefix: str, factories: Mapping[str, str]
 ) -> list[Reporter]:
-    """All that are to be used, in order.
+    """The reporters to use, in the order of their list.
 
     Args:
         settings: of the cluster.
-        names: the option that lists them; where it is not set, those that have a factory are used.
+        names: the option that lists them; where it is not set, all that name a factory are used, by name.
         prefix: of the keys of reporters.
-        factories: other names of factories -> their names here; a reporter without a factory that is called by one of
-            the names has that one.
+        factories: Flink's names of factories -> their names here. A reporter that names no factory, but is called by
+            one of these names, uses that factory.
 
     Raises:
-        ConfigurationError: one that is listed has no factory.
+        ConfigurationError: a reporter in the list has no factory.
     """
     parameters: dict[str, dict[str, str]] = {}
     for key, value in settings.under(prefix).items():
@@ -58,17 +58,17 @@ def reporters_of(
             parameters.setdefault(name, {})[parameter] = value
     listed = settings.get(names)
     if listed is None:
-        wanted = sorted(name for name, given in parameters.items() if FACTORY in given)
+        reporter_names = sorted(name for name, keys in parameters.items() if FACTORY in keys)
     else:  # Flink's own lists of reporters have commas
-        wanted = [name for part in listed for one in part.split(",") if (name := one.strip())]
-    found = []
-    for name in dict.fromkeys(wanted):
-        given = dict(parameters.get(name, {}))
-        factory = given.pop(FACTORY, name if name in (*factories, *factories.values()) else "")
+        reporter_names = [name for part in listed for entry in part.split(",") if (name := entry.strip())]
+    reporters = []
+    for name in dict.fromkeys(reporter_names):
+        reporter_parameters = dict(parameters.get(name, {}))
+        factory = reporter_parameters.pop(FACTORY, name if name in (*factories, *factories.values()) else "")
         if not factory:
             raise ConfigurationError(
                 f"{names.key} names {name!r}, of which {prefix}{name}.{FACTORY} is not set: it says what reports, such "
                 f"as {next(iter(factories.values()))}"
             )
-        found.append(Reporter(name, prefix, factories.get(factory, factory), given))
-    return found
+        reporters.append(Reporter(name, prefix, factories.get(factory, factory), reporter_parameters))
+    return reporters

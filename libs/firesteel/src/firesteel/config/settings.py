@@ -1,4 +1,4 @@
-"""``Settings``: what was set, by whom, read through declared options. Immutable; no global stands behind it."""
+"""``Settings``: values that were set, with the layer that set each, read through declared options."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Settings:
-    """Keys with their values, in layers of which the later win.
+    """Keys with their values, in layers of which the later win. Immutable.
 
-    Old names of keys become today's as a layer is added. Components get the ``Settings`` (or a slice of them)
-    from whoever makes them.
+    Renamed keys get their current names as a layer is added. There are no global settings: a component gets its
+    ``Settings``, or a slice of them, from the code that creates it.
     """
 
     __slots__ = ("_layer_of", "_renamed", "_values")
@@ -43,10 +43,11 @@ class Settings:
             layer: where they come from, for messages: ``config.yaml``, ``environment``, ``command line``, ….
             values: keys with text or Python values; None leaves a key as it is below.
         """
-        made = Settings()
-        made._values, made._layer_of, made._renamed = dict(self._values), dict(self._layer_of), dict(self._renamed)
-        made._add(layer, values)
-        return made
+        layered = Settings()
+        layered._values, layered._layer_of = dict(self._values), dict(self._layer_of)
+        layered._renamed = dict(self._renamed)
+        layered._add(layer, values)
+        return layered
 
     def _add(self, layer: str, values: Mapping[str, Any]) -> None:
         names_in_layer = set(values)
@@ -98,16 +99,16 @@ class Settings:
         return frozenset(self._values)
 
     def under(self, prefix: str) -> dict[str, str]:
-        """Returns what was set below a prefix, without it, as text."""
+        """Returns the values of keys with this prefix, as text, by their keys without the prefix."""
         return {key[len(prefix) :]: show(_open(v)) for key, v in self._values.items() if key.startswith(prefix)}
 
     def slice(self, options: Iterable[ConfigOption[Any]]) -> Settings:
         """Returns settings of these options only."""
-        wanted = {key for option in options for key in (option.key, *option.fallback_keys)}
-        made = Settings()
-        for key in sorted(wanted & self._values.keys()):
-            made._values[key], made._layer_of[key] = self._values[key], self._layer_of[key]
-        return made
+        keys = {key for option in options for key in (option.key, *option.fallback_keys)}
+        sliced = Settings()
+        for key in sorted(keys & self._values.keys()):
+            sliced._values[key], sliced._layer_of[key] = self._values[key], self._layer_of[key]
+        return sliced
 
     def to_plain(self) -> dict[str, str]:
         """Returns everything as text, secrets too, to send to another process (``Settings.from_plain``)."""
@@ -115,7 +116,7 @@ class Settings:
 
     @staticmethod
     def from_plain(plain: Mapping[str, str], layer: str = "cluster") -> Settings:
-        """Reads what ``to_plain`` wrote."""
+        """Returns settings from the result of ``to_plain``, all of one layer."""
         return Settings(plain, layer)
 
     def to_shown(self) -> dict[str, str]:
@@ -162,7 +163,7 @@ class Settings:
             raise ConfigurationError("\n".join(faults))
         warnings: list[str] = []
         if self._renamed:
-            pairs = ", ".join(f"{old} is now {new}" for old, new in sorted(self._renamed.items()))
+            pairs = ", ".join(f"{key} is now {name}" for key, name in sorted(self._renamed.items()))
             warnings.append(f"Renamed configuration keys: {pairs}.")
         if unused:
             warnings.append(f"These configuration keys of Flink have no effect in Firesteel: {', '.join(unused)}.")
@@ -201,6 +202,6 @@ def _shown(key: str, text: str, value: Any) -> str:
     return " ".join(masked_arguments(text.split(" ")))
 
 
-def _hint(key: str, known: Iterable[str]) -> str:
-    matches = near(key, known)
+def _hint(key: str, candidates: Iterable[str]) -> str:
+    matches = near(key, candidates)
     return f"; did you mean {' or '.join(matches)}?" if matches else ""

@@ -140,9 +140,9 @@ class CallPool(Executor):
 _CLOSINGS: Final = CallPool("closing of telemetry", deadline=5.0)
 
 
-async def close_in_time(close: Callable[[], object], what: str) -> None:
+async def close_in_time(close: Callable[[], object], name: str) -> None:
     """Close something that may hang; who stops does not wait for it for long."""
     try:
         await _CLOSINGS.call(close)
     except TimeoutError:
-        logger.warning("%s could not be closed in time", what)
+        logger.warning("%s could not be closed in time", name)

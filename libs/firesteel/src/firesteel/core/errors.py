@@ -75,8 +75,8 @@ class TypeMismatchError(ProgramError, TypeError):
     """
 
     def __init__(self, field: str, declared: str, value: str, reason: str = "") -> None:
-        where = f"field {field!r}" if field else "the record"
-        text = f"{where} is declared as {declared} but holds {value}"
+        place = f"field {field!r}" if field else "the record"
+        text = f"{place} is declared as {declared} but holds {value}"
         super().__init__(f"{text}: {reason}" if reason else text)
         self.field, self.declared, self.value, self.reason = field, declared, value, reason
 
@@ -93,8 +93,8 @@ class StateMigrationError(ProgramError):
     """
 
     def __init__(self, state: str, field: str, reason: str) -> None:
-        where = f"field {field!r} of state {state!r}" if field else f"state {state!r}"
-        super().__init__(f"{where} can't be read with its type of now: {reason}; give it another name or its old type")
+        place = f"field {field!r} of state {state!r}" if field else f"state {state!r}"
+        super().__init__(f"{place} can't be read with its type of now: {reason}; give it another name or its old type")
         self.state, self.field, self.reason = state, field, reason
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -354,7 +354,7 @@ class IllegalTransitionError(FiresteelError):
     """A state machine was asked for a move that its table does not have."""
 
 
-def class_name(what: type | BaseException) -> str:
+def class_name(class_or_error: type | BaseException) -> str:
     """The name of a class, or of that of an error, with its module unless it is one of the builtins."""
-    cls = type(what) if isinstance(what, BaseException) else what
+    cls = type(class_or_error) if isinstance(class_or_error, BaseException) else class_or_error
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

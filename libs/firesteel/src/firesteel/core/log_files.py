@@ -74,8 +74,8 @@ def bound(path: Path, most: int = MOST_BYTES, tail: int = TAIL_BYTES) -> bool:
         with path.open("rb") as log:
             log.seek(size - tail)
             end = log.read(tail)
-        old = path.with_name(path.name + ".1")
-        with os.fdopen(os.open(old, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        former_log = path.with_name(path.name + ".1")
+        with os.fdopen(os.open(former_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(end)
         os.truncate(path, 0)
     except OSError as error:
@@ -85,11 +85,11 @@ def bound(path: Path, most: int = MOST_BYTES, tail: int = TAIL_BYTES) -> bool:
 
 
 def keep_old(path: Path, count: int) -> None:
-    """Make room for a new file: this one becomes ``<name>.1``, those before it go on by one, the oldest goes.
+    """Rotate a file: it becomes ``<name>.1``, former files count up by one, and the oldest is removed.
 
     Args:
-        path: of the file; nothing happens where there is none, or an empty one.
-        count: old ones that are kept.
+        path: of the file; nothing happens if it is missing or empty.
+        count: number of former files to keep.
 
     Raises:
         OSError: it can't be renamed.
@@ -104,10 +104,10 @@ def keep_old(path: Path, count: int) -> None:
 
 
 def begin_anew(path: Path, most: int, count: int) -> bool:
-    """Begin a file anew that has become too large, while its writers, who have opened it for appending, go on.
+    """Copy and truncate a file that has become too large, while its writers, which opened it for appending, go on.
 
-    What it held is kept as by ``keep_old``. What is written between the last look and the emptying is lost: that is
-    microseconds.
+    Its content is kept as by ``keep_old``. What is written between the last read and the truncation, a window of
+    microseconds, is lost.
 
     Returns:
         Whether it was too large.
@@ -135,6 +135,6 @@ def begin_anew(path: Path, most: int, count: int) -> bool:
 
 def _number_on(path: Path, count: int) -> None:
     for number in range(count - 1, 0, -1):
-        old = path.with_name(f"{path.name}.{number}")
-        if old.exists():
-            old.replace(path.with_name(f"{path.name}.{number + 1}"))
+        former_log = path.with_name(f"{path.name}.{number}")
+        if former_log.exists():
+            former_log.replace(path.with_name(f"{path.name}.{number + 1}"))

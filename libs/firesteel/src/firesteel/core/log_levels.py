@@ -53,11 +53,11 @@ def set_level(logger: str, level: str) -> None:
 
 def levels() -> dict[str, str]:
     """Loggers of this process that have a level of their own, ``root`` first."""
-    found = {ROOT: _name(logging.getLogger().level)}
+    levels = {ROOT: _name(logging.getLogger().level)}
     for name, logger in sorted(logging.Logger.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET:
-            found[name] = _name(logger.level)
-    return found
+            levels[name] = _name(logger.level)
+    return levels
 
 
 def _name(level: int) -> str:

@@ -64,21 +64,21 @@ def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def import_target(target: str) -> Any:
-    """What ``module:attribute`` names.
+    """Import the object that ``module:attribute`` names.
 
     Raises:
         ImportError: there is no such module, or it has no such attribute; or whatever the module raises.
     """
     module, _, attribute = target.partition(":")
-    found = import_module(module)
+    imported = import_module(module)
     try:
-        return getattr(found, attribute)
+        return getattr(imported, attribute)
     except AttributeError as error:
         raise ImportError(f"{module} has no {attribute!r}") from error
 
 
 def _this_process() -> str:
-    """What tells this process from the others of a cluster, each of which may have other packages."""
+    """This process in words, for errors: each process of a cluster may have other packages."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     # A slot has the program's own __main__, and the file by which it was started: slot/daemon.py.
     program = "/".join(Path(sys.argv[0]).parts[-2:]) if spec is None else spec.name.removesuffix(".__main__")
@@ -104,9 +104,9 @@ def load(group: str, name: str, *, extra: str | None = None) -> Any:
             raise ConfigurationError(
                 f"the {group} plug-in {name!r} is not installed: {command}. {_this_process()} has looked"
             )
-        known = sorted(known_names(group))
+        names = sorted(known_names(group))
         raise ConfigurationError(
-            f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}. {_this_process()} has "
+            f"no {group} plug-in is called {name!r}; known: {', '.join(names) or 'none'}. {_this_process()} has "
             "looked: each process that uses a plug-in needs its distribution in its own Python environment"
         )
     module, _, attribute = target.partition(":")

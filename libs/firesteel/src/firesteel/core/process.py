@@ -1,7 +1,7 @@
-"""Processes of this machine: is that one still the one I knew, who descends from whom, and dying with one's parent.
+"""Processes of this machine: their identity beyond the pid, their descendants, and death with the parent.
 
 Facts: ``proc(5)`` (field 22 of ``stat`` is the start time in clock ticks since boot), ``prctl(2)`` (PR_SET_PDEATHSIG).
-Systems without ``/proc`` are asked through ``ps``.
+On systems without ``/proc`` the facts come from ``ps``.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def identify(pid: int) -> ProcessId | None:
 
 def myself() -> ProcessId:
     """The identity of the calling process."""
-    found = identify(os.getpid())
-    assert found is not None, "a running process finds itself"
-    return found
+    identity = identify(os.getpid())
+    assert identity is not None, "a running process finds itself"
+    return identity
 
 
 def is_running(process: ProcessId) -> bool:
@@ -85,45 +85,45 @@ def children_of_all() -> dict[int, list[int]]:
 def descendants(pid: int) -> list[ProcessId]:
     """Children of a process, their children and so on, parents first; the process itself is not among them."""
     children = children_of_all()
-    found: list[ProcessId] = []
+    identities: list[ProcessId] = []
     waiting = [pid]
     while waiting:
         for child in children.get(waiting.pop(0), ()):
             identity = identify(child)
             if identity is not None:
-                found.append(identity)
+                identities.append(identity)
                 waiting.append(child)
-    return found
+    return identities
 
 
 def wait_gone(processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]:
     """Wait until the processes have ended; those that still run after ``timeout`` seconds are returned."""
     deadline = time.monotonic() + timeout
-    left = [process for process in processes if is_running(process)]
-    while left and time.monotonic() < deadline:
+    running = [process for process in processes if is_running(process)]
+    while running and time.monotonic() < deadline:
         time.sleep(0.01)
-        left = [process for process in left if is_running(process)]
-    return left
+        running = [process for process in running if is_running(process)]
+    return running
 
 
 def ask_to_end(process: ProcessId) -> bool:
-    """SIGTERM, unless the process is gone already; whether it was there."""
+    """Send SIGTERM, unless the process is gone already; returns whether it was there."""
     return _send(process, signal.SIGTERM)
 
 
 def kill(process: ProcessId) -> None:
-    """SIGKILL, unless the process is gone already."""
+    """Send SIGKILL, unless the process is gone already."""
     _send(process, signal.SIGKILL)
 
 
 def lead_own_group() -> None:
-    """Make this process the leader of a process group, by which what it leaves behind can be found."""
+    """Make this process the leader of a process group, by which processes that it leaves behind can be found."""
     with suppress(PermissionError):  # it leads a session, and so its group
         os.setpgid(0, 0)
 
 
 def group_members(leader: ProcessId) -> list[ProcessId]:
-    """What runs in the process group that a process leads, or has led before it died; not the process itself.
+    """Live processes of the group that a process leads, or led before it died, without the process itself.
 
     The system gives no new process the pid of a leader whose group is not empty.
     """
@@ -141,7 +141,7 @@ def group_members(leader: ProcessId) -> list[ProcessId]:
 
 
 def family_of(process: ProcessId) -> list[ProcessId]:
-    """All that a process has started and that still runs: descendants, and its group also after it has died."""
+    """Live processes that a process has started: its descendants, and its group, also after it has died."""
     below = descendants(process.pid) if is_running(process) else []
     return list(dict.fromkeys([*below, *group_members(process)]))
 
@@ -167,25 +167,25 @@ def reap_children(last_look: Callable[[int], None] | None = None) -> Iterator[tu
             pid, status = os.waitpid(child, os.WNOHANG)
         except ChildProcessError:
             return
-        if pid == 0:  # those that are left run
+        if pid == 0:  # no further child has ended
             return
         yield pid, status
 
 
 def kill_group_behind(pid: int) -> int:
-    """SIGKILL what a child that has died, and is not reaped yet, has left in the process group that it led.
+    """Send SIGKILL to the process group of a child that has died and is not reaped yet.
 
     Returns:
         The number of these processes.
     """
-    left = group_members(ProcessId(pid, 0))  # a zombie has no identity, and keeps its pid from others
-    for member in left:
+    members = group_members(ProcessId(pid, 0))  # a zombie has no identity, and keeps its pid from others
+    for member in members:
         kill(member)
-    return len(left)
+    return len(members)
 
 
 def end_family() -> None:
-    """SIGKILL all that this process has started, also what has left its group."""
+    """Send SIGKILL to all that this process has started, also to those that have left its group."""
     for member in family_of(myself()):
         kill(member)
 
@@ -246,10 +246,10 @@ def _parents() -> list[tuple[int, int]]:
         answer = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True)
         pairs = (line.split() for line in answer.stdout.splitlines())
         return [(int(pid), int(parent)) for pid, parent in pairs]
-    found = []
+    parents = []
     for name in os.listdir(_PROC):
         if name.isdigit():
             fields = _stat_fields(int(name))
             if fields is not None:
-                found.append((int(name), int(fields[1])))
-    return found
+                parents.append((int(name), int(fields[1])))
+    return parents

@@ -39,9 +39,9 @@ def proxy_for(url: str, configured: str | None = None) -> str | None:
     if _is_loopback(host):
         return None
     if configured is None:
-        known = urllib.request.getproxies_environment()
-        configured = None if _is_inside(host) else known.get(parts.scheme)
-        if not configured or _is_bypassed(parts.netloc, known):
+        environment_proxies = urllib.request.getproxies_environment()
+        configured = None if _is_inside(host) else environment_proxies.get(parts.scheme)
+        if not configured or _is_bypassed(parts.netloc, environment_proxies):
             return None
     elif configured.strip().lower() == DIRECT:
         return None

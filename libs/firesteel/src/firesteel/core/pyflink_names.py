@@ -53,8 +53,8 @@ def reexports(module: str) -> Callable[[str], Any]:
 
     @cache
     def places() -> dict[str, str]:
-        found = find_spec(module)
-        source = found.loader.get_source(module) if found and isinstance(found.loader, InspectLoader) else None
+        spec = find_spec(module)
+        source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
         if source is None:
             raise ImportError(f"the source of {module} is not there, which names its modules: import these instead")
         blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]

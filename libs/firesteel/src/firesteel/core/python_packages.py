@@ -1,4 +1,4 @@
-"""Which Python packages this interpreter has, as a short name by which hosts are compared."""
+"""Python packages of this interpreter, and a short hash of them by which hosts are compared."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from importlib import metadata
 
 def installed() -> dict[str, str]:
     """Versions of all distributions by their names, in lower case with hyphens."""
-    found: dict[str, str] = {}
-    for one in metadata.distributions():
-        name = one.metadata["Name"]
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
         if name:
-            found.setdefault(name.lower().replace("_", "-"), one.version)
-    return found
+            versions.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return versions
 
 
 @cache
 def environment_id() -> str:
-    """Twelve hex digits: others where Python or a package has another version. Reads files the first time."""
+    """Twelve hex digits that differ where Python or a package has another version. Reads files on the first call."""
     lines = [platform.python_version(), *(f"{name}=={version}" for name, version in sorted(installed().items()))]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

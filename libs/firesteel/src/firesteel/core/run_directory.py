@@ -192,16 +192,16 @@ def _claim_root(root: Path) -> None:
     """Make the root, or check that the existing one is a directory of ours that nobody else can enter."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = root.lstat()
+        status = root.lstat()
     except OSError as error:
         raise RunDirectoryError(f"Can't make the directory {root}: {error.strerror or error}.") from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise RunDirectoryError(f"{root} is not a directory (or is a link to one); remove it or choose another one.")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise RunDirectoryError(
-            f"The directory {root} belongs to user {found.st_uid}, not to {os.geteuid()}; remove it or choose another."
+            f"The directory {root} belongs to user {status.st_uid}, not to {os.geteuid()}; remove it or choose another."
         )
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         root.chmod(0o700)
 
 

@@ -58,12 +58,12 @@ def shown_as_running(cluster: RunningCluster) -> Iterator[None]:
 
 
 def running_clusters() -> list[RunningCluster]:
-    """Those that run now, by their configuration directories; files of others are removed.
+    """Clusters of this user that run now, sorted by configuration directory; files of ended ones are removed.
 
     Raises:
         RunDirectoryError: the directory belongs to somebody else.
     """
-    found = set()
+    clusters = set()
     for path in private_directory(None).glob(f"{_NAME}*.json"):
         try:
             plain = json.loads(path.read_text())
@@ -74,10 +74,10 @@ def running_clusters() -> list[RunningCluster]:
         except (OSError, ValueError, KeyError, TypeError):
             alive = False
         if alive:
-            found.add(cluster)
+            clusters.add(cluster)
         else:
             path.unlink(missing_ok=True)
-    return sorted(found, key=lambda one: (str(one.config_directory), one.rest_address))
+    return sorted(clusters, key=lambda running: (str(running.config_directory), running.rest_address))
 
 
 def name_of_installation(config_directory: Path) -> str:

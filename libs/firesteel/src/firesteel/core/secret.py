@@ -108,10 +108,10 @@ def rest_token(secret: str) -> str:
     return derive(secret, "rest")
 
 
-def _checked(text: str, where: str) -> str:
+def _checked(text: str, origin: str) -> str:
     secret = text.strip()
     if not SHORTEST <= len(secret) <= LONGEST:
         raise ConfigurationError(
-            f"The secret in {where} has {len(secret)} characters; {SHORTEST} to {LONGEST} are expected."
+            f"The secret in {origin} has {len(secret)} characters; {SHORTEST} to {LONGEST} are expected."
         )
     return secret

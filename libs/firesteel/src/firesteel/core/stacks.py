@@ -1,6 +1,6 @@
-"""What the threads of this process are doing: dumps for people, and samples for flame graphs. Standard library only.
+"""Shows what the threads of this process do: dumps for people, and samples for flame graphs. Standard library only.
 
-Looking costs the threads nothing but the moments in which the looking thread holds the interpreter's lock.
+Sampling costs the threads only the moments in which the sampling thread holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["DEPTH", "Samples", "ThreadSample", "dump_threads", "frames_of", "oth
 DEPTH: Final = 100
 """Frames of a stack that are kept: the innermost ones."""
 _BUSY_SHARE: Final = 0.5
-"""A thread that used the processor for this share of the time between two looks was on it."""
+"""A thread counts as on the processor if it used it for this share of the time between two samples."""
 _SWITCH: Final = 0.0001
-"""Seconds after which a thread gives the interpreter's lock to the one that looks. By default it keeps it for 5 ms, so
-it would mostly be seen where it gives it up by itself: a loop that works for 2 ms and polls, at its poll (in 89 of 100
-looks, with this in 1)."""
+"""Switch interval in seconds while threads are sampled. With Python's default of 5 ms a thread is mostly seen where it
+gives up the interpreter's lock by itself: a loop that works for 2 ms and then polls was at its poll in 89 of 100
+samples; with this interval, in 1."""
 Stack = tuple[str, ...]
 
 
@@ -37,21 +37,21 @@ def dump_threads(prefix: str = "") -> list[dict[str, str]]:
     Args:
         prefix: of the names.
     """
-    names = {thread.ident: thread for thread in threading.enumerate()}
-    own, found = threading.get_ident(), []
+    threads = {thread.ident: thread for thread in threading.enumerate()}
+    this_thread, entries = threading.get_ident(), []
     for ident, frame in sys._current_frames().items():
-        thread = names.get(ident)
+        thread = threads.get(ident)
         name = prefix + (thread.name if thread is not None else f"thread {ident}")
         kind = " daemon" if thread is not None and thread.daemon else ""
-        looks = " (makes this dump)" if ident == own else ""
+        note = " (makes this dump)" if ident == this_thread else ""
         text = "".join(traceback.format_stack(frame)).rstrip()
-        head = f'"{name}"{kind} ident={ident} native={_native(thread)}{looks}'
-        found.append({"threadName": name, "stringifiedThreadInfo": f"{head}\n{text}\n"})
-    return found
+        head = f'"{name}"{kind} ident={ident} native={_native(thread)}{note}'
+        entries.append({"threadName": name, "stringifiedThreadInfo": f"{head}\n{text}\n"})
+    return entries
 
 
 def process_name() -> str:
-    """Tells this process from all others that live."""
+    """Host and pid, which tell this process from all others that live."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -61,12 +61,12 @@ def _native(thread: threading.Thread | None) -> int:
 
 def frames_of(frame: FrameType | None, depth: int = DEPTH) -> Stack:
     """A stack as names, the outermost first."""
-    found: list[str] = []
-    while frame is not None and len(found) < depth:
+    names: list[str] = []
+    while frame is not None and len(names) < depth:
         module = frame.f_globals.get("__name__", "?")
-        found.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        names.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
         frame = frame.f_back
-    return tuple(reversed(found))
+    return tuple(reversed(names))
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ class Samples:
         return cls(*(Counter({tuple(map(str, s)): int(n) for s, n in plain[key]}) for key in ("on_cpu", "off_cpu")))
 
     def add(self, other: Samples) -> None:
-        """Those of another one as well."""
+        """Add the counts of other samples."""
         self.on_cpu.update(other.on_cpu)
         self.off_cpu.update(other.off_cpu)
 
 
 class _QuickSwitches:
-    """While somebody looks, threads give up the interpreter's lock soon."""
+    """Lowers the interpreter's switch interval while at least one thread samples; counts them, as several may."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,54 +149,60 @@ def sample(
     sleep: Callable[[float], None] = time.sleep,
     cpu_times: Callable[[], Mapping[int, int]] | None = None,
 ) -> dict[str, Samples]:
-    """Look at threads again and again.
+    """Sample the stacks of threads at regular intervals.
 
     Args:
-        look: which threads (``threading.get_ident``) matter at this moment, and for whom. Asked before and after the
-            stacks are taken: what has changed in between is not counted.
-        count: looks.
+        look: returns the threads to sample (by ``threading.get_ident``), and under which keys. Called before and after
+            the stacks are taken: a thread whose answers differ is not counted in this round.
+        count: number of rounds.
         interval: seconds between them.
         depth: frames of a stack that are kept, the innermost ones.
-        wanted: asked before each look; False ends it.
-        sleep: waits.
-        cpu_times: nanoseconds that each thread has used the processor; by default what the system says.
+        wanted: called before each round; False ends the sampling.
+        sleep: waits for some seconds.
+        cpu_times: nanoseconds that each thread has used the processor; by default read from the system.
 
     Returns:
-        By the keys of what ``look`` said.
+        The samples by the keys that ``look`` named.
     """
     times_of = cpu_times or thread_cpu_times
-    found: dict[str, Samples] = {}
-    before, at = times_of(), time.monotonic_ns()
+    samples_by_key: dict[str, Samples] = {}
+    cpu_before, looked_at = times_of(), time.monotonic_ns()
     with _quick_switches:
         for _ in range(count):
             if not wanted():
                 break
             sleep(interval)
-            asked, frames = look(), sys._current_frames()
-            stacks = {ident: frames_of(frames.get(ident), depth) for ident in asked}
+            samples_by_thread, frames = look(), sys._current_frames()
+            stacks = {ident: frames_of(frames.get(ident), depth) for ident in samples_by_thread}
             del frames
-            still = look()
-            after, now = times_of(), time.monotonic_ns()
-            for ident, ones in asked.items():
-                if ident not in still or list(still[ident]) != list(ones) or not stacks[ident]:
+            afterwards = look()
+            cpu_after, now = times_of(), time.monotonic_ns()
+            for ident, thread_samples in samples_by_thread.items():
+                # The stack may be of either key if the thread went over to other work in between: leave it out.
+                unchanged = ident in afterwards and list(afterwards[ident]) == list(thread_samples)
+                if not unchanged or not stacks[ident]:
                     continue
-                busy = after.get(ident, 0) - before.get(ident, 0) >= _BUSY_SHARE * (now - at)
-                for one in ones:
-                    if one.key is None:
+                busy = cpu_after.get(ident, 0) - cpu_before.get(ident, 0) >= _BUSY_SHARE * (now - looked_at)
+                for thread_sample in thread_samples:
+                    if thread_sample.key is None:
                         continue
-                    samples = found.setdefault(one.key, Samples())
-                    if one.note:
-                        samples.off_cpu[(one.note,)] += 1
+                    samples = samples_by_key.setdefault(thread_sample.key, Samples())
+                    if thread_sample.note:
+                        samples.off_cpu[(thread_sample.note,)] += 1
                     else:
                         (samples.on_cpu if busy else samples.off_cpu)[stacks[ident]] += 1
-            before, at = after, now
-    return found
+            cpu_before, looked_at = cpu_after, now
+    return samples_by_key
 
 
 def other_threads() -> dict[int, list[ThreadSample]]:
-    """All threads but the one that asks, by their names; for ``sample``."""
-    own = threading.get_ident()
-    return {one.ident: [ThreadSample(one.name)] for one in threading.enumerate() if one.ident not in (None, own)}
+    """All threads but the calling one, under their names; for ``sample``."""
+    this_thread = threading.get_ident()
+    return {
+        thread.ident: [ThreadSample(thread.name)]
+        for thread in threading.enumerate()
+        if thread.ident is not None and thread.ident != this_thread
+    }
 
 
 def thread_cpu_times() -> dict[int, int]:
@@ -204,11 +210,11 @@ def thread_cpu_times() -> dict[int, int]:
 
     ``time.pthread_getcpuclockid`` is no way to it: it crashes if the thread has just ended.
     """
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     for thread in threading.enumerate():
         try:
             text = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text(encoding="ascii")
-            found[thread.ident or 0] = int(text.split()[0])
+            times[thread.ident or 0] = int(text.split()[0])
         except (OSError, ValueError, IndexError):
             continue
-    return found
+    return times

@@ -79,8 +79,8 @@ class StateMachine(Generic[S]):
         self.history.append(Transition(self._state, to, now, cause))
         if len(self.history) > 2 * KEPT_MOVES:
             del self.history[:-KEPT_MOVES]
-        before, self._state = self._state, to
-        logger.info("%s: %s -> %s (%s)", self._name, before.name, to.name, cause)
+        former_state, self._state = self._state, to
+        logger.info("%s: %s -> %s (%s)", self._name, former_state.name, to.name, cause)
         self.entered_ms[to] = now
         if self._moved is not None:
-            self._moved(before, to)
+            self._moved(former_state, to)
