@@ -1,4 +1,4 @@
-"""Waits for a job on behalf of a person: shows how far it is, and asks at Ctrl-C."""
+"""Waits for a job at a terminal: shows its progress, and asks at Ctrl-C whether to cancel it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AttachedWait:
         client: of the job.
         graph: that was submitted.
         console: where to talk.
-        clock: for the time that has passed.
-        show_progress: a live line, or plain ones where there is no terminal.
+        clock: measures the time that the progress shows.
+        show_progress: on a live line, or on plain lines where there is no terminal.
         cancel_on_exit: cancel the job when the wait is given up for any reason.
     """
 
@@ -44,7 +44,7 @@ class AttachedWait:
         self._show, self._cancel_on_exit = show_progress, cancel_on_exit
         self._started = clock.monotonic()
         self._occasion = Occasion()
-        self._asked: CompletableFuture[dict[str, Any]] | None = None
+        self._details: CompletableFuture[dict[str, Any]] | None = None
         self._last: Progress | None = None
         self._cancelling = False
 
@@ -75,8 +75,8 @@ class AttachedWait:
             raise
         finally:
             self._console.clear()
-            if self._asked is not None:
-                self._asked.cancel()
+            if self._details is not None:
+                self._details.cancel()
 
     def _follow(self, future: CompletableFuture[JobExecutionResult]) -> JobExecutionResult:
         while True:
@@ -119,10 +119,10 @@ class AttachedWait:
             self._console.note(f"firesteel: the job could not be cancelled: {error or 'no answer in time'}")
 
     def _show_progress(self) -> None:
-        if self._asked is None:
-            self._asked = self._client.get_job_details()
-        elif self._asked.done():
-            asked, self._asked = self._asked, None
+        if self._details is None:
+            self._details = self._client.get_job_details()
+        elif self._details.done():
+            asked, self._details = self._details, None
             try:
                 self._last = Progress.of(asked.result(), self._graph)
             except (RpcError, JobError, KeyError, TypeError, ValueError):  # the result will say what is wrong

@@ -42,12 +42,12 @@ class ClusterConnection:
     _last: list[weakref.finalize[..., Any]] = field(default_factory=list)
 
     def before_close(self, finalizer: weakref.finalize[..., Any]) -> None:
-        """Have this done, if it was not by then, before the connection is closed."""
+        """Register a finalizer that runs before the connection is closed, unless it has run by then."""
         self._last[:] = [pending for pending in self._last if pending.alive]
         self._last.append(finalizer)
 
     def close(self) -> None:
-        """Close it, and end its thread."""
+        """Close the REST client and end the thread of the loop."""
         for finalizer in self._last:
             finalizer()
         try:

@@ -1,4 +1,4 @@
-"""Where the command talks to people: lines that scripts may read, notes, one live line, and a question."""
+"""Output of a command: result lines that scripts may read, notes for people, one live line, and a question."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ class Console:
 
     Args:
         out: standard output; None = the process's own, looked up at each use.
-        err: standard error, likewise.
-        into: standard input, likewise.
+        err: standard error, by the same rule.
+        into: standard input, by the same rule.
     """
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None, into: TextIO | None = None) -> None:
-        self._given_out, self._given_err, self._given_into = out, err, into
+        self._fixed_out, self._fixed_err, self._fixed_into = out, err, into
         self._live = False
         self._lock = threading.RLock()
-        """Failures of a job are told by another thread than its progress."""
+        """Failures of a job are written by another thread than its progress."""
 
     @property
     def _out(self) -> TextIO:
-        return self._given_out or sys.stdout
+        return self._fixed_out or sys.stdout
 
     @property
     def _err(self) -> TextIO:
-        return self._given_err or sys.stderr
+        return self._fixed_err or sys.stderr
 
     @property
     def _into(self) -> TextIO:
-        return self._given_into or sys.stdin
+        return self._fixed_into or sys.stdin
 
     @property
     def has_live_line(self) -> bool:
-        """Whether a line can be written over."""
+        """Whether standard error is a terminal, where a line can be overwritten."""
         return _is_terminal(self._err)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether results are read by somebody at a terminal."""
+        """Whether standard output is a terminal."""
         return _is_terminal(self._out)
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there to answer."""
+        """Whether a question can be asked: standard error and input are terminals."""
         return _is_terminal(self._err) and _is_terminal(self._into)
 
     def say(self, text: str) -> None:
-        """A line of standard output."""
+        """Write a line to standard output."""
         with self._lock:
             self.clear()
             write_text(self._out, text + "\n")
             self._out.flush()
 
     def say_json(self, value: Any) -> None:
-        """A JSON document on standard output."""
+        """Write a JSON document to standard output."""
         self.say(json.dumps(value, indent=2))
 
     def say_result(self, as_json: bool, text: str, plain: Mapping[str, Any]) -> None:
-        """A result, for people or for programs."""
+        """Write a result, as text for people or as JSON for programs."""
         if as_json:
             self.say_json(plain)
         else:
             self.say(text)
 
     def note(self, text: str) -> None:
-        """A line of standard error."""
+        """Write a line to standard error."""
         with self._lock:
             self.clear()
             write_text(self._err, text + "\n")

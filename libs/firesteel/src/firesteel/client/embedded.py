@@ -1,4 +1,4 @@
-"""Runs jobs in the embedded cluster: the first job starts it, later ones use it, the end of the program ends it."""
+"""Runs jobs in the embedded cluster: the first job starts it, later jobs use it, and it ends with the program."""
 
 from __future__ import annotations
 

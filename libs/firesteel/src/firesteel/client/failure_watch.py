@@ -1,4 +1,4 @@
-"""Tells the person at a program why its job is restarted, which nothing else would: the job goes on."""
+"""Shows the user of an attached program why its job restarts: the job goes on, so no exception would say it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
 
 
 class FailureWatch:
-    """Which failures of a job the person knows.
+    """Shows each failure of a job once.
 
     Args:
         job: its name and id, for people.
@@ -23,37 +23,37 @@ class FailureWatch:
 
     def __init__(self, job: str, tell: Callable[[str], None]) -> None:
         self._job, self._tell = job, tell
-        self._known: set[tuple[int, str]] = set()
+        self._shown: set[tuple[int, str]] = set()
         self._last_stack = ""
 
     def look(self, exceptions: dict[str, Any]) -> None:
-        """Tell of new failures that a restart answers; one that ends the job is raised by whoever waits for it.
+        """Show new failures after which the job restarts; one that ends the job is raised where its end is awaited.
 
         Args:
             exceptions: the answer of ``GET /jobs/:jobid/exceptions``.
         """
         for entry in reversed(exceptions["exceptionHistory"]["entries"]):
-            known = (entry["timestamp"], entry["exceptionName"])
+            failure = (entry["timestamp"], entry["exceptionName"])
             answer = entry.get("firesteel-answer")
-            if not answer or known in self._known:
+            if not answer or failure in self._shown:
                 continue
-            self._known.add(known)
+            self._shown.add(failure)
             stack = entry["stacktrace"].rstrip()
-            shown = "" if stack == self._last_stack else f"\n{stack}"
+            trace = "" if stack == self._last_stack else f"\n{stack}"
             self._last_stack = stack
-            self._tell(f"{self._job} failed with {entry['exceptionName']}; {answer}{shown}")
+            self._tell(f"{self._job} failed with {entry['exceptionName']}; {answer}{trace}")
 
 
 async def watch_failures(rest: RestClient, job_id: str, watch: FailureWatch) -> None:
-    """Look every ``INTERVAL_SECONDS`` until the job has ended."""
+    """Ask for failures every ``INTERVAL_SECONDS`` until the job has ended."""
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
         try:
             watch.look(await rest.get(f"/jobs/{job_id}/exceptions"))
             status = await rest.get(f"/jobs/{job_id}/status")
-        except JobError:  # nobody knows it any more
+        except JobError:  # the cluster has forgotten the job
             return
-        except RpcError:  # nobody leads for now
+        except RpcError:  # no Dispatcher leads for now: ask again
             continue
         if status["status"] in _ENDED:
             return

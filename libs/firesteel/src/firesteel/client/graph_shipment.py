@@ -1,4 +1,4 @@
-"""From a StreamGraph to what is submitted: the JobGraph and its blobs."""
+"""Makes the JobGraph and the blobs that are submitted for a StreamGraph."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_THIS_HOST: Final = frozenset(
         options.PYTHON_ARCHIVES.key,
     }
 )
-"""Paths that mean something to the client alone."""
+"""Options with paths of the client's host, which mean nothing to the cluster."""
 
 
 def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple[JobGraph, dict[str, bytes]]:
@@ -43,14 +43,14 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
     Args:
         graph: of the program.
         settings: all that was set, in its layers.
-        same_host: slots see the program's directories, so its modules need not travel.
+        same_host: whether slots see the program's directories, so that its modules need not travel.
 
     Returns:
         The graph, and SHA-256 -> content of every blob.
 
     Raises:
-        ProgramError: the graph is refused, a function can't be pickled, or a collection is too large, or the Python
-            files are.
+        ProgramError: the graph is refused, a function can't be pickled, or a collection or the Python files are too
+            large.
     """
     shipment = CodeShipment()
     limit = settings.get(options.COLLECTION_MAX_BYTES)

@@ -10,7 +10,7 @@ from firesteel.graph.job_graph import JobGraph, JobVertex
 
 
 class PlanOnly(BaseException):
-    """Ends a program at its first job, whose plan is all that was wanted.
+    """Raised at a program's first job to end the program, where only the plan is needed.
 
     Attributes:
         stream_graph: as the program built it.
@@ -41,7 +41,7 @@ def plan_table(graph: JobGraph) -> str:
 
 
 def _parallelism(graph: JobGraph, vertex: JobVertex) -> str:
-    """In batch mode it may depend on what there is to read."""
+    """The parallelism as text; a range in batch mode, where it may depend on the amount of input."""
     sizing = sizing_of(graph, vertex) if is_batch(graph) else None
     if sizing is None or sizing.least == sizing.most:
         return str(vertex.parallelism if sizing is None else sizing.most)
@@ -58,5 +58,5 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""How far a job is, as one line."""
+"""The progress of a job as one line, and when such a line is due."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from firesteel.graph.job_graph import JobGraph
 
 _HOLDING: Final = ("DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING")
 PLAIN_SECONDS: Final = 30.0
-"""Where there is no live line, one comes when state or what is waited for change, and this long after the last."""
+"""Without a live line, a plain one is written when the state or the missing slots change, and after this time."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of a running job.
+    """The progress of a running job.
 
     Attributes:
         state: of the job.
         records_in: read from sources.
         records_out: arrived at the last tasks.
-        slots: that run tasks.
-        slots_needed: of the whole job.
-        waiting_for: what keeps the slots that are missing; empty: nothing that is known.
+        slots: number of slots that run tasks.
+        slots_needed: number that the whole job needs.
+        waiting_for: why slots are missing, in words; empty = none is, or the reason is unknown.
     """
 
     state: str
@@ -42,8 +42,8 @@ class Progress:
         groups: dict[str, int] = {}
         for vertex in graph.vertices:
             tasks = vertices.get(vertex.id, {}).get("tasks", {})
-            held = sum(int(tasks.get(state, 0)) for state in _HOLDING)
-            groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), held)
+            busy_slots = sum(int(tasks.get(state, 0)) for state in _HOLDING)
+            groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), busy_slots)
         return Progress(
             str(details["state"]),
             sum(

@@ -12,7 +12,7 @@ _MAX_DEPTH = 6
 
 
 def explain(value: Any, dumps: Callable[[Any], bytes], error: BaseException) -> str:
-    """One or two sentences: what can't be pickled, by which path it is reached, and what to do.
+    """Explain in one or two sentences what can't be pickled, by which path it is reached, and what to do.
 
     Args:
         value: the object that failed, often a user's function.
@@ -34,7 +34,7 @@ def _descend(value: Any, dumps: Callable[[Any], bytes], path: str, depth: int) -
         for name, part in _parts(value):
             try:
                 dumps(part)
-            except Exception:  # whatever it raises, this is the part that was looked for
+            except Exception:  # whatever it raises: this part is the culprit, or contains it
                 return _descend(part, dumps, f"{path}{name}", depth + 1)
     return path, value
 

@@ -32,7 +32,7 @@ class _Shared(NamedTuple):
     read: Callable[[ExecutionConfig], Any]
     write: Callable[[ExecutionConfig, Any], object]
     unset: Any = None
-    """Value that says that the program did not set it."""
+    """Value of the ``ExecutionConfig`` that means that the program did not set it."""
 
 
 def _set_uids(config: ExecutionConfig, value: bool) -> None:
@@ -82,7 +82,7 @@ _SHARED = (
 
 
 def program_settings(configuration: Configuration) -> Settings:
-    """All layers, with the program's own on top.
+    """Settings of all layers (file, environment, command line), with the program's own on top.
 
     Raises:
         ConfigurationError: a layer can't be read.
@@ -91,7 +91,7 @@ def program_settings(configuration: Configuration) -> Settings:
 
 
 def apply_settings(settings: Settings, config: ExecutionConfig) -> None:
-    """Bring what was set into the program's ``ExecutionConfig``.
+    """Copy settings that were set into the program's ``ExecutionConfig``.
 
     Raises:
         ConfigurationError: a value is not valid.
@@ -102,7 +102,7 @@ def apply_settings(settings: Settings, config: ExecutionConfig) -> None:
 
 
 def with_execution_config(configuration: Configuration, config: ExecutionConfig) -> Configuration:
-    """The configuration with what the program's ``ExecutionConfig`` says, where the two differ."""
+    """The configuration, with the values of the program's ``ExecutionConfig`` where the two differ."""
     extended = Configuration(configuration)
     settings = program_settings(configuration)
     for shared in _SHARED:
@@ -113,12 +113,12 @@ def with_execution_config(configuration: Configuration, config: ExecutionConfig)
 
 
 def graph_settings(settings: Settings, parallelism: int, job_name: str | None = None) -> GraphSettings:
-    """What the settings say about graphs.
+    """The settings that graphs are built with.
 
     Raises:
         ConfigurationError: a value is not valid.
     """
-    settings.get(opt.EXECUTION_RUNTIME_MODE)  # checked now
+    settings.get(opt.EXECUTION_RUNTIME_MODE)  # read for its check: a bad value is refused where the program sets it
     return GraphSettings(
         parallelism=parallelism,
         job_name=job_name or settings.get(opt.PIPELINE_NAME) or DEFAULT_JOB_NAME,
@@ -133,7 +133,7 @@ def graph_settings(settings: Settings, parallelism: int, job_name: str | None = 
 
 
 def buffer_timeout_ms(settings: Settings) -> int:
-    """How long results may wait for their batch to fill; -1 = until it is full."""
+    """Time in ms that results may wait for their batch to fill; -1 = until it is full."""
     if not settings.get(opt.EXECUTION_BUFFER_TIMEOUT_ENABLED):
         return -1
     interval = settings.get(opt.EXECUTION_BUFFER_TIMEOUT_INTERVAL)
@@ -141,7 +141,7 @@ def buffer_timeout_ms(settings: Settings) -> int:
 
 
 def restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[ConfigOption[Any], Any]]:
-    """The options that say the same as a restart strategy."""
+    """Options, and their values, that mean the same as a restart strategy."""
     if isinstance(strategy, RestartStrategies.NoRestartStrategyConfiguration):
         return [(opt.RESTART_STRATEGY, "none")]
     if isinstance(strategy, RestartStrategies.FixedDelayRestartStrategyConfiguration):
@@ -161,7 +161,7 @@ def restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[Config
 
 
 def restart_strategy_of(settings: Settings) -> RestartStrategyConfiguration:
-    """The restart strategy that options say, as far as ``RestartStrategies`` has a name for it."""
+    """The restart strategy that the options mean, as far as ``RestartStrategies`` has a name for it."""
     match settings.get(opt.RESTART_STRATEGY):
         case "none":
             return RestartStrategies.no_restart()

@@ -1,4 +1,4 @@
-"""Answers to names that streams do not have: the name that was meant, if one is near."""
+"""Errors about methods that streams do not have, which name the method that was probably meant."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ELSEWHERE: Final = {
 }
 """Names of other libraries and of earlier Flinks, without underscores, and the methods that do the same here."""
 _LIKENESS: Final = 0.75
-"""Of ``difflib``: ``windoww`` and ``windows`` are near ``window``, ``reduce`` is not near ``rescale``."""
+"""Cutoff for ``difflib``: ``windoww`` and ``windows`` are near ``window``, ``reduce`` is not near ``rescale``."""
 
 
 def near_name(owner: type, name: str) -> str | None:
-    """The public name of a class that somebody meant who wrote this one; None if none is near.
+    """The public name of a class that was probably meant by this one; None if none is near.
 
     Java's names count as those in snake case: ``keyBy`` is ``key_by``, and so is ``keyby``.
     """
@@ -39,7 +39,7 @@ def near_name(owner: type, name: str) -> str | None:
 
 
 class NearNames:
-    """A class whose missing attributes are answered with the near one."""
+    """A class whose errors about missing attributes name a near one."""
 
     if not TYPE_CHECKING:  # type checkers are to find what is not there
 

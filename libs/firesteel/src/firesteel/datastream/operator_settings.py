@@ -1,4 +1,4 @@
-"""What can be set on an operator, shared by streams and sinks."""
+"""Settings of an operator, shared by streams and sinks."""
 
 from __future__ import annotations
 

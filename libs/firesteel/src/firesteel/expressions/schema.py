@@ -1,4 +1,4 @@
-"""Types of the DataStream API as types of Arrow: in the columns of streams, and in files that hold columns."""
+"""Maps types of the DataStream API to types of Arrow, for columns of streams and for files with columns."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ or for key and value of a map; for an array what its elements have. None = none 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where columns of streams and those of files differ.
+    """The choices in which columns of streams and of files differ.
 
     Attributes:
-        exact: values keep all they have, or are refused. Otherwise decimal numbers have the digits of their type and
-            are rounded to those that it declares, instants are cut to microseconds, and times of a zone are in UTC.
+        exact: values keep everything, or are refused. Otherwise decimal numbers are rounded to the digits that their
+            type declares, instants are cut to microseconds, and times of a zone are in UTC.
         timestamp: the type of timestamps without a zone.
     """
 

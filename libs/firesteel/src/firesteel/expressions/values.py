@@ -1,7 +1,8 @@
-"""Python's values as columns and back, exactly.
+"""Converts Python's values to columns and back, exactly.
 
-A field of a schema whose values are not what Arrow gives says so in its metadata: an instant, a decimal number, a
-list, map, row or tuple with such parts. So a batch can be read without the declared type of its stream.
+Arrow has no values for some types: instants, decimal numbers, and lists, maps, rows or tuples with such parts. A field
+of such a type names its ``Form`` in the schema's metadata, so a batch can be read without the declared type of its
+stream.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROW, TUPLE = b"row", b"tuple"
 VALUES: Final = b"firesteel.values"
 """Key of a field's metadata: what its values are, as JSON."""
 Form = None | str | list[Any]
-"""What values are: None = as Arrow gives them; instant, integer, decimal; [list, form], [map, key, item],
+"""The kind of values: None = as Arrow gives them; instant, integer, decimal; [list, form], [map, key, item],
 [row or tuple, forms of the fields]."""
 Convert = Callable[[Any], Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +52,7 @@ _EXACT: Final = Context(prec=100)
 
 
 def form_of(type_info: TypeInformation) -> Form:
-    """What the values of a type are; the type has columns."""
+    """The form of the values of a type; the type has columns."""
     type_info, row = resolved(type_info)
     if isinstance(row, ScalarRow):
         return row.form
@@ -67,7 +68,7 @@ def form_of(type_info: TypeInformation) -> Form:
 
 
 def field_of(name: str, type_info: TypeInformation, layout: Layout = STREAM, digits: Digits = None) -> pa.Field:
-    """The field of a column; in files it says nothing of its values.
+    """The field of a column; only streams' fields name the form of their values.
 
     Raises:
         TypeError: the type has no columns.
@@ -94,10 +95,7 @@ def arrow_schema(
     assert columns is not None
     pairs = zip(columns.items(), digits_of_parts(digits, len(columns)), strict=True)
     return pa.schema(
-        [
-            field_of(name, type_info_of_column, layout, column_digits)
-            for (name, type_info_of_column), column_digits in pairs
-        ],
+        [field_of(name, column_type, layout, column_digits) for (name, column_type), column_digits in pairs],
         metadata=metadata,
     )
 
@@ -115,9 +113,9 @@ def records_of(batch: pa.RecordBatch, declared: TypeInformation | None = None) -
     """The records of a batch.
 
     Args:
-        batch: any.
-        declared: what columns mean: a row type gives ``Row``, a tuple type tuples. Without it the batch's own metadata
-            says so; where there is none, one column gives its values, several give tuples.
+        batch: with any columns.
+        declared: type of the records: a row type gives ``Row``, a tuple type tuples. Without it the batch's
+            metadata tells; where it does not, one column gives its values, several give tuples.
     """
     types = None if declared is None else schema_of(declared)
     fields = list(batch.schema) if types is None else [field_of(name, type_info) for name, type_info in types.items()]
@@ -180,7 +178,7 @@ def _with_nulls(column: pa.Array, values: list[Any]) -> list[Any]:
 
 
 def _lists(column: pa.Array, parts: pa.Array, form: Form) -> list[Any]:
-    """Lists of what stands in an array of all their elements."""
+    """The lists of a list array, cut from the array of all their elements."""
     if len(column) == 0:
         return []
     ends = column.offsets.to_pylist()
@@ -227,6 +225,7 @@ def column_of(
     try:
         return pa.array(values if convert is None else list(map(convert, values)), type=data_type, from_pandas=False)
     except _MISFITS as error:
+        # Arrow does not say which value it refused: try one after the other, to name it
         for value in values:
             try:
                 pa.array([value if convert is None else convert(value)], type=data_type, from_pandas=False)
@@ -245,7 +244,7 @@ def _stream_writer(type_info: TypeInformation) -> Convert | None:
 
 
 def _writer(type_info: TypeInformation, layout: Layout, digits: Digits) -> Convert | None:
-    """What makes a value fit for Arrow; None = nothing has to be done."""
+    """The conversion of a value to one that Arrow takes; None = Arrow takes it as it is."""
     type_info, row = resolved(type_info)
     if isinstance(row, ScalarRow):
         if layout.exact:

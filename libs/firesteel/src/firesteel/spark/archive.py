@@ -1,8 +1,8 @@
-"""Class-data archives: what the JVM has loaded and linked once, it maps from a file at the next start.
+"""Class-data archives: files from which a JVM maps classes that an earlier one has loaded and linked.
 
 Measured: a start takes half of the processor time (2.4 s instead of 4.5 s). An archive fits one build of the JVM, one
 class path and one set of flags; the JVM checks that, and goes on without one that does not fit. Archives lie in a
-directory of the user's (``XDG_CACHE_HOME``, else ``~/.cache``) under a name that is made from all this, so a new Java
+directory of the user's (``XDG_CACHE_HOME``, else ``~/.cache``), and their names are hashes of all this, so a new Java
 or Spark simply has none yet. `firesteel.spark.training` makes them, one for each kind of JVM that we start.
 """
 
@@ -31,33 +31,33 @@ if sys.platform != "win32":
 logger = logging.getLogger(__name__)
 
 Role = Literal["embedded", "driver", "executor"]
-"""Which of our JVMs: the embedded fleet's, or one of the two kinds of the hosted fleet."""
+"""Kind of a JVM: the embedded fleet has one, the hosted fleet has two."""
 
 ROLES: tuple[Role, ...] = ("embedded", "driver", "executor")
 
 GROUPS: Mapping[str, tuple[Role, ...]] = {"embedded": ("embedded",), "hosted": ("driver", "executor")}
-"""Which of them are made together, by one run."""
+"""Roles whose archives one run of a fleet makes together."""
 RETRY_SECONDS = 3600.0
-"""For how long after a failure none is made in the background."""
+"""Time after a failure in which no archive is made in the background."""
 UNUSED_SECONDS = 14 * 86_400.0
-"""An archive that no start has used for so long is removed: of a Java, a Spark or an installation that is gone."""
+"""Time after which an unused archive is removed: its Java, Spark or installation is probably gone."""
 MOST_ARCHIVES = 12
-"""Of all installations of a user; those that were used longest ago are removed."""
+"""Largest number of archives of a user, over all installations; those unused for longest are removed."""
 _LEAST_SECONDS = 3600.0
-"""What was used within the last hour stays, however many there are."""
+"""Archives used within the last hour stay, even if there are more than ``MOST_ARCHIVES``."""
 
 _FORMAT = "2"
 _ONE_STEP = 25
-"""The first release that makes an ahead-of-time cache in one step (JEP 514); that needs no base archive."""
+"""First release of Java that makes an ahead-of-time cache in one step (JEP 514), which needs no base archive."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """Where the archive for one Java and Spark is, or would be."""
+    """The archive for one Java and Spark; its file may not be there yet."""
 
     path: Path
     ahead_of_time: bool
-    """An ahead-of-time cache; else a dynamic archive upon the base archive of the JDK."""
+    """Whether it is an ahead-of-time cache; else it is a dynamic archive on top of the base archive of the JDK."""
 
     def is_there(self) -> bool:
         """Whether it was made, and nobody else can have written it."""
@@ -69,7 +69,7 @@ class Archive:
         return ours and stat.S_ISREG(file.st_mode)
 
     def flags_to_use(self) -> tuple[str, ...]:
-        """For a JVM that starts from it; none if it is not there. Notes that it was used."""
+        """Flags of a JVM that starts from the archive; none if it is not there. Notes that it was used."""
         if not self.is_there():
             return ()
         try:
@@ -79,11 +79,11 @@ class Archive:
         return (f"-XX:AOTCache={self.path}",) if self.ahead_of_time else (f"-XX:SharedArchiveFile={self.path}",)
 
     def flags_to_make(self, into: Path) -> tuple[str, ...]:
-        """For a JVM that writes it into a file when it ends in order."""
+        """Flags of a JVM that writes the archive into a file when it ends in order."""
         return (f"-XX:AOTCacheOutput={into}",) if self.ahead_of_time else (f"-XX:ArchiveClassesAtExit={into}",)
 
     def discard(self) -> None:
-        """Remove it: a start with it has failed."""
+        """Remove the archive after a start with it has failed."""
         logger.warning("the JVM did not start with the class-data archive %s: removed", self.path)
         self.note_failure()
         self.path.unlink(missing_ok=True)
@@ -92,10 +92,10 @@ class Archive:
 
     @contextmanager
     def lock(self, wait: bool) -> Iterator[bool]:
-        """Hold the right to make it, which falls with the process; yields whether we have it.
+        """Lock the making of the archive; yields whether we have the lock, which ends with the process.
 
         Args:
-            wait: until another process has given it up.
+            wait: wait until another process releases it.
 
         Raises:
             OSError: the directory of the archives can't be written.
@@ -115,7 +115,7 @@ class Archive:
             os.close(handle)
 
     def is_locked(self) -> bool:
-        """Whether somebody is making it."""
+        """Whether a process is making the archive."""
         try:
             handle = os.open(self._beside("lock"), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -130,7 +130,7 @@ class Archive:
             os.close(handle)
 
     def note_failure(self) -> None:
-        """It could not be made, or not be used."""
+        """Note that the archive could not be made or used, so that it is not tried again for ``RETRY_SECONDS``."""
         try:
             self._beside("failed").touch(mode=0o600)
         except OSError:
@@ -140,7 +140,7 @@ class Archive:
         self._beside("failed").unlink(missing_ok=True)
 
     def has_failed(self) -> bool:
-        """Whether it failed not long ago."""
+        """Whether making or using it failed within ``RETRY_SECONDS``."""
         try:
             age = time.time() - self._beside("failed").stat().st_mtime  # noqa: TID251 # compared with a file's time
         except OSError:
@@ -160,17 +160,17 @@ def start_from_archive(
     recording: tuple[str, ...] = (),
     aborted: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Start a JVM from its archive if there is one; if that fails, start without, and if that works, remove it.
+    """Start a JVM from its archive if there is one; if that fails, start it without, and then remove the archive.
 
-    What fails without it as well, as where the workers' interpreter is broken, says nothing about the archive.
+    It stays if the start fails without it too: then something else is broken, such as the workers' interpreter.
 
     Args:
         java: which one.
         role: which JVM.
-        start: does it, with these flags, or leaves nothing behind.
+        start: starts the JVM with these flags; leaves nothing behind if it raises.
         use: whether to use an archive at all.
         recording: flags of a JVM that is to write an archive; it uses none.
-        aborted: whether somebody has stopped the start, so that it says nothing about the archive.
+        aborted: whether the start was stopped from outside, so that its failure says nothing about the archive.
 
     Raises:
         FleetError: it does not start without an archive, or was aborted.
@@ -201,9 +201,10 @@ def archive_for(java: Java, role: Role, environment: Mapping[str, str] | None = 
 
 
 def remove_unused(environment: Mapping[str, str] | None = None) -> list[Path]:
-    """Remove archives that nobody has used for long; returns them.
+    """Remove archives that were not used for long; returns their paths.
 
-    A JVM that has one open keeps what it has mapped. One that is being made is not there yet, and its lock stays.
+    A running JVM keeps what it has mapped of a removed archive. An archive that is being made has no file yet, and its
+    lock stays.
     """
     directory = _directory(os.environ if environment is None else environment)
     now = time.time()  # noqa: TID251 # compared with times of files
@@ -242,7 +243,7 @@ def _directory(environment: Mapping[str, str]) -> Path:
 
 
 def _key(java: Java) -> str:
-    """What an archive depends on, in 16 hexadecimal digits."""
+    """Hash of everything that an archive depends on, as 16 hexadecimal digits."""
     parts = [_FORMAT, str(java.executable), java.build, *standing_flags(java)]
     for path in (java.home / "lib" / "modules", java.home / "lib" / "server" / "libjvm.so", *map(Path, class_path())):
         try:

@@ -82,7 +82,7 @@ class EmbeddedFleet(StagesFleet):
         self._environment, self._archive, self._recording = dict(environment or {}), archive, recording
         self._make_archive = make_archive and archive and not recording
         self._java: Java | None = None
-        """The one that it runs on."""
+        """The Java that the JVM runs on; None while there is none."""
         self._owner = os.getpid()
         self._life = threading.Lock()
         """Held by start and stop."""
@@ -118,7 +118,7 @@ class EmbeddedFleet(StagesFleet):
             self._java = java
 
     def _start(self, java: Java, flags: tuple[str, ...]) -> None:
-        """Under the life lock: all of the start, or nothing."""
+        """Start JVM, context and daemon; after a failure nothing of them is left. Needs the life lock."""
         environment = workers_environment(
             self._run_directory,
             python=self._python,
@@ -136,7 +136,7 @@ class EmbeddedFleet(StagesFleet):
             self._ready = True
         except BaseException as error:
             tail = log_tail(jvm.log)
-            jvm.end(grace=0.0)  # else the own thread could still be at it
+            jvm.end(grace=0.0)  # first of all, else the own thread could still be in a call into it
             self._shut_down()
             if self._aborted:
                 raise FleetError("The fleet was stopped while it started.") from error
@@ -146,7 +146,7 @@ class EmbeddedFleet(StagesFleet):
 
     @property
     def slots_outlive_driver(self) -> bool:
-        """Workers are children of the driver JVM: no."""
+        """False: workers are children of the driver JVM."""
         return False
 
     def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
@@ -184,7 +184,7 @@ class EmbeddedFleet(StagesFleet):
         return self._ready and jvm is not None and jvm.is_running() and context is not None and context.is_open()
 
     def detach(self) -> None:
-        """See ``stop``: slots are below this process."""
+        """Stop the fleet: its slots are children of this process, and nobody could attach to them later."""
         self.stop()
 
     def stop(self, grace: float = 0.0) -> None:
@@ -226,7 +226,7 @@ class EmbeddedFleet(StagesFleet):
         }
 
     def _open(self, jvm: DriverJvm, thread: OwnThread) -> None:
-        """On the own thread: context, then one worker as a proof."""
+        """Open the context, on the own thread, and run a probe in one worker: a wrong interpreter fails here."""
         import pyspark  # noqa: F401 - takes half a second, while the JVM starts
 
         address = jvm.wait_ready()
@@ -252,14 +252,14 @@ class EmbeddedFleet(StagesFleet):
         self._stages.connect(thread, context)
 
     def _failed_tasks(self) -> int:
-        """Failed attempts of the one job there is."""
+        """Number of failed attempts of the only job, which is the probe."""
         assert self._context is not None
         tracker = self._context.spark.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return max((stage.numFailedTasks for stage in stages if stage is not None), default=0)
 
     def _shut_down(self, grace: float = 0.0) -> None:
-        """Under the life lock."""
+        """End slots, context, JVM and daemon, and remove their files. Needs the life lock."""
         jvm, thread = self._jvm, self._thread
         if jvm is None or thread is None:
             return
@@ -282,7 +282,7 @@ class EmbeddedFleet(StagesFleet):
             background.start_detached(java, "embedded")
 
     def _close_context(self, jvm: DriverJvm) -> None:
-        """On the own thread, so that whatever opens a context has come to its end."""
+        """Close the context; runs on the own thread, behind any call that is still opening one."""
         context, self._context = self._context, None
         if context is not None:
             context.close(stop=jvm.is_running())
