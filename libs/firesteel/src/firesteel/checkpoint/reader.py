@@ -1,6 +1,6 @@
-"""Looks into savepoints and checkpoints: what operators have of which state, key by key.
+"""Shows what is in savepoints and checkpoints: the state of each operator, key by key.
 
-Whoever reads keys and values unpickles them: this is for the user's own process. Sizes are read without that.
+Reading keys and values unpickles them, so it must happen in the user's own process only. Sizes are read without that.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class StateSize:
     """One state of an operator, in all subtasks.
 
     Attributes:
-        name, kind: of the state.
-        entries: in chunks; those in files of a backend are not counted.
-        bytes: as written.
-        by_key_group: bytes of each key group; -1 = of chunks with several.
-        in_files: it is in files of a state backend.
+        name, kind: name and kind of the state.
+        entries: the number of entries in chunks; entries in files of a backend are not counted.
+        bytes: the size of the chunks as they were written, headers included.
+        by_key_group: the bytes of each key group; -1 stands for chunks with several key groups.
+        in_files: whether the state is in files of a state backend.
     """
 
     name: str
@@ -108,10 +108,10 @@ class SavepointState:
             ConfigurationError: as ``items``.
             CheckpointError: a file is missing or damaged.
         """
-        found: Counter[Any] = Counter()
+        bytes_by_key: Counter[Any] = Counter()
         for key, value in self.items():
-            found[key[0] if self.namespaced else key] += len(pickle.dumps(value, protocol=5))
-        return found.most_common(count)
+            bytes_by_key[key[0] if self.namespaced else key] += len(pickle.dumps(value, protocol=5))
+        return bytes_by_key.most_common(count)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """State in columns: batches of Arrow, the columns of the key in front.
@@ -148,14 +148,14 @@ class SavepointOperator:
                 known = self.states.get(info["name"])
                 if info["kind"] in _NOT_ENTRIES or (known is not None and known.kind == info["kind"]):
                     continue
-                made = SavepointState(self, info)
-                self.states.setdefault(made.name if known is None else f"{made.name}:{made.kind}", made)
+                state = SavepointState(self, info)
+                self.states.setdefault(state.name if known is None else f"{state.name}:{state.kind}", state)
 
     def __repr__(self) -> str:
         return f"SavepointOperator({self.uid or self.operator_id!r}, {self.name!r}, {list(self.states)})"
 
     def parts(self) -> Iterator[tuple[tuple[Mapping[str, Any], ...], tuple[StateHandle, ...], bool]]:
-        """What subtasks have written: descriptions, chunks, and whether there are files."""
+        """For each snapshot of a subtask: the descriptions of its states, its chunks, and whether it has files."""
         for _, subtask in sorted(self._written.subtasks.items()):
             for keyed in subtask.keyed.values():
                 yield keyed.states, keyed.handles, bool(keyed.files)
@@ -163,7 +163,7 @@ class SavepointOperator:
                 yield subtask.operator.states, subtask.operator.handles, False
 
     def chunks_of(self, handle: StateHandle) -> Iterator[StoredChunk]:
-        """The chunks of a stream; their checksums are compared."""
+        """The chunks of a stream of state; their checksums are verified."""
         with self._reader.open_state(handle) as stream:
             yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)
 
@@ -179,22 +179,22 @@ class SavepointOperator:
         return self.states[name]
 
     def sizes(self) -> list[StateSize]:
-        """What each state takes."""
-        found: dict[tuple[str, str], StateSize] = {}
+        """The size of each state in all subtasks; all chunks are read."""
+        sizes: dict[tuple[str, str], StateSize] = {}
         for infos, handles, files in self.parts():
-            here = [
-                found.setdefault((info["name"], info["kind"]), StateSize(info["name"], info["kind"])) for info in infos
+            part_sizes = [
+                sizes.setdefault((info["name"], info["kind"]), StateSize(info["name"], info["kind"])) for info in infos
             ]
             for handle in handles:
                 for chunk in self.chunks_of(handle):
-                    size = here[chunk.state]
+                    size = part_sizes[chunk.state]
                     size.entries += chunk.entries
                     size.bytes += HEADER_BYTES + len(chunk.data)
                     group = -1 if chunk.key_group == SEVERAL else chunk.key_group
                     size.by_key_group[group] += HEADER_BYTES + len(chunk.data)
-            for size in here if files else ():
+            for size in part_sizes if files else ():
                 size.in_files = size.in_files or not size.entries
-        return list(found.values())
+        return list(sizes.values())
 
 
 class Savepoint:
@@ -208,8 +208,8 @@ class Savepoint:
 
     def __init__(self, path: str, metadata: CheckpointMetadata, reader: StateReader) -> None:
         self.path, self.metadata = path, metadata
-        made = [SavepointOperator(operator, reader) for operator in metadata.operators]
-        self.operators = {one.uid or one.operator_id: one for one in made}
+        operators = [SavepointOperator(operator, reader) for operator in metadata.operators]
+        self.operators = {operator.uid or operator.operator_id: operator for operator in operators}
 
     def __repr__(self) -> str:
         return f"Savepoint({self.path!r}, {list(self.operators)})"
@@ -222,10 +222,10 @@ class Savepoint:
         """
         if name in self.operators:
             return self.operators[name]
-        named = [one for one in self.operators.values() if name in (one.operator_id, one.name)]
+        named = [candidate for candidate in self.operators.values() if name in (candidate.operator_id, candidate.name)]
         if len(named) == 1:
             return named[0]
-        known = ", ".join(f"{one.name!r} ({uid})" for uid, one in self.operators.items())
+        known = ", ".join(f"{candidate.name!r} ({uid})" for uid, candidate in self.operators.items())
         what = "no operator" if not named else "several operators"
         raise ConfigurationError(f"{self.path} has {what} {name!r}; it has: {known}")
 
@@ -292,7 +292,7 @@ def _plain(operator: SavepointOperator, keys: int) -> dict[str, Any]:
         "max-parallelism": operator.max_parallelism,
         "finished": written.finished,
         "splits": sum(len(subtask.splits) for subtask in subtasks),
-        "committables": sum(len(one.items) for subtask in subtasks for one in subtask.committables),
+        "committables": sum(len(committables.items) for subtask in subtasks for committables in subtask.committables),
         "size": sum(handle.size for subtask in subtasks for handle in subtask.handles()),
         "states": [
             {
@@ -312,11 +312,17 @@ def _plain(operator: SavepointOperator, keys: int) -> dict[str, Any]:
 
 
 def _largest(operator: SavepointOperator, size: StateSize, keys: int) -> dict[str, Any]:
-    """The keys with the most bytes, as text, if they are wanted, and the state has entries by key."""
+    """The entry ``largest-keys`` of a state; nothing if no keys were asked for, or the state has no entries by key."""
     if not keys or size.in_files or size.kind in (*_COLUMNS, *_NOT_ENTRIES, TIMERS, "split", "union", "broadcast"):
         return {}
-    state = next(one for one in operator.states.values() if (one.name, one.kind) == (size.name, size.kind))
-    return {"largest-keys": [{"key": short_repr(key, 80), "size": taken} for key, taken in state.largest_keys(keys)]}
+    state = next(
+        candidate
+        for candidate in operator.states.values()
+        if (candidate.name, candidate.kind) == (size.name, size.kind)
+    )
+    return {
+        "largest-keys": [{"key": short_repr(key, 80), "size": key_bytes} for key, key_bytes in state.largest_keys(keys)]
+    }
 
 
 def table_of(found: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from firesteel.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 @dataclass
 class _Chain:
-    """Nodes of one vertex, head first; a tree."""
+    """The nodes of the stream graph that become one vertex: a tree, its root first."""
 
     nodes: list[StreamNode]
 
@@ -101,13 +101,13 @@ def build_job_graph(
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    found = [("python", platform.python_version())]
+    versions = [("python", platform.python_version())]
     for package in ("firesteel", "pyarrow", "cloudpickle"):
         try:
-            found.append((package, version(package)))
+            versions.append((package, version(package)))
         except PackageNotFoundError:
-            found.append((package, "unknown"))
-    return tuple(found)
+            versions.append((package, "unknown"))
+    return tuple(versions)
 
 
 def client_versions() -> dict[str, str]:
@@ -116,8 +116,9 @@ def client_versions() -> dict[str, str]:
 
 
 def _chains(graph: StreamGraph) -> list[_Chain]:
-    """One chain for each node that is not chained behind another; ordered by head, which is a topological order:
-    a chain is entered at its head only.
+    """The chains of the graph: one for each node that is not chained behind another.
+
+    Ordered by their heads, which is a topological order, since a chain is entered at its head only.
     """
     heads: dict[int, _Chain] = {}
     for node in graph.nodes.values():
@@ -145,16 +146,18 @@ def _spec(
                 if edge.output_tag is not None:
                     tags[position[edge.target]] = edge.output_tag
             else:
-                left = graph.edge_columns.get(edge)
+                edge_columns = graph.edge_columns.get(edge)
                 outputs.append(
                     OutputSpec(
                         operator_index=i,
                         edge=numbers[edge],
                         partitioner=edge.partitioner,
-                        key_selector=edge.key_selector if left is None else left.key_selector,
+                        key_selector=edge.key_selector if edge_columns is None else edge_columns.key_selector,
                         partition=edge.partition,
                         tag=edge.output_tag,
-                        columns=None if left is None or left.names is None else (left.names, left.indexes),
+                        columns=None
+                        if edge_columns is None or edge_columns.names is None
+                        else (edge_columns.names, edge_columns.indexes),
                         reader_has_keys=bool(graph.nodes[edge.target].operator.key_selectors),
                     )
                 )

@@ -246,16 +246,16 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     ) -> list[GlobalWindow]:
         return [GlobalWindow.get()]
 
+    @override
     def get_default_trigger(self, env: Any) -> Trigger[Any, GlobalWindow]:
-        """One that never fires."""
         return NeverTrigger()
 
+    @override
     def get_window_serializer(self) -> GlobalWindowSerializer:
-        """For the global window."""
         return GlobalWindowSerializer()
 
+    @override
     def is_event_time(self) -> bool:
-        """It follows no time."""
         return False
 
     def __repr__(self) -> str:

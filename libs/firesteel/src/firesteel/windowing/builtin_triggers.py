@@ -49,8 +49,8 @@ class _QuietTrigger(Trigger[T, W]):
     @override
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None: ...
 
-    def clear(self, window: W, ctx: Context) -> None:
-        """Has nothing to clear."""
+    @override
+    def clear(self, window: W, ctx: Context) -> None: ...
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -138,7 +138,7 @@ class _ContinuousTrigger(_QuietTrigger[T, W]):
         return next_time
 
     def fires_at(self, ctx: Context) -> int | None:
-        """When it fires next."""
+        """The time at which it fires next for the current key and window, epoch ms; None if no time is set."""
         time: int | None = ctx.get_partitioned_state(self.state_desc).get()  # type: ignore[attr-defined]
         return time
 
@@ -255,16 +255,16 @@ class PurgingTrigger(Trigger[T, W]):
         """What the nested trigger says, with a purge."""
         return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
+    @override
     def can_merge(self) -> bool:
-        """If the nested one can."""
         return self.nested_trigger.can_merge()
 
+    @override
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Asks the nested one."""
         self.nested_trigger.on_merge(window, ctx)
 
+    @override
     def clear(self, window: W, ctx: Context) -> None:
-        """Asks the nested one."""
         self.nested_trigger.clear(window, ctx)
 
     def __repr__(self) -> str:

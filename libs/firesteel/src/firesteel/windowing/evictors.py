@@ -79,25 +79,25 @@ class _OneSided(Evictor[T, W]):
 
     @abstractmethod
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """Takes records out."""
+        """Take out the records that are to go; changes the list."""
 
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Unless it evicts after."""
+        """Evict, if the evictor was made to do so before the window function."""
         if not self.do_evict_after:
             self.evict(elements)
 
     def evict_after(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """If it evicts after."""
+        """Evict, if the evictor was made to do so after the window function."""
         if self.do_evict_after:
             self.evict(elements)
 
 
 class CountEvictor(_OneSided[T, W]):
-    """Keeps the last so many records."""
+    """Keeps the last ``max_count`` records of a window."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -105,16 +105,16 @@ class CountEvictor(_OneSided[T, W]):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor[Any, Any]:
-        """Makes one."""
+        """Make an evictor that keeps the last ``max_count`` records."""
         return CountEvictor(max_count, do_evict_after)
 
+    @override
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """All but the last ones."""
         del elements[: max(0, len(elements) - self.max_count)]
 
 
 class TimeEvictor(_OneSided[T, W]):
-    """Keeps the records whose timestamps are less than so long before the latest one.
+    """Keeps the records whose timestamps are less than ``window_size`` ms before the latest one.
 
     Records without timestamps are left alone.
     """
@@ -125,7 +125,7 @@ class TimeEvictor(_OneSided[T, W]):
 
     @staticmethod
     def of(window_size: Span, do_evict_after: bool = False) -> TimeEvictor[Any, Any]:
-        """Makes one."""
+        """Make an evictor that keeps the records of the last ``window_size``."""
         return TimeEvictor(check_span("the time of TimeEvictor", window_size, 0), do_evict_after)
 
     @override
@@ -133,7 +133,7 @@ class TimeEvictor(_OneSided[T, W]):
         times = [time for _, time in elements if time is not None]
         if times and elements[0].timestamp is not None:
             cutoff = max(times) - self.window_size
-            elements[:] = [one for one in elements if one.timestamp is None or one.timestamp > cutoff]
+            elements[:] = [element for element in elements if element.timestamp is None or element.timestamp > cutoff]
 
 
 class DeltaEvictor(_OneSided[T, W]):
@@ -152,11 +152,11 @@ class DeltaEvictor(_OneSided[T, W]):
     def of(
         threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False
     ) -> DeltaEvictor[Any, Any]:
-        """Makes one."""
+        """Make an evictor that takes out records that differ from the last one by ``threshold`` or more."""
         return DeltaEvictor(threshold, delta, do_evict_after)
 
+    @override
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """Those too far from the last."""
         if elements:
             last = elements[-1].value
-            elements[:] = [one for one in elements if self.delta(one.value, last) < self.threshold]
+            elements[:] = [element for element in elements if self.delta(element.value, last) < self.threshold]

@@ -52,9 +52,9 @@ class WindowGathering(Enum):
     ALL = "all"
     """The records themselves."""
     REDUCE = "reduce"
-    """Their combination."""
+    """One record, into which a reduce function has combined them."""
     AGGREGATE = "aggregate"
-    """An accumulator."""
+    """The accumulator of an aggregate function."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ class TriggerResult(Enum):
     """What happens with a window. One without records is never evaluated."""
 
     CONTINUE = (False, False)
-    """Nothing."""
+    """Nothing happens: the window goes on gathering records."""
     FIRE_AND_PURGE = (True, True)
     """It is evaluated, then its records are thrown away."""
     FIRE = (True, False)
