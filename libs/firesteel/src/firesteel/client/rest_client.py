@@ -1,4 +1,4 @@
-"""Talks to a Dispatcher over its REST API."""
+"""Client of a Dispatcher's REST API."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.rpc.client import STALL_SECONDS
 
 POLL_SECONDS: Final = 0.2
-"""Between two looks at an operation."""
+"""Seconds between two requests for the state of an operation."""
 _CALL_SECONDS: Final = 60.0
 _REFUSED: Final = frozenset({400, 409, 413})
-"""What the cluster says then is meant for whoever asked."""
+"""Status codes with which the cluster refuses a request: its message is shown to the caller as it is."""
 _SLOWEST_UPLOAD: Final = 1 << 20
-"""Bytes a second: an upload that is slower is given up."""
+"""Bytes per second: a slower upload is given up."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CollectedResults:
 
 @dataclass(frozen=True)
 class ClientPatience:
-    """How long a client tries to reach a cluster again, in seconds. Every call may be repeated: none does harm twice.
+    """Seconds for which a client tries to reach a cluster again. Every request is idempotent, so it may be repeated.
 
     Attributes:
         total: from the first failure on; 0 = the first one counts.
@@ -99,7 +99,7 @@ class RestClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def contact(self) -> dict[str, Any]:
-        """The answer of ``GET /config``, asked for once, to see who listens there.
+        """The answer of ``GET /config``, requested once, to check that a Dispatcher of Firesteel listens there.
 
         Raises:
             ProtocolError: it is no cluster of Firesteel.
@@ -119,7 +119,7 @@ class RestClient:
         return answer
 
     async def date(self) -> str | None:
-        """What the cluster's clock says, as the header ``Date`` of an answer; None: it does not say."""
+        """Time of the cluster's clock: the header ``Date`` of an answer; None if there is none."""
         _, _, headers = await self._request("GET", "/config", timeout_s=15.0)
         return headers.get("Date")
 
@@ -178,7 +178,7 @@ class RestClient:
         return json.loads(answer)
 
     async def part(self, path: str, start: int) -> tuple[bytes, int]:
-        """A text from a byte on, and the number of the byte behind it: less than ``start`` if the text is shorter.
+        """Read a text from byte ``start`` on; returns it and its end, which is below ``start`` if the text is shorter.
 
         Raises:
             JobNotFoundError: 404.
@@ -204,7 +204,7 @@ class RestClient:
         return dict(result) if answer["status"]["id"] == "COMPLETED" else None
 
     async def cancel(self, job_id: str) -> bool:
-        """Ask for a job to be cancelled; returns False for one that has ended already.
+        """Cancel a job; returns False if it has ended already.
 
         Raises:
             JobNotFoundError: there is no such job.
@@ -217,7 +217,7 @@ class RestClient:
         return status != 409
 
     async def shut_down_cluster(self) -> None:
-        """End the cluster with its jobs; it is being done at the return.
+        """End the cluster with its jobs; returns when the cluster has begun to end.
 
         Raises:
             RpcError: the cluster refused, or does not answer.
@@ -226,7 +226,7 @@ class RestClient:
         self._check(status, body)
 
     async def trigger_checkpoint(self, job_id: str, trigger_id: str, full: bool) -> None:
-        """Have a checkpoint taken; ``checkpoint_result`` says what became of it.
+        """Trigger a checkpoint; ``checkpoint_result`` returns its outcome.
 
         Args:
             job_id: of the job.
@@ -244,14 +244,14 @@ class RestClient:
         self._check(status, answer)
 
     async def checkpoint_result(self, job_id: str, trigger_id: str) -> dict[str, Any] | None:
-        """The ``operation`` of a checkpoint that was asked for; None while it is under way."""
+        """The ``operation`` of a triggered checkpoint; None while it is under way."""
         answer = await self.get(f"/jobs/{job_id}/checkpoints/{trigger_id}")
         return dict(answer["operation"]) if answer["status"]["id"] == "COMPLETED" else None
 
     async def trigger_savepoint(
         self, job_id: str, trigger_id: str, directory: str | None, format_type: str = CANONICAL, *, cancel: bool = False
     ) -> None:
-        """Have a savepoint taken; ``savepoint_result`` says what became of it.
+        """Trigger a savepoint; ``savepoint_result`` returns its outcome.
 
         Args:
             job_id: of the job.
@@ -270,7 +270,7 @@ class RestClient:
     async def stop(
         self, job_id: str, trigger_id: str, directory: str | None, format_type: str = CANONICAL, *, drain: bool = False
     ) -> None:
-        """Have a job stopped with a savepoint; as ``trigger_savepoint``.
+        """Stop a job with a savepoint; ``savepoint_result`` returns the outcome.
 
         Args:
             job_id, trigger_id, directory, format_type: as there.
@@ -286,12 +286,12 @@ class RestClient:
         self._check(status, answer)
 
     async def savepoint_result(self, job_id: str, trigger_id: str) -> dict[str, Any] | None:
-        """The ``operation`` of a savepoint that was asked for, or of a stop; None while it is under way."""
+        """The ``operation`` of a triggered savepoint or stop; None while it is under way."""
         answer = await self.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
         return dict(answer["operation"]) if answer["status"]["id"] == "COMPLETED" else None
 
     async def savepoint_location(self, job_id: str, trigger_id: str) -> str:
-        """Wait for the end of a savepoint that was asked for, or of a stop; where it is.
+        """Wait for the end of a triggered savepoint or stop; returns the savepoint's location.
 
         Raises:
             CheckpointError: there is none.
@@ -313,7 +313,7 @@ class RestClient:
         return str(result["location"])
 
     async def dispose_savepoint(self, path: str) -> None:
-        """Have a savepoint removed.
+        """Remove a savepoint, and wait until it is gone.
 
         Raises:
             CheckpointError: it could not be.
@@ -330,7 +330,7 @@ class RestClient:
             raise CheckpointError(failure_text(operation["failure-cause"]))
 
     async def client_heartbeat(self, job_id: str, expires_ms: int) -> None:
-        """Say that the client of a job is alive.
+        """Send the heartbeat of a job's client.
 
         Args:
             job_id: of the job.
@@ -348,7 +348,7 @@ class RestClient:
     async def collect(
         self, job_id: str, operator_id: str, offset: int, max_bytes: int, wait_ms: int
     ) -> CollectedResults:
-        """Results from ``offset`` on; asking for an offset tells the slot that all before it have arrived.
+        """Pull results from ``offset`` on; the request acknowledges all results before it.
 
         Raises:
             JobNotFoundError: there is no such job.
@@ -384,7 +384,7 @@ class RestClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = _CALL_SECONDS,
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """Ask until there is an answer other than 503, or the patience is at its end.
+        """Repeat a request until it has an answer other than 503, or the patience has run out.
 
         A time limit that is noticed much too late does not count: this process was stopped, or a thread of it held the
         interpreter.
@@ -442,7 +442,7 @@ class RestClient:
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:
-    """A ``failure-cause`` for people: its text without the name of a class."""
+    """Text of a ``failure-cause`` for people, without the name of the exception's class."""
     text = str(failure["stack-trace"])
     return text.partition(": ")[2] or text
 

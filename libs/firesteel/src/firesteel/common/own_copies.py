@@ -151,11 +151,11 @@ def _too_deep(value: Any) -> SerializationError:
 
 
 def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
-    """The copy of a value that is none of ``ATOMS``; what it holds may have to be replaced yet.
+    """Copy a value that is none of ``ATOMS``; inner values of the copy may still wait for their replacement.
 
     Args:
         value: to be copied.
-        copies: of values that were met before, by their ``id``.
+        copies: copies of values that were met before, by the ``id`` of the value.
         waiting: shallow copies whose inner values have to be replaced.
     """
     place = id(value)
@@ -195,7 +195,7 @@ def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
     return copied
 
 
-# -- records of the commonest classes: those that hold only atoms are copied at once
+# -- records of the most common classes: those that hold only atoms need no waiting list
 
 
 def _of_dict(value: dict[Any, Any]) -> dict[Any, Any]:

@@ -150,7 +150,7 @@ def private_directory(path: Path | None, name: str = "") -> Path:
 
 
 def refuse_separators(path: Path) -> None:
-    """Refuse a path that Spark would take for several.
+    """Refuse a path that Spark would split into several.
 
     Raises:
         RunDirectoryError: it holds a comma (Spark's local directories are a list) or a control character.
@@ -164,7 +164,7 @@ def refuse_separators(path: Path) -> None:
 def default_root() -> Path:
     """``firesteel-<uid>`` in the temporary directory.
 
-    It is in /tmp where that one can't be used: its name is long (as on macOS), or Spark would take it for several.
+    It lies in /tmp where that one can't be used: its name is too long (as on macOS), or Spark would split it.
 
     Raises:
         RunDirectoryError: nobody may write into any directory for temporary files.
@@ -207,7 +207,7 @@ def _claim_root(root: Path) -> None:
 
 @contextmanager
 def _root_lock(root: Path) -> Iterator[None]:
-    """Hold the lock of the root; it falls when the file is closed, also by death."""
+    """Hold the lock of the root; the kernel releases it when the file is closed, or the process dies."""
     handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -238,7 +238,7 @@ def remove_abandoned(root: str | os.PathLike[str] | None, patience: float) -> No
 
 
 def _remove_abandoned(root: Path) -> list[Path]:
-    """Those whose owner is gone and which somebody uses stay; they are returned."""
+    """Remove run directories without an owner; those that another process uses stay, and are returned."""
     in_use = []
     for entry in root.iterdir():
         match = _NAME.fullmatch(entry.name)
@@ -258,7 +258,7 @@ def _is_gone(pid: int, start: int) -> bool:
 
 
 def hold(path: Path) -> int:
-    """Say that a directory is in use, as long as this process lives and the file that is returned is open.
+    """Mark a directory as in use, by a lock that lasts while this process lives and the returned file is open.
 
     Raises:
         OSError: it is not there.
@@ -269,7 +269,7 @@ def hold(path: Path) -> int:
 
 
 def is_held(path: Path) -> bool:
-    """Whether anybody has said so who lives."""
+    """Whether a live process has marked the directory as in use (``hold``)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # it is being removed, or is nothing that this user may look at

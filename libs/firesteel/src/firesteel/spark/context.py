@@ -1,4 +1,4 @@
-"""Make and end a SparkContext on a driver JVM of our own, leaving the process's other Spark state as it was."""
+"""Makes and ends a SparkContext on a driver JVM of our own, and leaves all other Spark state of the process alone."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _IMPORTED = (
     "org.apache.spark.sql.hive.*",
     "scala.Tuple2",
 )
-"""What pyspark expects to find in its view of the JVM."""
+"""Java names that pyspark expects to find in its view of the JVM."""
 
 _VARIABLES = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
-"""What a SparkContext leaves in ``os.environ``."""
+"""Variables that a SparkContext leaves in ``os.environ``."""
 
 
 def refuse_foreign_context() -> None:
-    """Only one SparkContext can be active in a process.
+    """Refuse to start beside a SparkContext of the user's: a process can have only one.
 
     Raises:
         FleetError: there is one that is not ours.
@@ -89,7 +89,7 @@ class OwnContext:
         with self._class._lock:
             refuse_foreign_context()
             # A context that the user had and stopped has left its gateway, which is for his next one.
-            self._before = (self._class._gateway, self._class._jvm)
+            self._user_gateway = (self._class._gateway, self._class._jvm)
             self._class._gateway, self._class._jvm = gateway, gateway.jvm
         try:
             if conf is None:
@@ -116,11 +116,15 @@ class OwnContext:
         self._added_to_path = [entry for entry in sys.path if entry not in self._path]
 
     def is_open(self) -> bool:
-        """Whether nobody has stopped it; a user who asks Spark for the active context gets this one, and may."""
+        """Whether the context was not stopped; users can get it from Spark as the active context, and stop it."""
         return self.spark._jsc is not None
 
     def close(self, stop: bool) -> None:
-        """Forget the context and its gateway; ``stop`` it as well, unless the JVM is dead or left to others."""
+        """Forget the context and its gateway.
+
+        Args:
+            stop: stop the context as well; not if the JVM is dead, or goes on for another process.
+        """
         if not stop:
             self.spark._jsc = None  # else pyspark talks to the JVM, and warns if that is dead
         try:
@@ -136,7 +140,7 @@ class OwnContext:
         cls = self._class
         with cls._lock:
             if cls._gateway is self.gateway:
-                cls._gateway, cls._jvm = self._before
+                cls._gateway, cls._jvm = self._user_gateway
         _hang_up(self.gateway)
         for entry in getattr(self, "_added_to_path", ()):
             if entry in sys.path:
@@ -150,7 +154,7 @@ class OwnContext:
 
 
 def _active_context(gateway: Any) -> Any:
-    """The context that the JVM has, as JavaSparkContext."""
+    """The active context of the JVM, as JavaSparkContext."""
     active = getattr(getattr(gateway.jvm, "org.apache.spark.SparkContext$"), "MODULE$").getActive()
     if active.isEmpty() or active.get().isStopped():
         raise FleetError("the driver has no SparkContext any more")
@@ -158,7 +162,7 @@ def _active_context(gateway: Any) -> Any:
 
 
 def _hang_up(gateway: Any) -> None:
-    """Close our connections and end py4j's thread; the JVM goes on to listen for others."""
+    """Close our connections and end py4j's thread; the JVM still listens for other processes."""
     from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 
     client = gateway._gateway_client
@@ -167,7 +171,7 @@ def _hang_up(gateway: Any) -> None:
 
 
 def _forget_sessions(context: Any) -> None:
-    """A SparkSession that the user made upon our context must not be found by the next one who looks for a session."""
+    """Remove a SparkSession that the user made on our context, so that ``getOrCreate`` does not return it later."""
     module = sys.modules.get("pyspark.sql.session")
     session = None if module is None else module.SparkSession._instantiatedSession
     if session is not None and session._sc is context:
@@ -176,11 +180,11 @@ def _forget_sessions(context: Any) -> None:
 
 
 def _the_driver_is_gone(request: object, client_address: object) -> None:
-    """In place of a traceback on stderr: pyspark's accumulator server lost its only client, the driver."""
+    """Handle the end of the driver quietly: pyspark's accumulator server would print a traceback to stderr."""
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says; one of Java's is asked for it while the JVM still runs, and without its stack trace."""
+    """Text of an error; for one of Java's its ``toString()``, without the stack trace, while the JVM still runs."""
     thrown = getattr(error, "java_exception", None)
     try:
         return str(error) if thrown is None else str(thrown.toString())

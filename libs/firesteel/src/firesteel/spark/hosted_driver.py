@@ -1,4 +1,4 @@
-"""The driver JVM of the hosted fleet: it is nobody's child in spirit, and ends when nobody is attached any more."""
+"""The driver JVM of the hosted fleet: it outlives the process that started it, and ends when nobody is attached."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ATTACHED = "attached"
 _KILLED_SECONDS = 5.0
 
 _children: dict[int, ProcessId] = {}
-"""Those that this process started and has not waited for."""
+"""Drivers that this process started and has not waited for, by pid."""
 _MAIN = "firesteel.spark.SlotsDriver"
 
 
 class HostedDriver:
-    """One such JVM, started by us or by somebody before us.
+    """A driver JVM, started by this process or by a former ResourceManager.
 
     Args:
         identity: of the process.
@@ -35,7 +35,7 @@ class HostedDriver:
     def __init__(self, identity: ProcessId, directory: Path) -> None:
         self.identity, self.directory = identity, directory
         self._status: int | None = None
-        """What is known of a child that has ended."""
+        """Wait status of a child that has ended."""
 
     @classmethod
     def start(
@@ -46,7 +46,7 @@ class HostedDriver:
         orphan_timeout: float,
         flags: tuple[str, ...] = (),
     ) -> HostedDriver:
-        """Start one; `wait_ready` waits for it.
+        """Start a driver; `wait_ready` waits until it can be used.
 
         Args:
             java: which one.
@@ -94,7 +94,7 @@ class HostedDriver:
         return self._status is None and process.is_running(self.identity)
 
     def _wait_for_child(self) -> bool:
-        """Take note of the end of a child; whether it is still to come."""
+        """Note the end of a driver that is our child; returns whether it still runs as our child."""
         if self._status is not None or _children.get(self.identity.pid) != self.identity:
             return False
         try:
@@ -107,7 +107,7 @@ class HostedDriver:
         return not pid
 
     def exit_reason(self) -> str:
-        """How it ended, in words; that is known of a child only."""
+        """How the driver ended, in words; known only if it was our child."""
         if self.is_running():
             return "still running"
         if self._status is None:
@@ -116,7 +116,7 @@ class HostedDriver:
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def end(self, grace: float) -> None:
-        """Ask it for an orderly end; kill it after ``grace`` seconds, or at once if that is 0."""
+        """Ask the driver to end in order; kill it after ``grace`` seconds, or at once if that is 0."""
         if grace > 0 and self.is_running():
             process.ask_to_end(self.identity)
             process.wait_gone([self.identity], grace)
@@ -126,6 +126,6 @@ class HostedDriver:
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """SIGKILL: slots go on."""
+        """Send SIGKILL; slots go on, as executors outlive the driver."""
         if self.is_running():
             process.kill(self.identity)
