@@ -1,4 +1,4 @@
-"""What a program says about packages, archives and the interpreter of its slots, made ready to travel."""
+"""Packs the packages, archives and interpreter that a program names for its slots, to travel with its job."""
 
 from __future__ import annotations
 

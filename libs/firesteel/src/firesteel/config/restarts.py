@@ -1,4 +1,4 @@
-"""Which restart strategy settings ask for."""
+"""The restart strategy that settings choose, also where they name none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firesteel.config.settings import Settings
 
 
 def restart_strategy_type(settings: Settings) -> str:
-    """``none``, ``fixed-delay``, ``failure-rate`` or ``exponential-delay``.
+    """The strategy's type: ``none``, ``fixed-delay``, ``failure-rate`` or ``exponential-delay``.
 
     Args:
         settings: of the job on top of the cluster's.

@@ -1,4 +1,4 @@
-"""Options of reactive mode."""
+"""Options of reactive mode, in which jobs take all slots that there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of refused peers: one line for each, however often it comes back, and never more than so many at a time."""
+"""Logs refused peers: few lines for each, however often it comes back, and few lines in any span of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``driver.json``: how the next ResourceManager finds the driver that the one before has left."""
+"""``driver.json``: the record by which the next ResourceManager finds the driver that a former one has left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "driver.json"
 
 @dataclass(frozen=True)
 class DriverRecord:
-    """What there is to know about one driver JVM. The file has mode 0600: its secret is full control of the driver.
+    """Identity, address and settings of a driver JVM. The file has mode 0600: its secret is full control of the driver.
 
     Attributes:
         process: the JVM.

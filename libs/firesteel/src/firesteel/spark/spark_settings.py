@@ -1,4 +1,4 @@
-"""Settings of Spark's drivers and executors, and the one stage of our own."""
+"""Settings of Spark's drivers and executors, and a small stage that exercises them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POOLS = """\
 
 
 def common_settings(directory: Path, secret: str, ui: bool = False) -> dict[str, str]:
-    """What a driver gets beside its master and its addresses.
+    """Settings of every driver, to which its master and its addresses are added.
 
     Args:
         directory: of the driver, mode 0700; pools and scratch files go there.

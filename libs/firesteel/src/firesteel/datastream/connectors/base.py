@@ -1,4 +1,4 @@
-"""What sources and sinks are made of; a program's own derive from these."""
+"""Base classes of sources and sinks; a program's own connectors derive from these."""
 
 from __future__ import annotations
 
