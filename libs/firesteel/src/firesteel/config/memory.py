@@ -124,6 +124,12 @@ def taskmanager_memory(settings: Settings) -> TaskManagerMemory:
 
 
 class _Calculator:
+    """Derives all parts from those that are configured.
+
+    Parts that are set exactly come first; network memory and overhead, which are fractions of a total between bounds,
+    take what is left of a total that is set too, and only then are checked against their bounds.
+    """
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         get = settings.get
@@ -147,11 +153,13 @@ class _Calculator:
         )
 
     def derive(self) -> TaskManagerMemory:
+        # 1. Flink memory, by the first of the three ways that is configured
         if self._task_heap is not None and self._managed is not None:
             flink = self._from_heap_and_managed(self._task_heap, self._managed)
         elif self._flink_size is not None:
             flink = self._from_flink_size(self._flink_size, "taskmanager.memory.flink.size")
         else:
+            # from the outside in: what metaspace and overhead leave of the process is Flink memory
             assert self._process_size is not None
             overhead = self._overhead.of(self._process_size)
             flink_size = self._process_size - self._metaspace - overhead
@@ -162,6 +170,7 @@ class _Calculator:
                 )
             flink = self._from_flink_size(flink_size, "what taskmanager.memory.process.size leaves for Flink memory")
             return self._with_jvm_parts(flink, overhead)
+        # 2. the JVM's parts on top: without a total of the process the overhead is a fraction of it, else the remainder
         total = sum(flink.values())
         if self._process_size is None:
             return self._with_jvm_parts(flink, self._overhead.on_top_of(total + self._metaspace))
