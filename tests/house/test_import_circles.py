@@ -18,6 +18,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [*sorted(ROOT.glob("libs/*/src")), *sorted(ROOT.glob("services/*/src"))]
 
+FOR_TYPES_ONLY = {"firesteel.datastream.data_stream": "firesteel.datastream.stream_execution_environment"}
+"""The one import back up: a stream returns its environment, which makes streams. As two modules both are found under
+the names that they have in PyFlink. It has to stand under ``TYPE_CHECKING``; pyproject.toml ignores it as well."""
+
 
 def modules_below(source: Path) -> Iterator[tuple[str, str]]:
     """Names of modules and their texts."""
@@ -87,6 +91,11 @@ def test_no_circle_of_imports() -> None:
     graph = graph_of(texts)
     assert len(graph) > 500
     assert sum(map(len, graph.values())) > 2000
+    for module, target in FOR_TYPES_ONLY.items():
+        blocks = [node for node in ast.parse(texts[module]).body if isinstance(node, ast.If)]
+        type_only = [b for b in blocks if ast.unparse(b.test) == "TYPE_CHECKING" and target in ast.unparse(b)]
+        assert texts[module].count(f"from {target} import") == len(type_only) == 1
+        graph[module].discard(target)
     assert circles(graph) == [], "these import each other; put what both need below them, or bring them together"
 
 
