@@ -78,7 +78,8 @@ def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster:
         assert workers(cluster) == started
 
     (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-    assert job["jid"] in completed(cluster, "firesteel cancel ")
+    # whoever presses Tab waits two seconds for a cluster at most; a busy machine may need longer
+    wait_until(lambda: job["jid"] in completed(cluster, "firesteel cancel "), "the id of the job is offered")
     assert cluster.firesteel("cancel", job["jid"]).returncode == 0
     wait_until(lambda: not workers(cluster), "workers that nobody uses are stopped")
     assert not cluster.executors()
