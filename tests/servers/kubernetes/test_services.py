@@ -30,7 +30,7 @@ from tests.unit.ha.crashes import check_failing_disk, check_power_cuts
 from tests.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.long,
     pytest.mark.may_skip(reason="Kubernetes can be built by Go only"),
 ]
