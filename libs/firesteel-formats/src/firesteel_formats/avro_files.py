@@ -11,7 +11,7 @@ from typing_extensions import override
 from firesteel.common.io import InputFormat
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
-from firesteel.connectors.file_format import BulkFormat, FileFormat
+from firesteel.connectors.file_format import BulkFormat, ContainerFormat, FileFormat
 from firesteel.connectors.file_source import FileSource, file_path
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.malformed import MalformedRecords
@@ -23,7 +23,7 @@ from firesteel_formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo,
 __all__ = ["AvroBulkWriters", "AvroFormat", "AvroInputFormat"]
 
 
-class AvroFormat(BulkFormat):
+class AvroFormat(ContainerFormat, BulkFormat):
     """Container files of Avro; records are dicts. Large files are cut between blocks.
 
     Args:
@@ -34,21 +34,6 @@ class AvroFormat(BulkFormat):
         if schema is not None and not isinstance(schema, AvroSchema):
             raise TypeError(f"AvroFormat takes an AvroSchema, not {type(schema).__name__}")
         self._schema = schema
-
-    @property
-    @override
-    def splittable(self) -> bool:
-        return True
-
-    @property
-    def decompresses(self) -> bool:
-        """No: the blocks inside the file are compressed."""
-        return False
-
-    @property
-    def empty_is_damaged(self) -> bool:
-        """Yes: a file without records has a header."""
-        return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the blocks that belong to the range."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 import pyarrow as pa
-from typing_extensions import override
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
-from firesteel.connectors.file_format import StreamFormat
+from firesteel.connectors.file_format import ContainerFormat, StreamFormat
 from firesteel.connectors.formats.column_types import check_column, fitted, place_of
 from firesteel.connectors.formats.parquet_files import BATCH_ROWS, ParquetCursor, ParquetWriter
 from firesteel.connectors.malformed import MalformedRecords
@@ -83,7 +82,7 @@ def _columns(schema: AvroSchema, owner: str) -> pa.Schema:
     return pa.schema([pa.field(name, column_type(kind)) for name, kind in schema.record_fields(owner)])
 
 
-class AvroParquetReaders(StreamFormat):
+class AvroParquetReaders(ContainerFormat, StreamFormat):
     """Files of Parquet as dicts with the fields of an Avro schema. Made by ``for_generic_record(schema)``.
 
     Only the schema's columns are read; a field that a file lacks is None.
@@ -97,21 +96,6 @@ class AvroParquetReaders(StreamFormat):
     def for_generic_record(schema: AvroSchema) -> AvroParquetReaders:
         """The format of a schema of records."""
         return AvroParquetReaders(schema)
-
-    @property
-    @override
-    def splittable(self) -> bool:
-        return True
-
-    @property
-    def decompresses(self) -> bool:
-        """No: the columns inside the file are compressed."""
-        return False
-
-    @property
-    def empty_is_damaged(self) -> bool:
-        """Yes: a file without records has a footer."""
-        return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""

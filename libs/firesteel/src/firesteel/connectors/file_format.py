@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.line_cursor import (
@@ -21,7 +23,7 @@ from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split
 
-__all__ = ["BulkFormat", "FileFormat", "StreamFormat"]
+__all__ = ["BulkFormat", "ContainerFormat", "FileFormat", "StreamFormat"]
 
 _COLUMN_BLOCK: Final = 1024 * 1024
 """Bytes of text that become one batch of columns: what each batch costs by itself is then little for each line."""
@@ -120,6 +122,25 @@ class StreamFormat(FileFormat):
 
 class BulkFormat(FileFormat):
     """A format that is read in blocks of many records. Derive from it, or take one that exists."""
+
+
+class ContainerFormat(FileFormat):
+    """A format of files with a header or a footer around blocks that are compressed one by one: Avro, Parquet."""
+
+    @property
+    @override
+    def splittable(self) -> bool:
+        return True
+
+    @property
+    @override
+    def decompresses(self) -> bool:
+        return False
+
+    @property
+    @override
+    def empty_is_damaged(self) -> bool:
+        return True
 
 
 class _TextLines(StreamFormat):

@@ -13,7 +13,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.serialization import BulkWriter, RowDataBulkWriterFactory
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
-from firesteel.connectors.file_format import BulkFormat
+from firesteel.connectors.file_format import BulkFormat, ContainerFormat
 from firesteel.connectors.filesystems.file_system import FileSystems
 from firesteel.connectors.formats.arranged import arranged
 from firesteel.connectors.formats.column_types import check_column, fitted, place_of
@@ -35,7 +35,7 @@ _ROW_BYTES: Final = 16
 """A guess for each field that is not in the file yet."""
 
 
-class ParquetColumnarRowInputFormat(BulkFormat):
+class ParquetColumnarRowInputFormat(ContainerFormat, BulkFormat):
     """Files of Parquet as rows; only the columns of the row type are read. Large files are cut between row groups.
 
     A column that a file does not have is None, as in Flink. One of a type whose values are not those of the declared
@@ -70,21 +70,6 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         if batch_size < 1:
             raise ProgramError(f"ParquetColumnarRowInputFormat: the batch size is at least 1, not {batch_size}")
         self._batch_size, self._case_sensitive = batch_size, is_case_sensitive
-
-    @property
-    @override
-    def splittable(self) -> bool:
-        return True
-
-    @property
-    def decompresses(self) -> bool:
-        """No: the columns inside the file are compressed."""
-        return False
-
-    @property
-    def empty_is_damaged(self) -> bool:
-        """Yes: a file without rows has a footer."""
-        return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""
