@@ -1,4 +1,4 @@
-"""Kerberos to brokers: what goes wrong with tickets is told in a way that aiokafka's clients understand."""
+"""Kerberos to brokers: errors of tickets become errors that aiokafka's clients expect."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Final
 from firesteel.core.errors import ProgramError
 from firesteel_kafka.aiokafka_internals import kerberos_principal, wrap_kerberos_step
 
-__all__ = ["prepare_kerberos", "told"]
+__all__ = ["prepare_kerberos", "translating_errors"]
 
 _CENTRE_IS_AWAY: Final = 0x96C73A9C
 """``KRB5_KDC_UNREACH`` as 32 bits: no key distribution centre answers, which passes by itself."""
 
 
 def prepare_kerberos() -> None:
-    """See to it that clients can use the mechanism GSSAPI. Idempotent.
+    """Prepare the clients of this process for the mechanism GSSAPI. Idempotent.
 
-    aiokafka lets errors of GSSAPI through, which none of its loops expects: one of them would end, and leave those who
-    wait for it waiting.
+    aiokafka lets errors of GSSAPI through into its loops, which do not expect them: a loop would end, and callers that
+    wait for it would wait for ever.
 
     Raises:
-        ProgramError: its package is not installed here.
+        ProgramError: the package gssapi is not installed here.
     """
     try:
         from gssapi.exceptions import GSSError
@@ -29,14 +29,14 @@ def prepare_kerberos() -> None:
         raise ProgramError(
             f"Kafka: sasl.mechanism GSSAPI needs the package gssapi: pip install 'firesteel[kafka-gssapi]' ({error})"
         ) from error
-    wrap_kerberos_step(lambda step: told(step, GSSError))
+    wrap_kerberos_step(lambda step: translating_errors(step, GSSError))
 
 
-def told(step: Callable[[Any, Any], Any], error_type: type[Exception]) -> Callable[[Any, Any], Any]:
-    """A step of the exchange whose errors are aiokafka's.
+def translating_errors(step: Callable[[Any, Any], Any], error_type: type[Exception]) -> Callable[[Any, Any], Any]:
+    """Wrap a step of the exchange so that it raises aiokafka's errors.
 
     Args:
-        step: takes the authenticator and what the broker has said.
+        step: takes the authenticator and the bytes that the broker has sent.
         error_type: of GSSAPI; has the attribute ``min_code``.
     """
     from aiokafka import errors

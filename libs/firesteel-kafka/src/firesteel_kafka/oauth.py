@@ -1,6 +1,6 @@
-"""Tokens for SASL's OAUTHBEARER: of an endpoint, from a file, of a function, or made here and not signed.
+"""Tokens for SASL's OAUTHBEARER: an endpoint, a file or a function gives them, or they are made here without signature.
 
-The names and what they mean are those of Java's client (``sasl.oauthbearer.*``, ``sasl.jaas.config``) and librdkafka's.
+The properties are those of Java's client (``sasl.oauthbearer.*``, ``sasl.jaas.config``) and of librdkafka.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ CALLBACK: Final = "sasl.login.callback.handler.class"
 OAUTH: Final = frozenset(
     {ENDPOINT, CLIENT_ID, CLIENT_SECRET, SCOPE, EXTENSIONS, UNSIGNED, CONFIG, METHOD, CA_FILE, CALLBACK}
 )
-_KEPT_PART: Final = 0.8
-"""Of its life-time a token is used for so much; then another one is asked for."""
+_USED_FRACTION: Final = 0.8
+"""Part of its lifetime for which a token is used; then the next one is fetched. Java's client renews at 0.8, too."""
 _UNKNOWN_LIFE_SECONDS: Final = 60.0
 _TIMEOUT_SECONDS: Final = 10.0
 _UNSIGNED_LIFE_SECONDS: Final = 3600
@@ -51,17 +51,17 @@ _TOKENS: Final = CallPool("tokens for Kafka")
 
 
 class TokenRefusedError(Exception):
-    """Endpoint, file or function gives no token, and would not if it were asked again."""
+    """Endpoint, file or function gives no token, and asking again would not help."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """What lets a client in.
+    """A token that a client shows to brokers.
 
     Attributes:
-        text: of it; shows itself nowhere.
-        seconds: for how long it may be used; then another one is asked for.
-        extensions: pairs that go to the broker beside it, besides those of the properties.
+        text: the token itself; ``repr`` leaves it out.
+        seconds: for how long the token is used; then the next one is fetched.
+        extensions: SASL extensions that go to the broker with the token, besides those of the properties.
     """
 
     text: str = field(repr=False)
@@ -74,15 +74,15 @@ class OAuthSettings:
     """Where tokens come from.
 
     Attributes:
-        endpoint: gives them for id and secret (``http``, ``https``), or is a file that holds one (``file:///path``);
-            empty = they are made here, and not signed.
-        client_id, client_secret: of the client; the secret shows itself nowhere.
-        scope: that is asked for; empty = the endpoint's own.
-        ca_file: certificates that the endpoint's is signed by; empty = those of the system.
-        extensions: pairs that go to the broker beside the token.
-        subject: of tokens that are not signed.
-        callback: ``module:function`` that gives them; then there is no endpoint.
-        config: what the function is called with.
+        endpoint: URL that gives tokens for client id and secret (``http``, ``https``), or file that holds one
+            (``file:///path``); empty = tokens are made here without signature, or ``callback`` gives them.
+        client_id, client_secret: credentials of the client at the endpoint; ``repr`` leaves the secret out.
+        scope: scope to ask the endpoint for; empty = the endpoint's default.
+        ca_file: certificates of authorities that the endpoint is checked with; empty = those of the system.
+        extensions: SASL extensions that go to the broker with each token.
+        subject: principal in tokens without signature.
+        callback: ``module:function`` that gives tokens; then there is no endpoint.
+        config: text that the function is called with.
     """
 
     endpoint: str
@@ -97,13 +97,13 @@ class OAuthSettings:
 
 
 def oauth_settings(properties: Mapping[str, str]) -> OAuthSettings:
-    """What the properties say.
+    """Read and check the properties of tokens.
 
     Args:
-        properties: by Java's names.
+        properties: by the names of Java's client.
 
     Raises:
-        ProgramError: something is missing, or not valid.
+        ProgramError: a property is missing or not valid.
     """
     extensions = tuple(_pairs(EXTENSIONS, properties.get(EXTENSIONS, ""), ","))
     method = properties.get(METHOD, "").lower()
@@ -152,60 +152,70 @@ def _of_callback(properties: Mapping[str, str], extensions: tuple[tuple[str, str
         )
     if module == "__main__":
         raise ProgramError(f"Kafka: {CALLBACK} is imported in the slots, where {callback} is not; put it into a module")
-    more = sorted(key for key in (ENDPOINT, CLIENT_ID, CLIENT_SECRET, SCOPE, UNSIGNED, CA_FILE) if key in properties)
-    if more:
-        raise ProgramError(f"Kafka: {CALLBACK} and {more[0]} both say where tokens come from; leave one of them out")
+    other_origins = sorted(
+        key for key in (ENDPOINT, CLIENT_ID, CLIENT_SECRET, SCOPE, UNSIGNED, CA_FILE) if key in properties
+    )
+    if other_origins:
+        raise ProgramError(
+            f"Kafka: {CALLBACK} and {other_origins[0]} both say where tokens come from; leave one of them out"
+        )
     return OAuthSettings("", extensions=extensions, callback=callback, config=properties.get(CONFIG, ""))
 
 
 def _pairs(key: str, text: str, separator: str) -> list[tuple[str, str]]:
-    found = []
-    for pair in filter(None, (one.strip() for one in text.split(separator))):
+    """Names and values of a list ``name=value``."""
+    pairs = []
+    for pair in filter(None, (part.strip() for part in text.split(separator))):
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ProgramError(f"Kafka: {key} is a list of name=value, and {pair!r} is none")
-        found.append((name, value))
-    return found
+        pairs.append((name, value))
+    return pairs
 
 
 def fetch_token(settings: OAuthSettings, now_ms: Callable[[], int]) -> Token:
-    """A token. Waits.
+    """Get a token. Blocks.
 
     Args:
-        settings: where it comes from.
-        now_ms: milliseconds since 1970.
+        settings: where the token comes from.
+        now_ms: clock, in milliseconds since 1970.
 
     Raises:
-        TokenRefusedError: it is refused, or there is none.
+        TokenRefusedError: the token is refused, or there is none.
         ConnectionError: the endpoint does not answer.
     """
     if settings.callback:
         return _of_function(settings, now_ms() / 1000)
     if not settings.endpoint:
-        return Token(_unsigned(settings, now_ms() // 1000), _UNSIGNED_LIFE_SECONDS * _KEPT_PART)
+        return Token(_unsigned(settings, now_ms() // 1000), _UNSIGNED_LIFE_SECONDS * _USED_FRACTION)
     parts = urllib.parse.urlsplit(settings.endpoint)
     if parts.scheme == "file":
-        return Token(_of_file(urllib.request.url2pathname(parts.path)), 0.0)  # whoever renews it writes the file anew
+        # For 0 s: the file is read again for each connection, because it may be renewed at any time.
+        return Token(_of_file(urllib.request.url2pathname(parts.path)), 0.0)
     return _of_endpoint(settings)
 
 
-def _function(settings: OAuthSettings) -> Any:
+def _import_callback(settings: OAuthSettings) -> Any:
     try:
-        found = import_target(settings.callback)
+        callback = import_target(settings.callback)
     except Exception as error:
         raise ProgramError(
             f"Kafka: {CALLBACK}={settings.callback} can't be imported here: {type(error).__name__}: {error}; the "
             "module has to be on the hosts, or to go with the program (add_python_file)"
         ) from error
-    if not callable(found):
-        raise ProgramError(f"Kafka: {CALLBACK}={settings.callback} is {type(found).__name__}, not a function")
-    return found
+    if not callable(callback):
+        raise ProgramError(f"Kafka: {CALLBACK}={settings.callback} is {type(callback).__name__}, not a function")
+    return callback
 
 
 def _of_function(settings: OAuthSettings, now: float) -> Token:
-    """Called as ``oauth_cb`` of confluent-kafka: a text -> token, its end, and perhaps principal and extensions."""
+    """Call the user's function as confluent-kafka calls ``oauth_cb``.
+
+    The function takes the text of ``sasl.oauthbearer.config``, and returns the token, the second since 1970 at which it
+    expires, and perhaps a principal (not used here) and a dict of extensions.
+    """
     try:
-        given = _function(settings)(settings.config)
+        returned = _import_callback(settings)(settings.config)
     except OSError as error:
         raise ConnectionError(f"{settings.callback} raised {type(error).__name__}: {error}") from error
     except ProgramError:
@@ -213,18 +223,19 @@ def _of_function(settings: OAuthSettings, now: float) -> Token:
     except Exception as error:
         raise TokenRefusedError(f"{settings.callback} raised {type(error).__name__}: {error}") from error
     try:
-        token, until, *more = given
-        pairs = tuple((str(key), str(value)) for key, value in (more[1] or {}).items()) if len(more) > 1 else ()
-        seconds = (float(until) - now) * _KEPT_PART
+        token, expires_at, *optional = returned
+        extensions = (optional[1] or {}) if len(optional) > 1 else {}
+        pairs = tuple((str(key), str(value)) for key, value in extensions.items())
+        seconds = (float(expires_at) - now) * _USED_FRACTION
     except (TypeError, ValueError, AttributeError) as error:
         raise TokenRefusedError(
-            f"{settings.callback} returns a token and the second since 1970 when it ends, not {type(given).__name__}"
+            f"{settings.callback} returns a token and the second since 1970 when it ends, not {type(returned).__name__}"
         ) from error
     if not isinstance(token, str) or not token:
         raise TokenRefusedError(f"{settings.callback} returns {type(token).__name__} where a token's text is expected")
     if seconds <= 0:
         raise TokenRefusedError(
-            f"{settings.callback} returns a token that has run out {-seconds / _KEPT_PART:,.0f} s ago"
+            f"{settings.callback} returns a token that has run out {-seconds / _USED_FRACTION:,.0f} s ago"
         )
     return Token(token, seconds, pairs)
 
@@ -248,7 +259,7 @@ def _of_endpoint(settings: OAuthSettings) -> Token:
         urllib.parse.urlencode(form).encode(),
         {"Authorization": f"Basic {login}", "Accept": "application/json"},
     )
-    where = f"the token endpoint {settings.endpoint}"
+    endpoint = f"the token endpoint {settings.endpoint}"
     try:
         context = None
         if settings.endpoint.startswith("https"):
@@ -258,56 +269,56 @@ def _of_endpoint(settings: OAuthSettings) -> Token:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in (408, 429) or error.code >= 500:
-            raise ConnectionError(f"{where} answers {error.code}") from None
-        raise TokenRefusedError(f"{where} gives no token to client {settings.client_id!r}: {error.code}") from None
+            raise ConnectionError(f"{endpoint} answers {error.code}") from None
+        raise TokenRefusedError(f"{endpoint} gives no token to client {settings.client_id!r}: {error.code}") from None
     except ssl.SSLError as error:
-        raise TokenRefusedError(f"{where}: {error}") from error
+        raise TokenRefusedError(f"{endpoint}: {error}") from error
     except OSError as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise TokenRefusedError(f"{where}: {reason}") from error
-        raise ConnectionError(f"{where} does not answer: {reason}") from error
+            raise TokenRefusedError(f"{endpoint}: {reason}") from error
+        raise ConnectionError(f"{endpoint} does not answer: {reason}") from error
     try:
-        given = json.loads(body)
-        token, life = given["access_token"], float(given.get("expires_in", _UNKNOWN_LIFE_SECONDS))
+        answer_fields = json.loads(body)
+        token, lifetime = answer_fields["access_token"], float(answer_fields.get("expires_in", _UNKNOWN_LIFE_SECONDS))
     except (ValueError, KeyError, TypeError) as error:
-        raise ConnectionError(f"{where} answers without an access_token") from error
-    return Token(str(token), life * _KEPT_PART)
+        raise ConnectionError(f"{endpoint} answers without an access_token") from error
+    return Token(str(token), lifetime * _USED_FRACTION)
 
 
 def _unsigned(settings: OAuthSettings, now: int) -> str:
     claims: dict[str, object] = {"sub": settings.subject, "iat": now, "exp": now + _UNSIGNED_LIFE_SECONDS}
     if settings.scope:
         claims["scope"] = settings.scope.split(",")
-    parts = (base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=") for one in ({"alg": "none"}, claims))
+    parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims))
     return b".".join([*parts, b""]).decode()
 
 
 @functools.lru_cache(maxsize=64)
 def provider(settings: OAuthSettings) -> AbstractTokenProvider:
-    """What gives aiokafka's clients tokens: all clients of a process with the same settings share one."""
+    """The token provider of aiokafka's clients; all clients of a process with the same settings share it."""
     from aiokafka.abc import AbstractTokenProvider
     from aiokafka.errors import SaslAuthenticationFailed
 
     if settings.callback:
-        _function(settings)
+        _import_callback(settings)
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
         def __init__(self) -> None:
             self._lock = threading.Lock()
-            self._token, self._until = Token("", 0.0), 0.0
+            self._token, self._renew_at = Token("", 0.0), 0.0
 
         async def token(self) -> str:
             return await _TOKENS.call(self._current)
 
         def _current(self) -> str:
             with self._lock:
-                if not self._token.text or time.monotonic() >= self._until:
+                if not self._token.text or time.monotonic() >= self._renew_at:
                     try:
                         self._token = fetch_token(settings, SystemClock().epoch_ms)
                     except TokenRefusedError as error:
                         raise SaslAuthenticationFailed(str(error)) from error
-                    self._until = time.monotonic() + self._token.seconds
+                    self._renew_at = time.monotonic() + self._token.seconds
                 return self._token.text
 
         def extensions(self) -> dict[str, str]:

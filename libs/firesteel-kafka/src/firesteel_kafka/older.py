@@ -16,22 +16,17 @@ from firesteel_kafka.sink import KafkaSink, KafkaSinkBuilder
 from firesteel_kafka.source import COMMITS, GROUP, RESET, KafkaSource, KafkaSourceBuilder
 
 _AUTO_COMMIT = "enable.auto.commit"
-_RESETS = {
-    "earliest": KafkaOffsetResetStrategy.EARLIEST,
-    "latest": KafkaOffsetResetStrategy.LATEST,
-    "none": KafkaOffsetResetStrategy.NONE,
-}
 
 
 class FlinkKafkaConsumer(KafkaSource):
     """The source of PyFlink 1.x; ``env.add_source(FlinkKafkaConsumer(...))``.
 
-    Where it begins is, unless something else is set, at the committed offsets of its group, and for partitions without
-    any at what ``auto.offset.reset`` says, by default the end (Kafka's default). Without a group it begins there.
+    By default partitions begin at the committed offsets of the group. Partitions without a committed offset, and all
+    partitions if there is no group, begin where ``auto.offset.reset`` says; Kafka's default is their end.
 
     Args:
-        topics: the topic, or several.
-        deserialization_schema: makes records of values.
+        topics: name of the topic, or of several topics.
+        deserialization_schema: makes records of the stream of values.
         properties: of Kafka's consumer; ``bootstrap.servers`` is needed. ``enable.auto.commit`` has no effect: offsets
             are committed when checkpoints are complete.
 
@@ -42,18 +37,19 @@ class FlinkKafkaConsumer(KafkaSource):
     def __init__(
         self, topics: str | Sequence[str], deserialization_schema: DeserializationSchema, properties: Mapping[str, str]
     ) -> None:
-        others = {key: value for key, value in properties.items() if key != _AUTO_COMMIT}
+        source_properties = {key: value for key, value in properties.items() if key != _AUTO_COMMIT}
         self._produced_type = deserialization_schema.get_produced_type()
-        self._has_group = bool(others.get(GROUP))
-        reset = str(others.get(RESET, "latest"))
-        if reset not in _RESETS:
-            raise ProgramError(f"{RESET} is earliest, latest or none, not {reset!r}")
-        self._reset = _RESETS[reset]
+        self._has_group = bool(source_properties.get(GROUP))
+        reset = str(source_properties.get(RESET, "latest"))
+        try:
+            self._reset = KafkaOffsetResetStrategy(reset)
+        except ValueError:
+            raise ProgramError(f"{RESET} is earliest, latest or none, not {reset!r}") from None
         self._builder = (
             KafkaSourceBuilder()
             .set_topics(*([topics] if isinstance(topics, str) else topics))
             .set_value_only_deserializer(deserialization_schema)
-            .set_properties(others)
+            .set_properties(source_properties)
         )
         self.set_start_from_group_offsets()
 
@@ -66,18 +62,18 @@ class FlinkKafkaConsumer(KafkaSource):
         return self._start_from(KafkaOffsetsInitializer.latest())
 
     def set_start_from_timestamp(self, startup_offsets_timestamp: int) -> FlinkKafkaConsumer:
-        """Begin at the first records that are not older than this, in milliseconds since 1970."""
+        """Begin at the first records that are not older than this time, in milliseconds since 1970."""
         return self._start_from(KafkaOffsetsInitializer.timestamp(startup_offsets_timestamp))
 
     def set_start_from_group_offsets(self) -> FlinkKafkaConsumer:
-        """Begin where the group has committed; the default."""
+        """Begin at the committed offsets of the group; the default."""
         if self._has_group:
             return self._start_from(KafkaOffsetsInitializer.committed_offsets(self._reset))
         earliest = self._reset is KafkaOffsetResetStrategy.EARLIEST
         return self.set_start_from_earliest() if earliest else self.set_start_from_latest()
 
     def set_commit_offsets_on_checkpoints(self, commit_on_checkpoints: bool) -> FlinkKafkaConsumer:
-        """Commit offsets of the group when checkpoints are complete; the default."""
+        """Say whether offsets are committed for the group when checkpoints are complete; the default is yes."""
         self._builder.set_property(COMMITS, "true" if commit_on_checkpoints else "false")
         return self._changed()
 
@@ -106,10 +102,10 @@ class FlinkKafkaProducer(KafkaSink):
     """The sink of PyFlink 1.x; ``stream.add_sink(FlinkKafkaProducer(...))``.
 
     Args:
-        topic: to write to.
+        topic: name of the topic to write to.
         serialization_schema: makes the values; records have no keys.
         producer_config: properties of Kafka's producer; ``bootstrap.servers`` is needed.
-        kafka_producer_pool_size: no effect: transactions are not taken from a pool.
+        kafka_producer_pool_size: has no effect: transactions are not taken from a pool.
         semantic: how often a record is delivered. EXACTLY_ONCE needs ``set_transactional_id_prefix``: two sinks with
             the same prefix would end each other's transactions.
 
@@ -141,7 +137,7 @@ class FlinkKafkaProducer(KafkaSink):
             super().__init__(self._builder.settings())
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> FlinkKafkaProducer:
-        """Transactional ids begin with this; no two sinks that write to the same brokers may share it."""
+        """Set how transactional ids begin; no two sinks that write to the same brokers may share a prefix."""
         self._builder.set_transactional_id_prefix(transactional_id_prefix)
         self._is_complete = True
         super().__init__(self._builder.settings())
@@ -153,28 +149,28 @@ class FlinkKafkaProducer(KafkaSink):
             raise ProgramError("FlinkKafkaProducer: set_log_failures_only(True) would lose records; it is not possible")
 
     def set_flush_on_checkpoint(self, flush_on_checkpoint: bool) -> None:
-        """Accepted, no effect: what was written before a checkpoint is always with Kafka when that is complete."""
+        """Has no effect: what was written before a checkpoint is always with Kafka when the checkpoint is complete."""
 
     def set_write_timestamp_to_kafka(self, write_timestamp_to_kafka: bool) -> None:
-        """Accepted, no effect: records that have a timestamp are written with it."""
+        """Has no effect: records that have a timestamp are written with it."""
 
     def ignore_failures_after_transaction_timeout(self) -> FlinkKafkaProducer:
-        """Accepted, no effect: docs/kafka.md says how long a job may be away."""
+        """Has no effect: docs/kafka.md says how long a job may be away."""
         return self
 
     def check(self) -> None:
-        """Sees that aiokafka is there, and that nothing is missing.
+        """Check that aiokafka is installed, and that a prefix is set if the semantic is exactly once.
 
         Raises:
-            ProgramError: says what is missing.
+            ProgramError: the package or the prefix is missing.
         """
         if not self._is_complete:
             raise ProgramError(
-                "FlinkKafkaProducer: EXACTLY_ONCE needs set_transactional_id_prefix(), another one for each sink that "
-                "writes to these brokers"
+                "FlinkKafkaProducer: EXACTLY_ONCE needs set_transactional_id_prefix(), a different one for each sink "
+                "that writes to these brokers"
             )
         super().check()
 
     def describe(self) -> dict[str, Any]:
-        """Guarantee, prefix and properties; what is secret is masked."""
+        """Guarantee, prefix and properties, for plans; secrets are masked."""
         return super().describe() if self._is_complete else {}

@@ -1,7 +1,7 @@
-"""Properties of Kafka's clients: the names that people have, from Java and from librdkafka, as arguments of aiokafka.
+"""Translates properties of Kafka's clients, by the names of Java's client or librdkafka's, to arguments of aiokafka.
 
-Properties that change no result, and that aiokafka does not know, are left out with a warning that names them. All
-others are refused by name: one that is silently without effect is found out in production.
+Properties that aiokafka does not know are left out if they change no result, with a warning that names them. All others
+are refused by name: a property that silently has no effect would be discovered in production.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from firesteel_kafka.properties_without_effect import has_effect
 from firesteel_kafka.tls import CHAIN, KEY, SECRET_TEXTS, TLS, check_tls, ssl_context
 
 __all__ = [
+    "SERVERS",
     "client_arguments",
+    "client_properties",
     "consumer_arguments",
     "effective_consumer_properties",
     "effective_producer_properties",
@@ -43,12 +45,14 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+SERVERS: Final = "bootstrap.servers"
+
 
 def number(key: str, text: str) -> int:
-    """The number that a property is.
+    """Parse a property that is a whole number.
 
     Raises:
-        ProgramError: it is none.
+        ProgramError: the text is no whole number.
     """
     try:
         return int(text)
@@ -57,10 +61,10 @@ def number(key: str, text: str) -> int:
 
 
 def flag(key: str, text: str) -> bool:
-    """Whether a property is true.
+    """Parse a property that is true or false.
 
     Raises:
-        ProgramError: it is neither true nor false.
+        ProgramError: the text is neither true nor false.
     """
     if text.lower() not in ("true", "false"):
         raise ProgramError(f"Kafka: {key} is true or false, not {text!r}")
@@ -73,10 +77,10 @@ def _acks(key: str, text: str) -> int:
     return -1 if text == "all" else int(text)
 
 
-def _one_of(*known: str) -> Callable[[str, str], str]:
+def _one_of(*choices: str) -> Callable[[str, str], str]:
     def choose(key: str, text: str) -> str:
-        if text not in known:
-            raise ProgramError(f"Kafka: {key} is one of {', '.join(known)}, not {text!r}")
+        if text not in choices:
+            raise ProgramError(f"Kafka: {key} is one of {', '.join(choices)}, not {text!r}")
         return text
 
     return choose
@@ -93,8 +97,9 @@ def _text(key: str, text: str) -> str:
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _Translation = tuple[str, Callable[[str, str], Any]]
+"""Name of aiokafka's argument, and a function of key and text that gives its value."""
 _CLIENT: Final[dict[str, _Translation]] = {
-    "bootstrap.servers": ("bootstrap_servers", _text),
+    SERVERS: ("bootstrap_servers", _text),
     "client.id": ("client_id", _text),
     "metadata.max.age.ms": ("metadata_max_age_ms", number),
     "request.timeout.ms": ("request_timeout_ms", number),
@@ -128,7 +133,7 @@ _PRODUCER: Final[dict[str, _Translation]] = {
     "transaction.timeout.ms": ("transaction_timeout_ms", number),
 }
 _OTHER_NAMES: Final = {
-    "metadata.broker.list": "bootstrap.servers",
+    "metadata.broker.list": SERVERS,
     "sasl.mechanisms": "sasl.mechanism",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
     "socket.timeout.ms": "request.timeout.ms",
@@ -146,13 +151,13 @@ _OTHER_NAMES: Final = {
     "sasl.oauthbearer.client.credentials.scope": SCOPE,
     "oauth_cb": CALLBACK,
 }
-"""What librdkafka calls them -> what Java's client calls them."""
+"""Name of a property in librdkafka -> its name in Java's client."""
 _LOGIN_HANDLERS: Final = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
 )
-"""What Java's client has to be told and ours does."""
+"""Classes of Java that fetch tokens as ``firesteel_kafka.oauth`` does anyway, so naming one of them changes nothing."""
 _REFUSED: Final = {
     "key.serializer": "the sink's record serializer makes the bytes",
     "value.serializer": "the sink's record serializer makes the bytes",
@@ -178,26 +183,43 @@ _REFUSED: Final = {
     "sasl.client.callback.handler.class": "Java classes are not loaded",
     "interceptor.classes": "Java classes are not loaded",
 }
+"""Property that is never taken -> what the user can do instead."""
 _JAAS: Final = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
 
 
 def canonical(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same with the names of Java's client.
+    """Name each property as Java's client does.
 
     Raises:
-        ProgramError: one was given by both names.
+        ProgramError: a property is there by both of its names, with different values.
     """
-    found: dict[str, str] = {}
+    canonical_properties: dict[str, str] = {}
     for key, value in properties.items():
         name = _OTHER_NAMES.get(key, key)
-        if name in found and found[name] != value:
+        if name in canonical_properties and canonical_properties[name] != value:
             raise ProgramError(f"Kafka: {key} and {name} are the same, and say different things")
-        found[name] = value
-    return found
+        canonical_properties[name] = value
+    return canonical_properties
+
+
+def client_properties(properties: Mapping[str, str], kind: str) -> dict[str, str]:
+    """Properties of a builder by the names of Java's client, which say where brokers are.
+
+    Args:
+        properties: by any name.
+        kind: ``source`` or ``sink``, for messages.
+
+    Raises:
+        ProgramError: brokers are missing, or a property is there by both of its names, with different values.
+    """
+    properties = canonical(properties)
+    if not properties.get(SERVERS):
+        raise ProgramError(f"Kafka {kind}: give the brokers with set_bootstrap_servers()")
+    return properties
 
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same for plans and logs: what is secret is masked."""
+    """Mask secrets, for plans and logs."""
     return {
         key: MASK if is_sensitive(key) or _OTHER_NAMES.get(key, key) in SECRET_TEXTS | {CONFIG} else value
         for key, value in properties.items()
@@ -205,37 +227,37 @@ def shown(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of any client, for those properties that are not of consumers or producers only; reads certificates.
+    """Arguments of any client; properties of consumers or producers only are left out. Reads certificates.
 
     Raises:
         ProgramError: a property is not valid, or a file can't be read.
     """
-    known = canonical(properties)
-    return _Arguments({key: known[key] for key in known if key in _CLIENT or _is_security(key)}, {}).made()
+    common = {key: value for key, value in canonical(properties).items() if key in _CLIENT or _is_security(key)}
+    return _Arguments(common, {}).with_security()
 
 
 def consumer_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of ``AIOKafkaConsumer``; reads certificates, so it is called where the client is.
+    """Arguments of ``AIOKafkaConsumer``. Reads certificates, so it is called on the host of the client.
 
     Raises:
         ProgramError: a property is not known or not valid, or a file can't be read.
     """
-    return _Arguments(properties, _CONSUMER).made()
+    return _Arguments(properties, _CONSUMER).with_security()
 
 
 def producer_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of ``AIOKafkaProducer``; reads certificates, so it is called where the client is.
+    """Arguments of ``AIOKafkaProducer``. Reads certificates, so it is called on the host of the client.
 
     Raises:
         ProgramError: a property is not known or not valid, or a file can't be read.
     """
-    return _Arguments(properties, _PRODUCER).made()
+    return _Arguments(properties, _PRODUCER).with_security()
 
 
 def effective_consumer_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Properties of a source that have an effect; the others are named in one warning.
 
-    Refuses what ``consumer_arguments`` would, but for files: these may be on the cluster's hosts only.
+    Refuses what ``consumer_arguments`` would, except files that are missing: they may be on the cluster's hosts only.
 
     Raises:
         ProgramError: a property is not known or not valid.
@@ -248,7 +270,7 @@ def effective_consumer_properties(properties: Mapping[str, str]) -> dict[str, st
 def effective_producer_properties(properties: Mapping[str, str], unused: Collection[str] = ()) -> dict[str, str]:
     """Properties of a sink that have an effect; the others are named in one warning.
 
-    Refuses what ``producer_arguments`` would, but for files: these may be on the cluster's hosts only.
+    Refuses what ``producer_arguments`` would, except files that are missing: they may be on the cluster's hosts only.
 
     Args:
         properties: by any name.
@@ -263,15 +285,15 @@ def effective_producer_properties(properties: Mapping[str, str], unused: Collect
 
 
 def _effective(properties: Mapping[str, str], unused: Collection[str], kind: str) -> dict[str, str]:
-    named = canonical(properties)
+    properties = canonical(properties)
     effective = {
         key: value
-        for key, value in named.items()
+        for key, value in properties.items()
         if key not in unused and has_effect(key, value, consumer=kind == "source")
     }
-    without = sorted(named.keys() - effective.keys())
-    if without:
-        logger.warning("Kafka %s: properties without effect are left out: %s", kind, ", ".join(without))
+    ineffective = sorted(properties.keys() - effective.keys())
+    if ineffective:
+        logger.warning("Kafka %s: properties without effect are left out: %s", kind, ", ".join(ineffective))
     return effective
 
 
@@ -281,29 +303,29 @@ def _is_security(key: str) -> bool:
 
 @dataclass
 class _Arguments:
-    """Translates.
+    """Translates properties to arguments of one kind of client.
 
     Attributes:
-        properties: as they were given.
-        special: those that are known besides every client's.
+        properties: by any name.
+        special: translations that this kind of client has besides those of every client.
     """
 
     properties: Mapping[str, str]
     special: Mapping[str, _Translation]
 
-    def made(self) -> dict[str, Any]:
-        """The arguments, with an SSL context."""
-        found = self.plain()
-        if found.get("security_protocol", "").endswith("SSL"):
-            found["ssl_context"] = ssl_context(self._named())
-        if found.get("sasl_mechanism") == "OAUTHBEARER":
-            found["sasl_oauth_token_provider"] = provider(oauth_settings(self._named()))
-        if found.get("sasl_mechanism") == "GSSAPI":
+    def with_security(self) -> dict[str, Any]:
+        """All arguments; certificates are read, and tokens and tickets are prepared."""
+        arguments = self.plain()
+        if arguments.get("security_protocol", "").endswith("SSL"):
+            arguments["ssl_context"] = ssl_context(self._named())
+        if arguments.get("sasl_mechanism") == "OAUTHBEARER":
+            arguments["sasl_oauth_token_provider"] = provider(oauth_settings(self._named()))
+        if arguments.get("sasl_mechanism") == "GSSAPI":
             prepare_kerberos()
-        return found
+        return arguments
 
     def _named(self) -> dict[str, str]:
-        """The properties by Java's names, with what the JAAS configuration says."""
+        """Properties by the names of Java's client, with what the JAAS configuration says."""
         properties = canonical(self.properties)
         if properties.get(CALLBACK) in _LOGIN_HANDLERS:
             del properties[CALLBACK]
@@ -313,9 +335,9 @@ class _Arguments:
         return properties
 
     def plain(self) -> dict[str, Any]:
-        """Those that are plain values."""
+        """Arguments that are plain values; no file is read."""
         properties = self._named()
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for key, text in properties.items():
             if not isinstance(text, str):
                 raise TypeError(f"Kafka: properties are texts, and {key} is {type(text).__name__}")
@@ -325,32 +347,34 @@ class _Arguments:
             if translation is None:
                 raise ProgramError(f"Kafka: the property {key!r} is not supported{self._hint(key)}")
             name, translate = translation
-            found[name] = translate(key, text)
-        protocol = found.get("security_protocol", "PLAINTEXT")
-        given = sorted(key for key in properties if key in TLS)
+            arguments[name] = translate(key, text)
+        protocol = arguments.get("security_protocol", "PLAINTEXT")
+        misplaced = sorted(key for key in properties if key in TLS)
         if "SSL" in protocol:
             check_tls(properties)
-        elif given:
-            raise ProgramError(f"Kafka: {given[0]} needs security.protocol SSL or SASL_SSL, not {protocol}")
-        given = sorted(key for key in properties if key.startswith("sasl.") or key in OAUTH)
+        elif misplaced:
+            raise ProgramError(f"Kafka: {misplaced[0]} needs security.protocol SSL or SASL_SSL, not {protocol}")
+        misplaced = sorted(key for key in properties if key.startswith("sasl.") or key in OAUTH)
         if protocol.startswith("SASL"):
-            self._check_sasl(found, properties)
-        elif given:
-            raise ProgramError(f"Kafka: {given[0]} needs security.protocol SASL_SSL or SASL_PLAINTEXT, not {protocol}")
-        return found
+            self._check_sasl(arguments, properties)
+        elif misplaced:
+            raise ProgramError(
+                f"Kafka: {misplaced[0]} needs security.protocol SASL_SSL or SASL_PLAINTEXT, not {protocol}"
+            )
+        return arguments
 
-    def _check_sasl(self, found: Mapping[str, Any], properties: Mapping[str, str]) -> None:
-        mechanism = found.get("sasl_mechanism")
+    def _check_sasl(self, arguments: Mapping[str, Any], properties: Mapping[str, str]) -> None:
+        mechanism = arguments.get("sasl_mechanism")
         if mechanism is None:
             raise ProgramError("Kafka: security.protocol says SASL; say sasl.mechanism, too")
-        named = "sasl_plain_username" in found and "sasl_plain_password" in found
+        has_password = "sasl_plain_username" in arguments and "sasl_plain_password" in arguments
         if mechanism == "OAUTHBEARER":
             oauth_settings(properties)
             return
-        given = sorted(key for key in properties if key in OAUTH)
-        if given:
-            raise ProgramError(f"Kafka: {given[0]} is for sasl.mechanism OAUTHBEARER, not {mechanism}")
-        if mechanism != "GSSAPI" and not named:
+        misplaced = sorted(key for key in properties if key in OAUTH)
+        if misplaced:
+            raise ProgramError(f"Kafka: {misplaced[0]} is for sasl.mechanism OAUTHBEARER, not {mechanism}")
+        if mechanism != "GSSAPI" and not has_password:
             raise ProgramError(
                 f"Kafka: {mechanism} needs sasl.jaas.config with username and password, or sasl.username and "
                 "sasl.password"
@@ -363,17 +387,19 @@ class _Arguments:
 
 
 def _of_jaas(config: str) -> dict[str, str]:
-    module, _, rest = config.strip().partition(" ")
-    found = {
-        key: re.sub(r"\\(.)", r"\1", double or single or bare) for key, double, single, bare in _JAAS.findall(rest)
+    """Properties that stand for a JAAS configuration: the class of a login module, and its options."""
+    module, _, options_text = config.strip().partition(" ")
+    options = {
+        key: re.sub(r"\\(.)", r"\1", double or single or bare)
+        for key, double, single, bare in _JAAS.findall(options_text)
     }
-    if module.endswith((".PlainLoginModule", ".ScramLoginModule")) and "username" in found and "password" in found:
-        return {"sasl.username": found["username"], "sasl.password": found["password"]}
+    if module.endswith((".PlainLoginModule", ".ScramLoginModule")) and "username" in options and "password" in options:
+        return {"sasl.username": options["username"], "sasl.password": options["password"]}
     if module.endswith(".OAuthBearerLoginModule"):
-        return _of_oauth_jaas(found)
+        return _of_oauth_jaas(options)
     if module.endswith(".Krb5LoginModule"):
-        service = found.get("serviceName")
-        if "keyTab" in found:
+        service = options.get("serviceName")
+        if "keyTab" in options:
             raise ProgramError(f"Kafka: a keyTab in sasl.jaas.config: {_REFUSED['sasl.kerberos.keytab']}")
         return {} if service is None else {"sasl.kerberos.service.name": service}
     raise ProgramError(
@@ -382,15 +408,15 @@ def _of_jaas(config: str) -> dict[str, str]:
     )
 
 
-def _of_oauth_jaas(found: Mapping[str, str]) -> dict[str, str]:
+def _of_oauth_jaas(options: Mapping[str, str]) -> dict[str, str]:
     names = {"clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET, "scope": SCOPE}
-    properties = {names[key]: value for key, value in found.items() if key in names}
+    properties = {names[key]: value for key, value in options.items() if key in names}
     extensions = [
-        f"{key.removeprefix('extension_')}={value}" for key, value in found.items() if key.startswith("extension_")
+        f"{key.removeprefix('extension_')}={value}" for key, value in options.items() if key.startswith("extension_")
     ]
     if extensions:
         properties[EXTENSIONS] = ",".join(extensions)
-    subject = found.get("unsecuredLoginStringClaim_sub")
+    subject = options.get("unsecuredLoginStringClaim_sub")
     if subject is not None:
         properties |= {UNSIGNED: "true", CONFIG: f"principal={subject}"}
     return properties

@@ -1,8 +1,8 @@
 """A sink that writes records to topics of Kafka.
 
 Exactly once, a transaction holds what a subtask writes between two barriers. At the barrier all of it is flushed, and
-the transaction's name, producer and epoch go into the checkpoint; when that is complete the transaction is committed.
-Who reads with ``isolation.level=read_committed`` sees it from then on.
+the transaction's name, producer and epoch go into the checkpoint; when the checkpoint is complete the transaction is
+committed. Consumers with ``isolation.level=read_committed`` see its records from then on.
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.core.errors import ProgramError
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
-from firesteel_kafka.properties import canonical, effective_producer_properties, number, shown
+from firesteel_kafka.properties import SERVERS, client_properties, effective_producer_properties, number, shown
 from firesteel_kafka.serialization import KafkaRecordSerializationSchema
-from firesteel_kafka.sink_settings import SERVERS, TIMEOUT, KafkaSinkSettings
+from firesteel_kafka.sink_settings import TIMEOUT, KafkaSinkSettings
 from firesteel_kafka.transactional_ids import transaction_timeout
 
 __all__ = ["KafkaSink", "KafkaSinkBuilder"]
 
-_OURS: Final = {
+_OWN_PROPERTIES: Final = {
     "delivery.timeout.ms": "120000",
     "linger.ms": "0",
     "buffer.memory": str(32 << 20),
 }
-"""Properties that the sink sees to itself -> default."""
-_DEFAULTS: Final = {"batch.size": str(256 << 10), "request.timeout.ms": "30000", "max.request.size": str(1 << 20)}
+"""Property that the sink itself obeys, and does not pass to its producers -> default."""
+_PRODUCER_DEFAULTS: Final = {
+    "batch.size": str(256 << 10),
+    "request.timeout.ms": "30000",
+    "max.request.size": str(1 << 20),
+}
 
 
 class KafkaSink(TwoPhaseCommitSink[Any]):
     """Writes records to topics. Made by ``KafkaSink.builder()``.
 
     Args:
-        settings: of the builder.
+        settings: made by the builder.
     """
 
     needs_all_states = True
@@ -45,11 +49,11 @@ class KafkaSink(TwoPhaseCommitSink[Any]):
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
-        """A builder: brokers, a record serializer, a guarantee."""
+        """A builder, which needs brokers and a record serializer."""
         return KafkaSinkBuilder()
 
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
-        """A writer with producers of its own."""
+        """Make the writer of one subtask, with its own producers."""
         from firesteel_kafka.writer import KafkaWriter, TransactionalKafkaWriter
 
         if self._settings.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
@@ -63,10 +67,10 @@ class KafkaSink(TwoPhaseCommitSink[Any]):
         return KafkaCommitter(self._settings, context)
 
     def check(self) -> None:
-        """See that aiokafka is there.
+        """Check that aiokafka is installed.
 
         Raises:
-            ProgramError: it is not.
+            ProgramError: aiokafka is missing.
         """
         try:
             import aiokafka  # noqa: F401
@@ -74,14 +78,14 @@ class KafkaSink(TwoPhaseCommitSink[Any]):
             raise ProgramError("Kafka needs aiokafka: pip install 'firesteel[kafka]'") from error
 
     def describe(self) -> dict[str, Any]:
-        """Guarantee, prefix and properties; what is secret is masked."""
+        """Guarantee, prefix and properties, for plans; secrets are masked."""
         settings = self._settings
-        found: dict[str, Any] = {"guarantee": settings.guarantee.name, **shown(settings.properties)}
-        return found | ({"transactionalIdPrefix": settings.prefix} if settings.prefix else {})
+        description: dict[str, Any] = {"guarantee": settings.guarantee.name, **shown(settings.properties)}
+        return description | ({"transactionalIdPrefix": settings.prefix} if settings.prefix else {})
 
 
 class KafkaSinkBuilder:
-    """Builds a ``KafkaSink``."""
+    """Builds a ``KafkaSink``. Brokers and a record serializer are needed; see ``build``."""
 
     def __init__(self) -> None:
         self._guarantee = DeliveryGuarantee.NONE
@@ -90,14 +94,14 @@ class KafkaSinkBuilder:
         self._properties: dict[str, str] = {}
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
-        """Brokers by which the others are found: ``host:port``, with commas between."""
+        """Set the brokers to begin with: ``host:port``, several with commas between them."""
         return self.set_property(SERVERS, bootstrap_servers)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
-        """How often a record is delivered when the job is restarted; the default is ``NONE``.
+        """Set how often a record is delivered when the job is restarted; the default is ``NONE``.
 
         Raises:
-            TypeError: it is no guarantee.
+            TypeError: the argument is no ``DeliveryGuarantee``.
         """
         if not isinstance(delivery_guarantee, DeliveryGuarantee):
             kind = type(delivery_guarantee).__name__
@@ -106,10 +110,10 @@ class KafkaSinkBuilder:
         return self
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
-        """Makes the records of Kafka.
+        """Set the schema that makes records of Kafka.
 
         Raises:
-            TypeError: it is no such schema.
+            TypeError: the argument is no ``KafkaRecordSerializationSchema``.
         """
         if not isinstance(record_serializer, KafkaRecordSerializationSchema):
             kind = type(record_serializer).__name__
@@ -121,10 +125,10 @@ class KafkaSinkBuilder:
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
-        """Transactional ids begin with this; no two sinks that write to the same brokers may share it.
+        """Set how transactional ids begin; no two sinks that write to the same brokers may share a prefix.
 
         Raises:
-            TypeError: it is no text, or empty.
+            TypeError: the prefix is no text, or is empty.
         """
         if not isinstance(transactional_id_prefix, str) or not transactional_id_prefix:
             raise TypeError(f"set_transactional_id_prefix() takes a text, not {transactional_id_prefix!r}")
@@ -132,7 +136,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """A property of the producer, by the name that Java's or librdkafka's client has for it (docs/kafka.md).
+        """Set a property of the producer, by its name in Java's client or in librdkafka (docs/kafka.md).
 
         Raises:
             TypeError: name or value is no text.
@@ -143,7 +147,7 @@ class KafkaSinkBuilder:
         return self
 
     def build(self) -> KafkaSink:
-        """The sink.
+        """Check the settings and make the sink.
 
         Raises:
             ProgramError: something is missing, or contradicts itself, or a property is not known or not valid.
@@ -151,44 +155,42 @@ class KafkaSinkBuilder:
         return KafkaSink(self.settings())
 
     def settings(self) -> KafkaSinkSettings:
-        """What was set, checked.
+        """Check what was set; ``build`` makes the sink of it.
 
         Raises:
             ProgramError: as ``build``.
         """
-        properties = canonical(self._properties)
-        if not properties.get(SERVERS):
-            raise ProgramError("Kafka sink: give the brokers with set_bootstrap_servers()")
+        properties = client_properties(self._properties, "sink")
         if self._schema is None:
             raise ProgramError("Kafka sink: say what is written with set_record_serializer()")
-        exactly = self._guarantee is DeliveryGuarantee.EXACTLY_ONCE
-        if exactly and not self._prefix:
+        exactly_once = self._guarantee is DeliveryGuarantee.EXACTLY_ONCE
+        if exactly_once and not self._prefix:
             raise ProgramError(
-                "Kafka sink: EXACTLY_ONCE needs set_transactional_id_prefix(), another one for each sink that writes "
-                "to these brokers"
+                "Kafka sink: EXACTLY_ONCE needs set_transactional_id_prefix(), a different one for each sink that "
+                "writes to these brokers"
             )
-        own = {key: number(key, properties.pop(key, default)) for key, default in _OURS.items()}
+        own_values = {key: number(key, properties.pop(key, default)) for key, default in _OWN_PROPERTIES.items()}
         for key, least in (("delivery.timeout.ms", 1), ("linger.ms", 0), ("buffer.memory", 1)):
-            if own[key] < least:
-                raise ProgramError(f"Kafka sink: {key} is at least {least}, not {own[key]}")
-        properties = _DEFAULTS | properties
+            if own_values[key] < least:
+                raise ProgramError(f"Kafka sink: {key} is at least {least}, not {own_values[key]}")
+        properties = _PRODUCER_DEFAULTS | properties
         if self._guarantee is not DeliveryGuarantee.NONE:
             if properties.get("acks", "all") not in ("all", "-1"):
                 raise ProgramError(f"Kafka sink: {self._guarantee.name} needs acks=all, not {properties['acks']}")
             properties["acks"] = "all"
-            if exactly and properties.get("enable.idempotence", "true") != "true":
+            if exactly_once and properties.get("enable.idempotence", "true") != "true":
                 raise ProgramError("Kafka sink: EXACTLY_ONCE needs enable.idempotence=true")
             properties.setdefault("enable.idempotence", "true")
-        properties = effective_producer_properties(properties, () if exactly else (TIMEOUT,))
-        if exactly:
-            asked = properties.get(TIMEOUT)
-            transaction_timeout(None if asked is None else number(TIMEOUT, asked), None)
+        properties = effective_producer_properties(properties, () if exactly_once else (TIMEOUT,))
+        if exactly_once:
+            timeout = properties.get(TIMEOUT)
+            transaction_timeout(None if timeout is None else number(TIMEOUT, timeout), None)
         return KafkaSinkSettings(
             self._guarantee,
             self._schema,
             properties,
-            self._prefix if exactly else "",
-            own["delivery.timeout.ms"],
-            own["linger.ms"],
-            own["buffer.memory"],
+            self._prefix if exactly_once else "",
+            own_values["delivery.timeout.ms"],
+            own_values["linger.ms"],
+            own_values["buffer.memory"],
         )

@@ -1,4 +1,4 @@
-"""What a Kafka sink was built with."""
+"""Settings of a Kafka sink, which its writers and committers share."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel_kafka.properties import shown
 from firesteel_kafka.serialization import KafkaRecordSerializationSchema
 
-__all__ = ["SERVERS", "TIMEOUT", "KafkaSinkSettings"]
+__all__ = ["TIMEOUT", "KafkaSinkSettings"]
 
-SERVERS: Final = "bootstrap.servers"
 TIMEOUT: Final = "transaction.timeout.ms"
 
 
 @dataclass(frozen=True)
 class KafkaSinkSettings:
-    """What a sink was built with.
+    """What a ``KafkaSink`` is built with, checked.
 
     Attributes:
-        guarantee: how often a record is delivered.
-        schema: makes the records.
-        properties: of the producer, by Java's names.
-        prefix: of transactional ids.
-        delivery_ms: after which what is not acknowledged is an error.
-        linger_ms: how long a batch that is not full waits for more.
+        guarantee: how often a record is delivered when the job restarts.
+        schema: makes records of Kafka.
+        properties: properties of producers, by the names of Java's client.
+        prefix: beginning of transactional ids; empty unless the guarantee is exactly once.
+        delivery_ms: time after which a batch that is not acknowledged is an error.
+        linger_ms: time for which a batch that is not full waits for more records.
         memory: bytes that may wait to be acknowledged.
     """
 

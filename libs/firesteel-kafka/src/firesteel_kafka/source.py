@@ -19,7 +19,8 @@ from firesteel_kafka.enumerator import ClusterSession, Discovery, KafkaEnumerato
 from firesteel_kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from firesteel_kafka.partitions import KafkaTopicPartition, Subscription
 from firesteel_kafka.properties import (
-    canonical,
+    SERVERS,
+    client_properties,
     consumer_arguments,
     effective_consumer_properties,
     flag,
@@ -34,17 +35,16 @@ COMMITS: Final = "commit.offsets.on.checkpoint"
 RESET: Final = "auto.offset.reset"
 ISOLATION: Final = "isolation.level"
 GROUP: Final = "group.id"
-SERVERS: Final = "bootstrap.servers"
 CLIENT_ID: Final = "client.id"
 CLIENT_ID_PREFIX: Final = "client.id.prefix"
-_OURS: Final = {
+_OWN_PROPERTIES: Final = {
     DISCOVERY: "300000",
     COMMITS: "true",
     CLIENT_ID_PREFIX: "",
     "enable.auto.commit": "false",
     "max.poll.records": "0",
 }
-"""Properties that are no business of the client -> default."""
+"""Property that the source itself obeys, and does not pass to its clients -> default."""
 _RESETS: Final = {
     "earliest": KafkaOffsetResetStrategy.EARLIEST,
     "smallest": KafkaOffsetResetStrategy.EARLIEST,
@@ -53,11 +53,27 @@ _RESETS: Final = {
     "none": KafkaOffsetResetStrategy.NONE,
     "error": KafkaOffsetResetStrategy.NONE,
 }
+"""Value of ``auto.offset.reset`` in Java's client or in librdkafka -> strategy."""
 
 
 @dataclass(frozen=True)
 class KafkaSourceSettings:
-    """All that a ``KafkaSource`` is made of; see its builder."""
+    """What a ``KafkaSource`` is built with, checked.
+
+    Attributes:
+        subscription: partitions to read.
+        starting: offsets at which partitions begin.
+        stopping: offsets at which partitions end; None = they have no end.
+        bounded: the source ends when its partitions have.
+        schema: makes records of the stream.
+        malformed: what becomes of records that the schema raises about.
+        properties: properties of the clients, by the names of Java's client.
+        client_id_prefix: beginning of the ids of clients; empty = aiokafka's default.
+        discovery_ms: pause between two looks for new partitions; 0 = one look.
+        commits: offsets are committed for the group when checkpoints complete.
+        reset: where a partition goes on if its next offset does not exist.
+        most_records: records in a batch at most; 0 = as the runtime says.
+    """
 
     subscription: Subscription
     starting: KafkaOffsetsInitializer
@@ -66,27 +82,25 @@ class KafkaSourceSettings:
     schema: KafkaRecordDeserializationSchema
     malformed: MalformedPolicy
     properties: Mapping[str, str]
-    """Of the client."""
     client_id_prefix: str
     discovery_ms: int
     commits: bool
     reset: KafkaOffsetResetStrategy
     most_records: int = 0
-    """In a batch; 0 = as the runtime says."""
 
     def __repr__(self) -> str:
         return f"KafkaSourceSettings({self.subscription}, {shown(self.properties)})"
 
     @property
     def servers(self) -> str:
-        """Where the brokers are."""
+        """Addresses of brokers, as the user gave them."""
         return self.properties[SERVERS]
 
     def arguments(self, name: str) -> Callable[[], Mapping[str, Any]]:
-        """What makes the client's arguments, in a slot.
+        """A function that makes a client's arguments; it is called in a slot, where certificates can be read.
 
         Args:
-            name: of the client, behind the prefix.
+            name: end of the client's id, behind the prefix.
         """
         properties = dict(self.properties)
         if self.client_id_prefix:
@@ -97,11 +111,11 @@ class KafkaSourceSettings:
 class KafkaSource(Source[Any]):
     """Reads partitions of Kafka's topics. Made by ``KafkaSource.builder()``.
 
-    Offsets are part of checkpoints: a restart goes on behind the records of the last one, whatever the group has
-    committed. The timestamps of records are those of Kafka.
+    Offsets are part of checkpoints: a restart goes on behind the records of the last checkpoint, whatever the group has
+    committed. Records have the timestamps that Kafka gives them.
 
     Args:
-        settings: of the builder.
+        settings: made by the builder.
     """
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
@@ -114,25 +128,25 @@ class KafkaSource(Source[Any]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """As the builder was told."""
+        """Bounded if ``set_bounded()`` was called, else unbounded."""
         return Boundedness.BOUNDED if self._settings.bounded else Boundedness.CONTINUOUS_UNBOUNDED
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
-        """Finds partitions. It runs in a slot, where the credentials of the program may be."""
+        """Make the enumerator that finds partitions. It runs in a slot, where the program's credentials may be."""
         return KafkaEnumerator(context, self._discovery())
 
     def restore_enumerator(self, context: SplitEnumeratorContext, checkpoint: Any) -> SplitEnumerator:
-        """Goes on from a checkpoint."""
+        """Make the enumerator, with the partitions that the checkpoint knows."""
         return KafkaEnumerator(context, self._discovery(), checkpoint)
 
     def _discovery(self) -> Discovery:
         settings = self._settings
-        make = settings.arguments("enumerator")
+        arguments = settings.arguments("enumerator")
 
         def connect() -> AbstractContextManager[ClusterSession]:
             from firesteel_kafka.consumer import KafkaSession
 
-            return KafkaSession(make)
+            return KafkaSession(arguments)
 
         return Discovery(
             settings.subscription, settings.starting, settings.stopping, settings.bounded, settings.discovery_ms,
@@ -140,7 +154,7 @@ class KafkaSource(Source[Any]):
         )  # fmt: skip
 
     def create_reader(self, context: ReaderContext) -> AsyncSourceReader[Any]:
-        """Reads the partitions of a subtask."""
+        """Make the reader of the partitions of one subtask."""
         from firesteel_kafka.consumer import AioConsumer
         from firesteel_kafka.reader import KafkaReader, ReaderPlan
 
@@ -149,23 +163,23 @@ class KafkaSource(Source[Any]):
             settings.subscription, settings.schema, settings.malformed, settings.reset, settings.commits,
             settings.servers, settings.most_records,
         )  # fmt: skip
-        make = settings.arguments(str(context.subtask_index))
-        return KafkaReader(context, plan, lambda: AioConsumer(make()))
+        arguments = settings.arguments(str(context.subtask_index))
+        return KafkaReader(context, plan, lambda: AioConsumer(arguments()))
 
     def produced_type(self) -> TypeInformation | None:
-        """What the schema gives; any object where malformed records are among them."""
+        """Type of the schema's values; None (any object) if malformed records are emitted among them."""
         return None if self._settings.malformed is MalformedPolicy.EMIT else self._settings.schema.get_produced_type()
 
     @property
     def makes_columns(self) -> bool:
-        """Whether the schema makes columns."""
+        """Whether readers emit record batches."""
         schema = self._settings.schema
         columns = isinstance(schema, ValueOnly) and schema.schema.gives_columns
         return columns and self._settings.malformed is not MalformedPolicy.EMIT
 
 
 class KafkaSourceBuilder:
-    """Builds a ``KafkaSource``: where, what, and how records are made are needed; see ``build``."""
+    """Builds a ``KafkaSource``. Brokers, a subscription and a deserializer are needed; see ``build``."""
 
     def __init__(self) -> None:
         self._subscription: Subscription | None = None
@@ -177,15 +191,15 @@ class KafkaSourceBuilder:
         self._properties: dict[str, str] = {}
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
-        """Brokers to begin with: ``host:port``, several with commas between them."""
+        """Set the brokers to begin with: ``host:port``, several with commas between them."""
         return self.set_property(SERVERS, bootstrap_servers)
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
-        """The group that offsets are committed for. The source does not join it: who else is in it is of no account."""
+        """Set the group to commit offsets for. The source does not join the group, and shares no partition with it."""
         return self.set_property(GROUP, group_id)
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
-        """Read these topics. They have to be there when the job starts."""
+        """Read these topics. They have to exist when the job starts."""
         for topic in topics:
             if not isinstance(topic, str) or not topic:
                 raise TypeError(f"set_topics() takes names, not {topic!r}")
@@ -194,10 +208,10 @@ class KafkaSourceBuilder:
         return self._subscribe(Subscription(topics=tuple(dict.fromkeys(topics))))
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
-        """Read all topics whose whole names match a regular expression, also those that come later.
+        """Read all topics whose whole names match a regular expression, also topics that are created later.
 
         Raises:
-            ProgramError: it is none.
+            ProgramError: the pattern is no regular expression.
         """
         try:
             re.compile(topic_pattern)
@@ -223,7 +237,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Where partitions begin; by default at their first records, as those that come later do anyhow."""
+        """Set where partitions begin; by default, and always if they appear later, at their first records."""
         self._starting = _initializer(starting_offsets_initializer)
         return self
 
@@ -233,16 +247,16 @@ class KafkaSourceBuilder:
         return self
 
     def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """End each partition at an offset, and the source with them. Nobody looks for new partitions."""
+        """End each partition at an offset, and the source with them. New partitions are not looked for."""
         self._stopping, self._bounded = _initializer(stopping_offsets_initializer), True
         return self
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
-        """Make records of values; keys, headers and tombstones are left out."""
+        """Set the schema that makes records of values; keys, headers and tombstones are left out."""
         return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
 
     def set_deserializer(self, record_deserializer: KafkaRecordDeserializationSchema) -> KafkaSourceBuilder:
-        """Make records of whole records of Kafka."""
+        """Set the schema that makes records of whole Kafka records, with keys and headers."""
         if not isinstance(record_deserializer, KafkaRecordDeserializationSchema):
             raise TypeError(
                 "set_deserializer() takes a KafkaRecordDeserializationSchema, not "
@@ -259,24 +273,24 @@ class KafkaSourceBuilder:
         return self
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
-        """Clients are called so, with a hyphen and the number of their subtask."""
+        """Set how the ids of clients begin; a hyphen and the number of their subtask follow."""
         return self.set_property(CLIENT_ID_PREFIX, prefix)
 
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """A property of the consumer, by Kafka's name, or of the source (docs/kafka.md)."""
+        """Set a property of the consumer, by its name in Kafka, or of the source (docs/kafka.md)."""
         if not isinstance(key, str) or not key:
             raise TypeError(f"set_property() takes the name of a property, not {key!r}")
         self._properties[key] = _text(value)
         return self
 
     def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
-        """Several properties."""
+        """Set several properties, as ``set_property`` does."""
         for key, value in props.items():
             self.set_property(key, value)
         return self
 
     def build(self) -> KafkaSource:
-        """The source.
+        """Check the settings and make the source.
 
         Raises:
             ProgramError: something is missing, or contradicts itself, or a property is not known or not valid.
@@ -284,14 +298,12 @@ class KafkaSourceBuilder:
         return KafkaSource(self.settings())
 
     def settings(self) -> KafkaSourceSettings:
-        """What was set, checked.
+        """Check what was set; ``build`` makes the source of it.
 
         Raises:
             ProgramError: as ``build``.
         """
-        properties = canonical(self._properties)
-        if not properties.get(SERVERS):
-            raise ProgramError("Kafka source: give the brokers with set_bootstrap_servers()")
+        properties = client_properties(self._properties, "source")
         if self._subscription is None:
             raise ProgramError("Kafka source: say what is read: set_topics(), set_topic_pattern() or set_partitions()")
         if self._schema is None:
@@ -299,15 +311,15 @@ class KafkaSourceBuilder:
         group = properties.get(GROUP, "")
         if not group and (self._starting.needs_group or (self._stopping is not None and self._stopping.needs_group)):
             raise ProgramError("Kafka source: committed offsets are those of a group; name it with set_group_id()")
-        own = {key: properties.get(key, default) for key, default in _OURS.items()}
-        if flag("enable.auto.commit", own["enable.auto.commit"]):
+        own_values = {key: properties.get(key, default) for key, default in _OWN_PROPERTIES.items()}
+        if flag("enable.auto.commit", own_values["enable.auto.commit"]):
             raise ProgramError(
                 "Kafka source: enable.auto.commit would commit records that are not processed; leave it out: offsets "
                 f"are committed when checkpoints are complete ({COMMITS})"
             )
-        client = {key: value for key, value in properties.items() if key not in _OURS and key != RESET}
-        client.setdefault(ISOLATION, "read_committed")
-        client = effective_consumer_properties(client)
+        forwarded = {key: value for key, value in properties.items() if key not in _OWN_PROPERTIES and key != RESET}
+        forwarded.setdefault(ISOLATION, "read_committed")
+        forwarded = effective_consumer_properties(forwarded)
         return KafkaSourceSettings(
             self._subscription,
             self._starting,
@@ -315,20 +327,20 @@ class KafkaSourceBuilder:
             self._bounded,
             self._schema,
             self._malformed,
-            client,
-            own[CLIENT_ID_PREFIX] or group,
-            0 if self._bounded else max(0, number(DISCOVERY, own[DISCOVERY])),
-            bool(group) and flag(COMMITS, own[COMMITS]),
+            forwarded,
+            own_values[CLIENT_ID_PREFIX] or group,
+            0 if self._bounded else max(0, number(DISCOVERY, own_values[DISCOVERY])),
+            bool(group) and flag(COMMITS, own_values[COMMITS]),
             self._reset(properties.get(RESET)),
-            max(0, number("max.poll.records", own["max.poll.records"])),
+            max(0, number("max.poll.records", own_values["max.poll.records"])),
         )
 
-    def _reset(self, given: str | None) -> KafkaOffsetResetStrategy:
-        if given is None:
+    def _reset(self, value: str | None) -> KafkaOffsetResetStrategy:
+        if value is None:
             return self._starting.reset
-        if given not in _RESETS:
-            raise ProgramError(f"{RESET} is earliest, latest or none, not {given!r}")
-        return _RESETS[given]
+        if value not in _RESETS:
+            raise ProgramError(f"{RESET} is earliest, latest or none, not {value!r}")
+        return _RESETS[value]
 
 
 def _initializer(initializer: KafkaOffsetsInitializer) -> KafkaOffsetsInitializer:

@@ -24,31 +24,30 @@ TLS: Final = frozenset(
         "ssl.keystore.type", "ssl.keystore.location", CHAIN, KEY, _NAMES, _VERIFIES,
     }
 )  # fmt: skip
-"""Properties, by the names of Java's client, or by librdkafka's where that has none."""
+"""Properties by their names in Java's client, or in librdkafka where Java's client has none."""
 SECRET_TEXTS: Final = frozenset({KEY, CHAIN, "ssl.ca.pem", "ssl.truststore.certificates"})
-"""Whole PEM texts, which are shown nowhere."""
+"""Properties that are whole PEM texts, which plans and logs do not show."""
 
 
 def check_tls(properties: Mapping[str, str]) -> None:
-    """See that they fit together; no file is read.
+    """Check that the properties of TLS fit together; no file is read.
 
     Raises:
-        ProgramError: they do not.
+        ProgramError: a property has no valid value, or two of them contradict each other, or one needs another.
     """
-    for kind, texts in (("truststore", ("ssl.truststore.certificates",)), ("keystore", (CHAIN, KEY))):
-        given_type = properties.get(f"ssl.{kind}.type", "JKS")
-        named = [key for key in (f"ssl.{kind}.location", *texts) if key in properties]
-        if f"ssl.{kind}.location" in named and given_type != "PEM":
+    for kind in ("truststore", "keystore"):
+        store_type = properties.get(f"ssl.{kind}.type", "JKS")
+        if f"ssl.{kind}.location" in properties and store_type != "PEM":
             raise ProgramError(
-                f"Kafka: a {kind} of type {given_type} is for Java; convert it to PEM, and say ssl.{kind}.type=PEM"
+                f"Kafka: a {kind} of type {store_type} is for Java; convert it to PEM, and say ssl.{kind}.type=PEM"
             )
     if KEY in properties and CHAIN not in properties:
         raise ProgramError(f"Kafka: {KEY} needs {CHAIN}, too")
     if "ssl.key.location" in properties and "ssl.certificate.location" not in properties:
         raise ProgramError("Kafka: ssl.key.location needs ssl.certificate.location, too")
-    ways = [key for key in (CHAIN, "ssl.keystore.location", "ssl.certificate.location") if key in properties]
-    if len(ways) > 1:
-        raise ProgramError(f"Kafka: {' and '.join(ways)} both say who the client is; leave one of them out")
+    identities = [key for key in (CHAIN, "ssl.keystore.location", "ssl.certificate.location") if key in properties]
+    if len(identities) > 1:
+        raise ProgramError(f"Kafka: {' and '.join(identities)} both say who the client is; leave one of them out")
     if properties.get(_VERIFIES, "true").lower() not in ("true", "false"):
         raise ProgramError(f"Kafka: {_VERIFIES} is true or false, not {properties[_VERIFIES]!r}")
     if properties.get(_NAMES, "https").lower() not in ("", "none", "https"):
@@ -56,7 +55,7 @@ def check_tls(properties: Mapping[str, str]) -> None:
 
 
 def ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """What connections are made with; reads files, so it is made where the client is.
+    """Make the context of connections to brokers. Reads files, so it is called on the host of the client.
 
     Raises:
         ProgramError: a certificate or a key can't be read.
@@ -86,7 +85,7 @@ def _load_client(context: ssl.SSLContext, properties: Mapping[str, str]) -> None
     # Without a callback OpenSSL would ask at the terminal.
     password = properties.get("ssl.key.password", "")
     if CHAIN in properties:
-        # OpenSSL takes files only: one that nobody else may read, and that is gone at once.
+        # OpenSSL reads files only. mkstemp makes one that only this user can read; it is removed as soon as it is read.
         number, name = tempfile.mkstemp(prefix="kafka-", suffix=".pem")
         try:
             with os.fdopen(number, "w") as file:

@@ -19,13 +19,13 @@ from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.core.clock import SystemClock
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
-from firesteel_kafka.aiokafka_internals import open_transaction
+from firesteel_kafka.aiokafka_internals import keep_batches, open_transaction
 from firesteel_kafka.committer import pool_of
 from firesteel_kafka.loop_thread import KafkaLoopThread
-from firesteel_kafka.properties import client_arguments, producer_arguments
+from firesteel_kafka.properties import SERVERS, client_arguments, producer_arguments
 from firesteel_kafka.refusals import raise_if_refused
 from firesteel_kafka.sending import KafkaSendError, Sending
-from firesteel_kafka.sink_settings import SERVERS, KafkaSinkSettings
+from firesteel_kafka.sink_settings import KafkaSinkSettings
 from firesteel_kafka.transactional_ids import PoolState, ids_to_abort, transaction_timeout
 from firesteel_kafka.transactions import Transaction, TransactionClient, timeout_refused
 
@@ -112,8 +112,7 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         deadline = time.monotonic() + self._settings.delivery_ms / 1000
         while True:
             producer = AIOKafkaProducer(**self._arguments, **more)
-            # Else batches of partitions without a leader are given up after request.timeout.ms.
-            producer._message_accumulator._batch_ttl = self._settings.delivery_ms / 1000
+            keep_batches(producer, self._settings.delivery_ms / 1000)
             try:
                 async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
                     await producer.start()

@@ -23,6 +23,7 @@ from firesteel_kafka.aiokafka_internals import (
     answers,
     client_of,
     fetcher_failure,
+    keep_batches,
     open_transaction,
     partition_state,
 )
@@ -105,6 +106,25 @@ def test_an_open_transaction_has_the_ids_of_its_producer() -> None:
         manager.maybe_add_partition_to_txn(FIRST)
         manager.partition_added(FIRST)
         assert open_transaction(producer) == OpenTransaction(12, 3)
+        await producer.stop()
+
+    asyncio.run(look())
+
+
+def test_a_producer_keeps_batches_for_as_long_as_it_is_told() -> None:
+    async def look() -> None:
+        producer: Any = AIOKafkaProducer(bootstrap_servers=NOWHERE, request_timeout_ms=40_000)
+        assert producer._message_accumulator._batch_ttl == 40, "aiokafka's own"
+        keep_batches(producer, 120)
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"", timestamp=None)
+        await producer._message_accumulator.add_batch(batch, FIRST, timeout=1)
+        kept = producer._message_accumulator._batches[FIRST][0]
+        assert not kept.expired()
+        kept._ctime -= 119
+        assert not kept.expired()
+        kept._ctime -= 2
+        assert kept.expired()
         await producer.stop()
 
     asyncio.run(look())

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from firesteel.core.errors import ProgramError
 from firesteel_kafka import properties as properties_of_kafka
-from firesteel_kafka.kerberos import told
+from firesteel_kafka.kerberos import translating_errors
 from firesteel_kafka.oauth import OAuthSettings, Token, TokenRefusedError, fetch_token
 from firesteel_kafka.properties import (
     client_arguments,
@@ -186,7 +186,7 @@ def test_trouble_with_tickets_is_told_as_clients_expect_it(code: int, error: typ
             raise OfTickets(code)
         return payload
 
-    wrapped, authenticator = told(step, OfTickets), SimpleNamespace(_principal="kafka@broker")
+    wrapped, authenticator = translating_errors(step, OfTickets), SimpleNamespace(_principal="kafka@broker")
     assert wrapped(authenticator, b"good") == b"good"
     with pytest.raises(error, match=text):
         wrapped(authenticator, b"bad")
