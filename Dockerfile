@@ -12,6 +12,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
     /opt/firesteel/venv/bin/pip install --require-hashes -r /build/requirements/runtime.txt && \
     rm -rf /opt/firesteel/venv/lib/python3*/site-packages/pyspark/examples
+COPY examples /build/examples
 COPY libs /build/libs
 COPY services /build/services
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \

@@ -1,7 +1,8 @@
-"""Makes .venv for ./dev with uv, and writes the locks. Standard library only; run by any Python >= 3.11 that has pip.
+"""Makes .venv, the locks and the wheels with uv. Standard library only; run by any Python >= 3.11 that has pip.
 
     bootstrap.py runtime|dev STAMP     make .venv what requirements/<group>.txt says, then leave STAMP in it
     bootstrap.py lock [PACKAGE]        write requirements/*.txt
+    bootstrap.py dist [FOLDER]         build a wheel and an sdist of each distribution, by default into build/dist
 
 Two calls at once: the second waits. A call that was interrupted is repeated: what is there is brought to the locks.
 """
@@ -99,6 +100,7 @@ def uv(*arguments: str, output: int | None = None) -> None:
         fail(f"uv {' '.join(arguments[:2])} failed; it says above why ({needs}; PIP_INDEX_URL names another index).")
 
 
+@functools.cache
 def pip_settings() -> dict[str, str]:
     """What pip is configured with, by name."""
     command = [sys.executable, "-m", "pip", "config", "list"]
@@ -173,10 +175,27 @@ def lock(packages: list[str]) -> None:
         print(f"{target}: {len(re.findall(r'^[a-zA-Z0-9].*==', text, re.M))} packages")
 
 
+def build_distributions(folder: Path = ROOT / "build" / "dist") -> None:
+    """Builds all wheels and sdists, the same bytes from the same sources.
+
+    The wheels are built from the sdists, and uv has the build backend in itself: no index is asked.
+    """
+    install_uv()
+    for project in PROJECTS:
+        uv("build", "-q", "--no-index", "--out-dir", str(folder), str(project))
+    print(folder)
+
+
 if __name__ == "__main__":
     try:
         one_at_a_time()
-        lock(sys.argv[2:]) if sys.argv[1] == "lock" else install(*sys.argv[1:])
+        match sys.argv[1:]:
+            case ["lock", *packages]:
+                lock(packages)
+            case ["dist", *folders]:
+                build_distributions(*(Path(folder).absolute() for folder in folders))
+            case arguments:
+                install(*arguments)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:

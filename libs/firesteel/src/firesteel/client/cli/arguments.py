@@ -41,6 +41,11 @@ cancels at once); a second Ctrl-C leaves, and the job runs on. A client that die
 Modules that the program imports from its own directory travel with the job; so do the files of -pyfs and
 env.add_python_file(). Installed packages do not: the cluster needs its own.
 """
+_DEMO = """\
+Counts the words of Python's standard library, or of the files and directories that are named, in a cluster inside this
+process. It is the program examples/word_count.py of the source tree: firesteel run -pym firesteel.examples.word_count
+runs it on a cluster.
+"""
 _RUN_APPLICATION = """\
 Starts a cluster for one program, runs its main() beside the Dispatcher, and ends the cluster with it: on this host, or
 as an application on YARN (-t yarn). Here, TaskManagers are processes of this host, as many as its jobs need
@@ -115,6 +120,10 @@ def parser() -> argparse.ArgumentParser:
         dest="shutdown_on_exit",
         help="end the cluster when this client ends before it, or dies",
     )
+
+    demo = verbs.add_parser("demo", help="run a first program: a word count", description=_DEMO)
+    _common(demo)
+    demo.add_argument("paths", nargs="*", metavar="PATH", help="files and directories; default: the standard library")
 
     info = verbs.add_parser(
         "info", help="show the plan of a program", description="Shows the plan of a program's first job; runs nothing."

@@ -26,6 +26,7 @@ COMPLETING_VARIABLE: Final = "_ARGCOMPLETE"
 VERBS: Final = {
     "run": "programs:run",
     "run-application": "targets:run_application",
+    "demo": "programs:demo",
     "info": "programs:info",
     "upgrade": "state_readers:upgrade",
     "list": "jobs:list_jobs",

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
 from firesteel.client.cli import exit_codes
+from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.definitions import settings_of_info, settings_of_run
 from firesteel.client.connections import keep_secret
 from firesteel.client.console import Console
@@ -26,6 +27,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobError, RpcError
 from firesteel.graph.plan import execution_plan
 
+DEMO_PROGRAM: Final = "firesteel.examples.word_count"
 _ANSWER_SECONDS: Final = 5.0
 
 
@@ -56,6 +58,13 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
                 console.say(json.dumps(jobs))
         _tell_of_running(context)
         return code
+
+
+def demo(parsed: argparse.Namespace, console: Console) -> int:
+    """Run the word count that is installed with Firesteel, in a cluster inside this process (``firesteel demo``)."""
+    whole = parser().parse_args(["run", "-t", "local", "-pym", DEMO_PROGRAM, *parsed.paths])
+    whole.definitions, whole.json = parsed.definitions, parsed.json
+    return run(whole, console)
 
 
 def info(parsed: argparse.Namespace, console: Console) -> int:
