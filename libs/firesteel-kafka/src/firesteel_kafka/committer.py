@@ -1,4 +1,4 @@
-"""Commits the transactions of a Kafka sink."""
+"""Commits the transactions that a Kafka sink has prepared."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from firesteel_kafka.transactions import Transaction, TransactionClient
 __all__ = ["KafkaCommitter", "pool_of"]
 
 _STEPS: Final = 10
-"""A commit is tried again so often before the task fails; each may take this part of ``delivery.timeout.ms``."""
+"""Number of attempts that the runtime makes before the task fails; each gets this part of ``delivery.timeout.ms``."""
 
 
 class KafkaCommitter(Committer):
-    """Commits transactions by name, producer and epoch; whoever flushed them may be gone.
+    """Commits transactions by id, producer and epoch; the producers that flushed them need not be alive.
 
     Args:
-        settings: of the sink.
-        context: of the subtask.
+        settings: settings of the sink.
+        context: context of the subtask.
     """
 
     def __init__(self, settings: KafkaSinkSettings, context: WriterContext) -> None:
@@ -38,15 +38,17 @@ class KafkaCommitter(Committer):
         self._client = TransactionClient(lambda: client_arguments(settings.properties), SystemClock().epoch_ms)
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """Commit them in their order."""
+        """Commit transactions in their order."""
         return self._commit(committables, again=False)
 
     def restore_committables(self, committables: Sequence[Committable]) -> None:
         """Keep their transactional ids in each checkpoint until they are committed."""
-        self._pool.held.update(Transaction.of(one.data).name for one in committables if one.version == 1)
+        self._pool.uncommitted.update(
+            Transaction.of(committable.data).name for committable in committables if committable.version == 1
+        )
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """The same with those of the checkpoint."""
+        """Commit transactions of the restored checkpoint, which may have been committed before."""
         return self._commit(committables, again=True)
 
     @override
@@ -65,12 +67,12 @@ class KafkaCommitter(Committer):
             self._thread = KafkaLoopThread("kafka-commits")
         seconds = self._settings.delivery_ms / 1000 / _STEPS
         results = []
-        for one in committables:
-            if one.version != 1:
-                reason = f"a transaction was written in version {one.version} by a later release"
+        for committable in committables:
+            if committable.version != 1:
+                reason = f"a transaction was written in version {committable.version} by a later release"
                 results.append(CommitResult(CommitOutcome.FAILED, reason))
                 continue
-            transaction = Transaction.of(one.data)
+            transaction = Transaction.of(committable.data)
             result = self._thread.call(self._client.commit(transaction, seconds, again=again))
             if result.outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED):
                 self._pool.is_committed(transaction.name)
@@ -79,11 +81,11 @@ class KafkaCommitter(Committer):
 
 
 _POOLS: Final[weakref.WeakValueDictionary[tuple[str, str, int, int, str], IdPool]] = weakref.WeakValueDictionary()
-"""Writer and committer of one subtask in one attempt have the same."""
+"""Pools by job, operator, subtask, attempt and prefix: writer and committer of an attempt share one."""
 
 
 def pool_of(settings: KafkaSinkSettings, context: WriterContext) -> IdPool:
-    """The ids of a subtask's attempt."""
+    """The pool of transactional ids of a subtask's attempt."""
     key = context.job_id, context.operator_id, context.subtask_index, context.attempt, settings.prefix
     pool = _POOLS.get(key)
     if pool is None:

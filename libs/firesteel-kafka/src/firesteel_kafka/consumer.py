@@ -1,4 +1,4 @@
-"""aiokafka as a source needs it: partitions at offsets, whole answers of brokers, and errors that say what to do."""
+"""What a source needs of aiokafka: it reads partitions from offsets, takes whole answers, and translates errors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["AioConsumer", "KafkaSession", "OffsetGoneError", "PartitionConsumer"
 
 T = TypeVar("T")
 Arguments = Callable[[], Mapping[str, Any]]
-"""Makes the arguments of ``AIOKafkaConsumer`` where they are needed: TLS contexts can't be pickled."""
+"""Makes the arguments of ``AIOKafkaConsumer`` in the slot, because TLS contexts can't be pickled."""
 
 
 class OffsetGoneError(Exception):
-    """There is no record at an offset: it was deleted, or the partition ends before it."""
+    """There is no record at an offset: it was deleted, or the partition ends before the offset."""
 
     def __init__(self, partition: KafkaTopicPartition, offset: int) -> None:
         super().__init__(partition, offset)
@@ -40,59 +40,64 @@ class OffsetGoneError(Exception):
 class PartitionConsumer(ABC):
     """Reads partitions from offsets on. All calls come from one asyncio loop.
 
-    Coroutines raise ``ConnectionError`` when brokers do not answer, and may be called again; ``ProgramError`` when they
-    refuse.
+    Coroutines raise ``ConnectionError`` when brokers do not answer; then they may be called again. They raise
+    ``ProgramError`` when brokers refuse.
     """
 
     @abstractmethod
     async def start(self) -> None:
-        """Connect. When it has raised, ``stop`` is called, and another consumer is made."""
+        """Connect. After an error ``stop`` is called, and another consumer is made."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Disconnect."""
+        """Disconnect from all brokers."""
 
     @abstractmethod
     def assign(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Read these partitions, from these offsets on, and no others. All are resumed."""
+        """Read these partitions from these offsets on, and no others. All are resumed."""
 
     @abstractmethod
     def seek(self, partition: KafkaTopicPartition, offset: int) -> None:
-        """Go on there."""
+        """Fetch a partition from another offset on."""
 
     @abstractmethod
     def pause(self, partition: KafkaTopicPartition) -> None:
-        """Do not fetch it."""
+        """Fetch no records of a partition until it is resumed."""
 
     @abstractmethod
     def resume(self, partition: KafkaTopicPartition) -> None:
-        """Fetch it again."""
+        """Fetch records of a partition again."""
 
     @abstractmethod
     async def fetch(
-        self, wanted: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
+        self, partitions: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
     ) -> list[tuple[KafkaTopicPartition, Fetched]]:
-        """What has arrived of these partitions; waits so long, or until ``changed`` is set, for the first of it.
+        """Take the answers that have arrived for some partitions; wait for the first if there are none.
+
+        Args:
+            partitions: partitions to take answers of.
+            seconds: longest wait.
+            changed: ends the wait when it is set.
 
         Raises:
-            OffsetGoneError: one of them has nothing at its offset.
+            OffsetGoneError: a partition has no record at its offset.
         """
 
     @abstractmethod
     def end(self, partition: KafkaTopicPartition) -> int | None:
-        """The offset behind the last record that can be read, as far as it is known."""
+        """Offset behind the last record that can be read; None if it is not known yet."""
 
     @abstractmethod
     def answered(self, partition: KafkaTopicPartition) -> float | None:
-        """Seconds since its broker has answered; None = it never did."""
+        """Seconds since the partition's broker has answered; None if it never has."""
 
     @abstractmethod
     async def bounds(self, partition: KafkaTopicPartition) -> tuple[int, int]:
-        """Its first offset and the one behind its last record."""
+        """Offset of the first record, and the one behind the last record."""
 
     @abstractmethod
     async def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Commit them for the group."""
+        """Commit offsets for the group."""
 
 
 def _tp(partition: KafkaTopicPartition) -> TopicPartition:
@@ -103,30 +108,35 @@ def _partition(tp: TopicPartition) -> KafkaTopicPartition:
     return KafkaTopicPartition(tp.topic, tp.partition)
 
 
-async def _asked(call: Awaitable[T], what: str) -> T:
-    """The answer; errors as the callers know them."""
+async def _answer_of(call: Awaitable[T], request: str) -> T:
+    """Await an answer; errors of aiokafka become those that ``PartitionConsumer`` promises.
+
+    Args:
+        call: coroutine of aiokafka.
+        request: what is asked for, for messages.
+    """
     try:
         return await call
     except REFUSALS as error:
-        raise ProgramError(f"Kafka refuses {what}: {type(error).__name__}: {error}") from error
+        raise ProgramError(f"Kafka refuses {request}: {type(error).__name__}: {error}") from error
     except errors.KafkaError as error:
         if isinstance(error, (errors.KafkaConnectionError, errors.KafkaTimeoutError)) or error.retriable:
-            raise ConnectionError(f"{what}: {type(error).__name__}: {error}") from error
-        if type(error) is errors.KafkaError:  # metadata of no broker can be had
-            raise ConnectionError(f"{what}: {error}") from error
-        raise ProgramError(f"Kafka refuses {what}: {type(error).__name__}: {error}") from error
+            raise ConnectionError(f"{request}: {type(error).__name__}: {error}") from error
+        if type(error) is errors.KafkaError:  # no broker has given metadata
+            raise ConnectionError(f"{request}: {error}") from error
+        raise ProgramError(f"Kafka refuses {request}: {type(error).__name__}: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise ConnectionError(f"{what}: {type(error).__name__}: {error}") from error
+        raise ConnectionError(f"{request}: {type(error).__name__}: {error}") from error
 
 
 async def _connect(consumer: aiokafka.AIOKafkaConsumer, arguments: Mapping[str, Any]) -> None:
-    """Connect; says why a server refuses, which aiokafka only logs."""
+    """Connect; the error says why a broker refuses, which aiokafka only logs."""
     servers = arguments["bootstrap_servers"]
     try:
         await consumer.start()
     except errors.KafkaConnectionError as error:
-        why = await raise_if_refused(arguments)
-        raise ConnectionError(f"no broker answers at {servers}: {why or error}") from error
+        cause = await raise_if_refused(arguments)
+        raise ConnectionError(f"no broker answers at {servers}: {cause or error}") from error
     except (errors.KafkaError, OSError, TimeoutError) as error:
         if isinstance(error, REFUSALS):
             raise ProgramError(f"Kafka at {servers} refuses: {type(error).__name__}: {error}") from error
@@ -134,15 +144,16 @@ async def _connect(consumer: aiokafka.AIOKafkaConsumer, arguments: Mapping[str, 
 
 
 class AioConsumer(PartitionConsumer):
-    """A ``PartitionConsumer`` by aiokafka. Made on the loop that it is used on.
+    """A ``PartitionConsumer`` by aiokafka. It is made on the loop that it is used on.
 
     Args:
-        arguments: of ``AIOKafkaConsumer``.
+        arguments: arguments of ``AIOKafkaConsumer``.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = {**arguments, "enable_auto_commit": False, "auto_offset_reset": "none"}
-        self._group = self._arguments.pop("group_id", None)  # whom aiokafka would join: it reads, and commits, alone
+        # aiokafka would join the group, and Kafka would assign partitions. Our enumerator assigns them.
+        self._group = self._arguments.pop("group_id", None)
         self._coordinator: int | None = None
         self._read_committed = arguments.get("isolation_level") == "read_committed"
         self._check_crcs = bool(arguments.get("check_crcs", True))
@@ -169,8 +180,8 @@ class AioConsumer(PartitionConsumer):
     def seek(self, partition: KafkaTopicPartition, offset: int) -> None:
         self._consumer.seek(_tp(partition), offset)
 
+    @override
     def pause(self, partition: KafkaTopicPartition) -> None:
-        """Do not fetch it."""
         self._consumer.pause(_tp(partition))
 
     @override
@@ -179,11 +190,11 @@ class AioConsumer(PartitionConsumer):
 
     @override
     async def fetch(
-        self, wanted: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
+        self, partitions: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
     ) -> list[tuple[KafkaTopicPartition, Fetched]]:
-        found = self._arrived(wanted)
-        if found or seconds <= 0:
-            return found
+        arrived = self._arrived(partitions)
+        if arrived or seconds <= 0:
+            return arrived
         waiter = answer_comes(self._consumer)
         change: asyncio.Future[Any] = asyncio.get_running_loop().create_task(changed.wait())
         try:
@@ -195,14 +206,19 @@ class AioConsumer(PartitionConsumer):
         error = fetcher_failure(self._consumer)
         if error is not None:
             raise ConnectionError(f"the fetcher has failed: {error}") from error
-        return self._arrived(wanted)
+        return self._arrived(partitions)
 
-    def _arrived(self, wanted: Collection[KafkaTopicPartition]) -> list[tuple[KafkaTopicPartition, Fetched]]:
+    def _arrived(self, partitions: Collection[KafkaTopicPartition]) -> list[tuple[KafkaTopicPartition, Fetched]]:
         arrived: list[tuple[KafkaTopicPartition, Fetched]] = []
-        for tp, answer in answers(self._consumer, lambda tp: _partition(tp) in wanted):
+        for tp, answer in answers(self._consumer, lambda tp: _partition(tp) in partitions):
             partition = _partition(tp)
+            if isinstance(answer, errors.OffsetOutOfRangeError):
+                offsets: Mapping[TopicPartition, int] = answer.args[0]
+                raise OffsetGoneError(partition, offsets[tp])
             if isinstance(answer, Exception):
-                raise self._translated(partition, answer)
+                raise ProgramError(
+                    f"partition {partition} can't be read: {type(answer).__name__}: {answer}"
+                ) from answer
             fetched = Fetched(
                 partition,
                 answer.records,
@@ -215,63 +231,56 @@ class AioConsumer(PartitionConsumer):
             arrived.append((partition, fetched))
         return arrived
 
-    def _translated(self, partition: KafkaTopicPartition, error: Exception) -> Exception:
-        if isinstance(error, errors.OffsetOutOfRangeError):
-            offsets: Mapping[TopicPartition, int] = error.args[0]
-            return OffsetGoneError(partition, offsets[_tp(partition)])
-        reason = ProgramError(f"partition {partition} can't be read: {type(error).__name__}: {error}")
-        reason.__cause__ = error
-        return reason
-
+    @override
     def end(self, partition: KafkaTopicPartition) -> int | None:
-        """As the last answer had it."""
         state = partition_state(self._consumer, _tp(partition))
-        if state is None:  # not assigned yet; metrics ask at any time
+        if state is None:  # metrics ask at any time, also before the partition is assigned
             return None
         end: int | None = state.lso if self._read_committed and state.lso is not None else state.highwater
         return end
 
+    @override
     def answered(self, partition: KafkaTopicPartition) -> float | None:
-        """Seconds since the last answer."""
         state = partition_state(self._consumer, _tp(partition))
         stamp = None if state is None else state.timestamp
         return (self._clock.epoch_ms() - (self._assigned_at if stamp is None else stamp)) / 1000
 
+    @override
     async def bounds(self, partition: KafkaTopicPartition) -> tuple[int, int]:
-        """First and last offset."""
         tp = _tp(partition)
-        begins = await _asked(self._consumer.beginning_offsets([tp]), f"the first offset of {partition}")
-        ends = await _asked(self._consumer.end_offsets([tp]), f"the last offset of {partition}")
+        begins = await _answer_of(self._consumer.beginning_offsets([tp]), f"the first offset of {partition}")
+        ends = await _answer_of(self._consumer.end_offsets([tp]), f"the last offset of {partition}")
         return int(begins[tp]), int(ends[tp])
 
+    @override
     async def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """For the group, as one that is in no group does it."""
-        what = f"offsets of group {self._group!r}"
-        node = await self._group_coordinator(what)
+        request_text = f"offsets of group {self._group!r}"
+        node = await self._group_coordinator(request_text)
         topics: dict[str, list[tuple[int, int, str]]] = {}
         for partition, offset in offsets.items():
             topics.setdefault(partition.topic, []).append((partition.partition, offset, ""))
+        # Generation -1 and no member id: a client that is not a member of the group commits.
         request = OffsetCommitRequest(self._group, -1, "", -1, list(topics.items()))
-        self._coordinator = None  # if it does not answer, another one may be it
+        self._coordinator = None  # if this broker does not answer, the next commit looks the coordinator up again
         client = client_of(self._consumer)
-        answer: Any = await _asked(client.send(node, request, group=ConnectionGroup.COORDINATION), what)
+        answer: Any = await _answer_of(client.send(node, request, group=ConnectionGroup.COORDINATION), request_text)
         for topic, partitions in answer.topics:
             for partition, code in partitions:
                 if code:
                     kind = errors.for_code(code)
-                    raise ConnectionError(f"{what}, {topic}-{partition}: {kind.__name__}: {kind.description}")
+                    raise ConnectionError(f"{request_text}, {topic}-{partition}: {kind.__name__}: {kind.description}")
         self._coordinator = node
 
-    async def _group_coordinator(self, what: str) -> int:
+    async def _group_coordinator(self, request_text: str) -> int:
         if self._coordinator is None:
             client = client_of(self._consumer)
             lookup = client.coordinator_lookup(CoordinationType.GROUP, self._group)
-            self._coordinator = int(await _asked(lookup, what))
+            self._coordinator = int(await _answer_of(lookup, request_text))
         return self._coordinator
 
 
 class KafkaSession:
-    """Asks Kafka and waits for the answer (``enumerator.ClusterSession``). For a thread that may block.
+    """A blocking ``enumerator.ClusterSession`` by aiokafka, for one thread.
 
     Args:
         arguments: makes the arguments of ``AIOKafkaConsumer``.
@@ -308,33 +317,38 @@ class KafkaSession:
         finally:
             self._runner.close()
 
-    def _ask(self, call: Awaitable[T], what: str) -> T:
-        return self._runner.run(_asked(call, what))
+    def _ask(self, call: Awaitable[T], request: str) -> T:
+        return self._runner.run(_answer_of(call, request))
 
-    def topics(self, wanted: Sequence[str] | None) -> Mapping[str, int]:
-        """Topics that exist -> number of their partitions. It asks for all: to ask for one would create it."""
+    def topics(self, names: Sequence[str] | None) -> Mapping[str, int]:
+        """Topics that exist -> number of their partitions."""
+        # Metadata of all topics: a request for named topics would create those that do not exist.
         metadata: Any = self._ask(client_of(self._consumer).fetch_all_metadata(), "the list of topics")
-        names = metadata.topics(exclude_internal_topics=True) if wanted is None else wanted
+        if names is None:
+            names = metadata.topics(exclude_internal_topics=True)
         counts = {name: len(metadata.partitions_for_topic(name) or ()) for name in names}
         return {name: count for name, count in counts.items() if count}
 
     def beginning(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        """First offsets."""
-        found = self._ask(self._consumer.beginning_offsets([*map(_tp, partitions)]), "the first offsets")
-        return {_partition(tp): int(offset) for tp, offset in found.items()}
+        """Offsets of the first records that exist."""
+        offsets = self._ask(self._consumer.beginning_offsets([*map(_tp, partitions)]), "the first offsets")
+        return {_partition(tp): int(offset) for tp, offset in offsets.items()}
 
     def end(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
         """Offsets behind the last records."""
-        found = self._ask(self._consumer.end_offsets([*map(_tp, partitions)]), "the last offsets")
-        return {_partition(tp): int(offset) for tp, offset in found.items()}
+        offsets = self._ask(self._consumer.end_offsets([*map(_tp, partitions)]), "the last offsets")
+        return {_partition(tp): int(offset) for tp, offset in offsets.items()}
 
     def at(self, partitions: Collection[KafkaTopicPartition], timestamp: int) -> Mapping[KafkaTopicPartition, int]:
-        """Offsets by time."""
-        asked = dict.fromkeys(map(_tp, partitions), timestamp)
-        found = self._ask(self._consumer.offsets_for_times(asked), "offsets by time")
-        return {_partition(tp): int(one.offset) for tp, one in found.items() if one is not None}
+        """Offsets of the first records that are not older than a time in epoch milliseconds."""
+        times = dict.fromkeys(map(_tp, partitions), timestamp)
+        records = self._ask(self._consumer.offsets_for_times(times), "offsets by time")
+        return {_partition(tp): int(record.offset) for tp, record in records.items() if record is not None}
 
     def committed(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        """Offsets of the group."""
-        found = {one: self._ask(self._consumer.committed(_tp(one)), f"committed offset of {one}") for one in partitions}
-        return {one: int(offset) for one, offset in found.items() if offset is not None}
+        """Offsets that were committed for the group."""
+        offsets = {
+            partition: self._ask(self._consumer.committed(_tp(partition)), f"committed offset of {partition}")
+            for partition in partitions
+        }
+        return {partition: int(offset) for partition, offset in offsets.items() if offset is not None}

@@ -1,4 +1,4 @@
-"""What a source makes of Kafka's records."""
+"""Makes records of a stream from records of Kafka."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ConsumerRecord:
     """A record of Kafka.
 
     Attributes:
-        topic: its topic.
-        partition: of the topic.
-        offset: in the partition.
-        timestamp: epoch milliseconds; -1 = it has none.
-        timestamp_type: 0 = set by the producer, 1 = by the broker.
-        key: bytes, or None.
-        value: bytes; None = a tombstone.
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: offset in the partition.
+        timestamp: epoch milliseconds; -1 = the record has no timestamp.
+        timestamp_type: 0 = the producer has set the timestamp, 1 = the broker.
+        key: bytes of the key, or None.
+        value: bytes of the value; None = a tombstone.
         headers: names and values, in order; names may repeat.
     """
 
@@ -48,7 +48,7 @@ class KafkaRecordDeserializationSchema(ABC):
         return ValueOnly(deserialization_schema)
 
     def open(self, context: RuntimeContext | None) -> None:  # noqa: B027 - may be left out
-        """Called once in each subtask, first.
+        """Called once in each subtask, before anything else.
 
         Args:
             context: metrics and job parameters; None outside of a job.
@@ -56,9 +56,9 @@ class KafkaRecordDeserializationSchema(ABC):
 
     @abstractmethod
     def deserialize(self, record: ConsumerRecord) -> Any:
-        """What the record is in the stream: a value; None = nothing; a generator = all that it yields.
+        """Returns the value in the stream; None = no value; a generator = all values that it yields.
 
-        What it raises fails the job, or is skipped, as ``KafkaSourceBuilder.on_malformed`` says.
+        ``KafkaSourceBuilder.on_malformed`` says whether an error fails the job or skips the record.
         """
 
     def get_produced_type(self) -> TypeInformation | None:
@@ -67,10 +67,10 @@ class KafkaRecordDeserializationSchema(ABC):
 
 
 class ValueOnly(KafkaRecordDeserializationSchema):
-    """A schema for values.
+    """Deserializes values; keys, headers and tombstones are left out.
 
     Args:
-        schema: gets the value of each record that has one.
+        schema: is called with the value of each record that has one.
     """
 
     def __init__(self, schema: DeserializationSchema) -> None:
@@ -79,16 +79,17 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         self.schema = schema
 
     def deserialize(self, record: ConsumerRecord) -> Any:
-        """The value, if there is one."""
+        """The deserialized value; None for a tombstone."""
         return None if record.value is None else self.schema.deserialize(record.value)
 
     def get_produced_type(self) -> TypeInformation | None:
-        """Returns that of the schema."""
+        """Returns the type of the schema's values."""
         return self.schema.get_produced_type()
 
 
-def several(made: Any) -> Iterator[Any]:
-    """The values that ``deserialize`` has made of a record."""
-    if made is None:
+def several(result: Any) -> Iterator[Any]:
+    """The values in a result of ``deserialize``: none, one, or those that a generator yields."""
+    if result is None:
         return iter(())
-    return made if isinstance(made, Iterator) and hasattr(made, "send") else iter((made,))
+    is_generator = isinstance(result, Iterator) and hasattr(result, "send")
+    return result if is_generator else iter((result,))

@@ -1,4 +1,4 @@
-"""Finds partitions and hands them to subtasks. Runs in a slot: it has the program's credentials, and may wait."""
+"""Finds partitions and assigns them to subtasks. Runs in a slot, where credentials are and code may block."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ class ClusterSession(OffsetLookup, Protocol):
     """A connection to Kafka; each call blocks.
 
     Raises:
-        ConnectionError: nobody answers, or not in time; it may be asked again.
-        ProgramError: it refuses.
+        ConnectionError: no broker answers in time; the call may be repeated.
+        ProgramError: a broker refuses.
     """
 
-    def topics(self, wanted: Sequence[str] | None) -> Mapping[str, int]:
+    def topics(self, names: Sequence[str] | None) -> Mapping[str, int]:
         """Topics that exist -> number of their partitions.
 
         Args:
-            wanted: of these only; None = all but internal ones.
+            names: topics to look for; None = all but internal ones.
         """
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What the enumerator is to do.
+    """Settings of an enumerator.
 
     Attributes:
-        subscription: what is read.
-        starting: where partitions begin that are there when the job starts; those that are found later are read from
-            their first record.
-        stopping: where they end; None = nowhere.
+        subscription: partitions to read.
+        starting: offsets at which partitions begin that exist when the job starts; partitions that are found later are
+            read from their first record.
+        stopping: offsets at which partitions end; None = they have no end.
         bounded: the source ends when its partitions have.
-        interval_ms: between two looks for new partitions; 0 = one look.
+        interval_ms: pause between two looks for new partitions; 0 = one look.
         connect: makes a session.
-        servers: for messages.
+        servers: addresses of brokers, for messages.
     """
 
     subscription: Subscription
@@ -75,19 +75,23 @@ class Discovery:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Discovered:
+    """Result of one look: all partitions of the subscription, and splits of those that are new."""
+
     partitions: frozenset[KafkaTopicPartition]
-    missing: tuple[str, ...]
     splits: tuple[Split, ...]
 
 
 class KafkaEnumerator(SplitEnumerator):
-    """See the module.
+    """Enumerator of a ``KafkaSource``.
+
+    Each look runs on another thread (``_discover``); its result is handled on the enumerator's own. A partition is
+    assigned to the subtask that its name decides (``owner_of``) as soon as that subtask has a reader.
 
     Args:
         context: of the runtime.
-        discovery: what to do.
-        state: of a checkpoint; None = the job begins anew.
+        discovery: settings.
+        state: state of a checkpoint; None = the job starts without one.
     """
 
     def __init__(
@@ -95,11 +99,12 @@ class KafkaEnumerator(SplitEnumerator):
     ) -> None:
         self._context, self._discovery = context, discovery
         self._known: set[KafkaTopicPartition] = set()
-        """Given to a reader once, or waiting for one."""
+        """Partitions that were assigned to a reader, or wait for one."""
         self._pending: dict[str, Split] = {}
+        """Splits that wait for a reader, by id."""
         self._started = False
-        """Whether the first look was successful."""
-        self._gone: frozenset[KafkaTopicPartition] = frozenset()
+        """Whether a first look has succeeded."""
+        self._missing: frozenset[KafkaTopicPartition] = frozenset()
         self._failures = 0
         self._failed: Counter | None = None
         if state is not None:
@@ -110,18 +115,20 @@ class KafkaEnumerator(SplitEnumerator):
         runtime = self._context.runtime_context()
         if runtime is not None:
             self._failed = runtime.get_metrics_group().counter("partitionDiscoveryFailures")
-        if not self._started or self._looks_again:
-            self._look_in(0)
+        if not self._started or self._looks_repeatedly:
+            self._schedule_look(0)
 
     @property
-    def _looks_again(self) -> bool:
+    def _looks_repeatedly(self) -> bool:
         return self._discovery.interval_ms > 0 and not self._discovery.bounded
 
-    def _look_in(self, milliseconds: int) -> None:
-        known, first = frozenset(self._known), not self._started
-        self._context.call_async(lambda: _look(self._discovery, known, first), self._looked, milliseconds)
+    def _schedule_look(self, milliseconds: int) -> None:
+        known_partitions, first = frozenset(self._known), not self._started
+        self._context.call_async(
+            lambda: _discover(self._discovery, known_partitions, first), self._handle_look, milliseconds
+        )
 
-    def _looked(self, found: _Found | None, error: BaseException | None) -> None:
+    def _handle_look(self, discovered: _Discovered | None, error: BaseException | None) -> None:
         if error is not None:
             if not isinstance(error, ConnectionError):
                 raise error
@@ -136,30 +143,30 @@ class KafkaEnumerator(SplitEnumerator):
                 wait,
                 error,
             )
-            self._look_in(wait)
+            self._schedule_look(wait)
             return
-        assert found is not None
+        assert discovered is not None
         self._failures = 0
-        self._take(found)
-        if self._looks_again:
-            self._look_in(self._discovery.interval_ms)
+        self._add(discovered)
+        if self._looks_repeatedly:
+            self._schedule_look(self._discovery.interval_ms)
 
-    def _take(self, found: _Found) -> None:
-        gone = frozenset(self._known) - found.partitions
-        if gone - self._gone:
+    def _add(self, discovered: _Discovered) -> None:
+        missing = frozenset(self._known) - discovered.partitions
+        if missing - self._missing:
             logger.warning(
-                "Kafka at %s has these partitions no more: %s. What was not read is lost; readers wait for them",
+                "Kafka at %s no longer has these partitions: %s. Their unread records are lost; readers wait for them",
                 self._discovery.servers,
-                texts(gone - self._gone),
+                texts(missing - self._missing),
             )
-        self._gone = gone
-        for split in found.splits:
+        self._missing = missing
+        for split in discovered.splits:
             partition = partition_of(split)
             if partition not in self._known:
                 self._known.add(partition)
                 self._pending[split.id] = split
-        if found.splits or not self._started:
-            logger.info("Kafka source of %s: %d partitions found", self._discovery.subscription, len(found.splits))
+        if discovered.splits or not self._started:
+            logger.info("Kafka source of %s: %d partitions found", self._discovery.subscription, len(discovered.splits))
         self._started = True
         self._assign()
 
@@ -177,61 +184,63 @@ class KafkaEnumerator(SplitEnumerator):
                     self._context.signal_no_more_splits(subtask)
 
     def add_reader(self, subtask_id: int) -> None:
-        """Give it what is its own."""
+        """Assign the waiting partitions of a subtask."""
         self._assign()
 
     def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """Readers do not ask; what is theirs is given to them."""
+        """Assign what waits. Readers of Kafka do not request splits."""
         self._assign()
 
     def add_splits_back(self, splits: Sequence[Split], subtask_id: int) -> None:
-        """To be given out again."""
+        """Take back the splits of a reader that has failed; they are assigned again."""
         for split in splits:
-            if self._wanted(split):
+            if self._is_subscribed(split):
                 self._known.add(partition_of(split))
                 self._pending[split.id] = split
 
     def snapshot_state(self, checkpoint_id: int) -> dict[str, Any]:
-        """What is known and what waits."""
+        """Partitions that are known, and splits that wait for a reader."""
         return {
             "version": STATE_VERSION,
             "started": self._started,
-            "known": [[one.topic, one.partition] for one in sorted(self._known)],
+            "known": [[partition.topic, partition.partition] for partition in sorted(self._known)],
             "pending": [split.to_plain() for split in self._pending.values()],
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        if state.get("version") != STATE_VERSION:
-            found = state.get("version")
-            raise ProgramError(f"the state of a Kafka source has version {found}; this one reads {STATE_VERSION}")
+        version = state.get("version")
+        if version != STATE_VERSION:
+            raise ProgramError(
+                f"the state of a Kafka source has version {version}, and this release reads version {STATE_VERSION}"
+            )
         self._started = bool(state["started"])
         subscription = self._discovery.subscription
-        known = (KafkaTopicPartition(str(topic), int(partition)) for topic, partition in state["known"])
-        self._known = {partition for partition in known if partition in subscription}
+        partitions = (KafkaTopicPartition(str(topic), int(partition)) for topic, partition in state["known"])
+        self._known = {partition for partition in partitions if partition in subscription}
         splits = (Split.from_plain(plain) for plain in state["pending"])
-        self._pending = {split.id: split for split in splits if self._wanted(split)}
+        self._pending = {split.id: split for split in splits if self._is_subscribed(split)}
 
-    def _wanted(self, split: Split) -> bool:
+    def _is_subscribed(self, split: Split) -> bool:
         if partition_of(split) in self._discovery.subscription:
             return True
         logger.warning("partition %s of the checkpoint is not subscribed to any more: left out", split.id)
         return False
 
 
-def _look(discovery: Discovery, known: frozenset[KafkaTopicPartition], first: bool) -> _Found:
-    """On another thread."""
+def _discover(discovery: Discovery, known: frozenset[KafkaTopicPartition], first: bool) -> _Discovered:
+    """Look for partitions, and for the offsets of new ones. Blocks; runs on another thread."""
     subscription = discovery.subscription
     with discovery.connect() as session:
         topics = session.topics(subscription.wanted_topics)
         missing = subscription.missing(topics)
         if missing and first:
             raise UnknownTopicError(missing, discovery.servers)
-        partitions = subscription.of(topics)
-        new = [partition for partition in partitions if partition not in known]
-        if not new:
-            return _Found(frozenset(partitions), tuple(missing), ())
+        partitions = subscription.subscribed(topics)
+        new_partitions = [partition for partition in partitions if partition not in known]
+        if not new_partitions:
+            return _Discovered(frozenset(partitions), ())
         starting = discovery.starting if first else KafkaOffsetsInitializer.earliest()
-        starts = starting.find(new, session)
-        stops = {} if discovery.stopping is None else discovery.stopping.find(new, session)
-    splits = tuple(split_of(partition, starts[partition], stops.get(partition)) for partition in new)
-    return _Found(frozenset(partitions), tuple(missing), splits)
+        starts = starting.find(new_partitions, session)
+        stops = {} if discovery.stopping is None else discovery.stopping.find(new_partitions, session)
+    splits = tuple(split_of(partition, starts[partition], stops.get(partition)) for partition in new_partitions)
+    return _Discovered(frozenset(partitions), splits)

@@ -1,4 +1,4 @@
-"""Batches of records as brokers send them, taken apart without an object for each record that nobody asks for."""
+"""Reads batches of records as brokers send them, without an object of our own for each record."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["Fetched", "Piece"]
 
 _LOG_APPEND_TIME: Final = 1
 _OLD_FORMAT: Final = 2
-"""Batches of an older format than this have records only, and none of the fields below."""
+"""Batches of older formats have records only: no transactions, and no control records."""
 
 
 class Piece:
     """Some records of a partition, in order.
 
     Args:
-        records: of aiokafka; their offsets grow.
-        next_offset: behind the last one; also behind what was left out, such as aborted transactions.
+        records: records of aiokafka, with growing offsets.
+        next_offset: offset behind the last record, and behind what was left out, such as aborted transactions.
     """
 
     def __init__(self, records: list[Any], next_offset: int) -> None:
@@ -36,33 +36,33 @@ class Piece:
         return len(self.records)
 
     def values(self) -> list[bytes | None]:
-        """Of each record."""
+        """Value of each record."""
         return [record.value for record in self.records]
 
     def timestamps(self) -> npt.NDArray[np.int64]:
-        """Of each record, epoch milliseconds."""
+        """Timestamp of each record in epoch milliseconds."""
         return np.fromiter((record.timestamp for record in self.records), np.int64, len(self.records))
 
     def until(self, stop: int) -> Piece:
-        """The records below an offset."""
+        """The records before an offset."""
         if self.next_offset <= stop:
             return self
         return Piece([record for record in self.records if record.offset < stop], stop)
 
 
 class Fetched:
-    """What one answer of a broker has of a partition.
+    """The part of a broker's answer that belongs to one partition.
 
     Args:
-        partition: of a topic.
-        data: the batches as bytes.
-        aborted: (producer id, first offset) of aborted transactions in it; counts with ``read_committed`` only.
-        offset: first one that was asked for; batches may begin before it.
-        read_committed: leave aborted transactions out.
+        partition: partition of a topic.
+        data: batches as bytes.
+        aborted: producer id and first offset of aborted transactions in the batches.
+        offset: offset that was asked for; the first batch may begin before it.
+        read_committed: leave the records of aborted transactions out.
         check_crcs: refuse damaged batches.
 
     Attributes:
-        next_offset: behind all of it.
+        next_offset: offset behind all batches.
     """
 
     def __init__(
@@ -78,13 +78,15 @@ class Fetched:
         self._partition, self._check = partition, check_crcs
         self._read_committed = read_committed
         self._offset = self.next_offset = offset
-        self._aborted = deque(sorted(aborted, key=lambda one: one[1]))
+        self._aborted = deque(sorted(aborted, key=lambda transaction: transaction[1]))
+        """Aborted transactions that begin behind the batches read so far, by their first offset."""
         self._aborting: set[int] = set()
+        """Producers whose transaction at this place is an aborted one."""
         self._batches: deque[Any] = deque()
         self._rest: list[Any] = []
-        """Records of a batch of which some were taken."""
+        """Remaining records of a batch of which some were taken."""
         self._behind = offset
-        """Behind that batch."""
+        """Offset behind that batch."""
         while data.has_next():
             batch = data.next_batch()
             self._batches.append(batch)
@@ -92,7 +94,7 @@ class Fetched:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
+        """Whether all records were taken."""
         return not self._batches and not self._rest
 
     def take(self, most: int) -> Piece:
@@ -101,44 +103,45 @@ class Fetched:
         Raises:
             MalformedDataError: the next batch is damaged.
         """
-        taken: list[Any] = []
+        records: list[Any] = []
         while not self.over:
             if not self._rest:
                 batch = self._batches[0]
                 self._rest = self._opened(batch)
                 self._batches.popleft()
                 self._behind = int(batch.next_offset)
-            room = most - len(taken)
+            room = most - len(records)
             if len(self._rest) > room:
                 if room > 0:
-                    taken += self._rest[:room]
+                    records += self._rest[:room]
                     self._rest = self._rest[room:]
                 break
-            if taken:
-                taken += self._rest
+            if records:
+                records += self._rest
             else:
-                taken = self._rest
+                records = self._rest
             self._rest = []
             self._offset = max(self._offset, self._behind)
         if self._rest:
             self._offset = max(self._offset, int(self._rest[0].offset))
-        return Piece(taken, self._offset)
+        return Piece(records, self._offset)
 
     def _opened(self, batch: Any) -> list[Any]:
-        """The records of a batch that somebody is to see."""
+        """Records of a batch that the source shall see."""
         if self._check and not batch.validate_crc():
             raise self._damaged("its checksum is wrong", self._offset)
         if batch.magic >= _OLD_FORMAT and self._left_out(batch):
             return []
         try:
             records = list(batch)
-        except Exception as error:  # of the decompression, too
+        except Exception as error:  # decompression raises errors of many kinds
             raise self._damaged(f"{type(error).__name__}: {error}", self._offset) from error
         if records and records[0].offset < self._offset:
             return [record for record in records if record.offset >= self._offset]
         return records
 
     def _left_out(self, batch: Any) -> bool:
+        """Whether a batch is invisible: control records, or records of an aborted transaction."""
         if self._read_committed:
             while self._aborted and self._aborted[0][1] <= batch.base_offset:
                 self._aborting.add(self._aborted.popleft()[0])

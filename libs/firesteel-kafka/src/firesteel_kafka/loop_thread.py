@@ -1,4 +1,4 @@
-"""A thread with an asyncio loop, for clients that want one where the caller may wait."""
+"""A thread with an asyncio loop, for clients that need a loop in code that blocks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class KafkaLoopThread:
-    """Runs coroutines for other threads. ``close()`` ends it.
+    """Runs coroutines for other threads, until ``close()``.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,15 +26,15 @@ class KafkaLoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for what a coroutine gives or raises."""
+        """Run a coroutine, and return what it returns or raise what it raises."""
         return self.begin(coroutine).result()
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """What a coroutine will give; nobody waits for it yet."""
+        """Start a coroutine without waiting for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread. Idempotent."""
+        """Cancel coroutines that still run, and end the thread. Idempotent."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
@@ -43,10 +43,10 @@ class KafkaLoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            left = asyncio.all_tasks(self.loop)
-            for task in left:
+            remaining = asyncio.all_tasks(self.loop)
+            for task in remaining:
                 task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(asyncio.gather(*remaining, return_exceptions=True))
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()

@@ -14,7 +14,7 @@ __all__ = ["KafkaOffsetResetStrategy", "KafkaOffsetsInitializer", "OffsetLookup"
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """What to do where there is no offset to begin with, or none at the offset any more."""
+    """Where to go on if there is no offset to begin at, or no record at the offset any more."""
 
     LATEST = "latest"
     """Go on at the end."""
@@ -25,16 +25,16 @@ class KafkaOffsetResetStrategy(Enum):
 
 
 class OffsetLookup(Protocol):
-    """Asks Kafka for offsets; each call blocks. Partitions without an answer are left out of it."""
+    """Looks offsets up in Kafka; each call blocks. Results leave out partitions that have no such offset."""
 
     def beginning(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        """Offsets of the first records that are there."""
+        """Offsets of the first records that exist."""
 
     def end(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        """Offsets behind the last records; with ``read_committed`` behind the last ones that are decided."""
+        """Offsets behind the last records; with ``read_committed`` before the first open transaction."""
 
     def at(self, partitions: Collection[KafkaTopicPartition], timestamp: int) -> Mapping[KafkaTopicPartition, int]:
-        """Offsets of the first records that are not older; epoch milliseconds."""
+        """Offsets of the first records that are not older than a time in epoch milliseconds."""
 
     def committed(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
         """Offsets that the group has committed."""
@@ -53,23 +53,23 @@ class KafkaOffsetsInitializer:
     """Offsets to begin or to end at. Made by ``earliest()`` and the other factory methods.
 
     They are looked up once, when a partition is found for the first time, and are numbers in the checkpoint from then
-    on: what arrives behind "latest" before the first record was read is not lost by a restart.
+    on. So a restart does not lose records that arrive behind "latest" before the first record was read.
     """
 
     _kind: _Kind
     reset: KafkaOffsetResetStrategy
-    """What is done at an offset that is not there (any more)."""
+    """Where to go on if an offset does not exist (any more)."""
     _timestamp: int = 0
     _offsets: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
-        """The first records that are there."""
+        """The first records that exist."""
         return KafkaOffsetsInitializer(_Kind.EARLIEST, KafkaOffsetResetStrategy.EARLIEST)
 
     @staticmethod
     def latest() -> KafkaOffsetsInitializer:
-        """Behind the last records."""
+        """The ends of partitions, behind their last records."""
         return KafkaOffsetsInitializer(_Kind.LATEST, KafkaOffsetResetStrategy.LATEST)
 
     @staticmethod
@@ -79,16 +79,16 @@ class KafkaOffsetsInitializer:
         """Offsets that the group has committed.
 
         Args:
-            offset_reset_strategy: for partitions without one.
+            offset_reset_strategy: where partitions begin that have no committed offset.
         """
         return KafkaOffsetsInitializer(_Kind.COMMITTED, _strategy(offset_reset_strategy))
 
     @staticmethod
     def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
-        """The first record that is not older, by the timestamps of records; the end where there is none.
+        """The first records that are not older than a time; the end of a partition that has none.
 
         Args:
-            timestamp: epoch milliseconds.
+            timestamp: time to compare the timestamps of records with, in epoch milliseconds.
         """
         if type(timestamp) is not int or timestamp < 0:
             raise ProgramError(f"KafkaOffsetsInitializer.timestamp() takes epoch milliseconds, not {timestamp!r}")
@@ -99,11 +99,11 @@ class KafkaOffsetsInitializer:
         offsets: Mapping[KafkaTopicPartition, int],
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
     ) -> KafkaOffsetsInitializer:
-        """These offsets.
+        """Offsets that the program names.
 
         Args:
-            offsets: by partition.
-            offset_reset_strategy: for partitions that are not among them.
+            offsets: offset of each partition.
+            offset_reset_strategy: where other partitions begin.
         """
         for partition, offset in offsets.items():
             if not isinstance(partition, KafkaTopicPartition) or type(offset) is not int or offset < 0:
@@ -111,47 +111,47 @@ class KafkaOffsetsInitializer:
                     "KafkaOffsetsInitializer.offsets() takes a dict of KafkaTopicPartition -> offset from 0 on, not "
                     f"{partition!r}: {offset!r}"
                 )
-        kept = dict(offsets)
-        return KafkaOffsetsInitializer(_Kind.OFFSETS, _strategy(offset_reset_strategy), _offsets=kept)
+        strategy = _strategy(offset_reset_strategy)
+        return KafkaOffsetsInitializer(_Kind.OFFSETS, strategy, _offsets=dict(offsets))
 
     @property
     def needs_group(self) -> bool:
-        """Whether a group id is needed."""
+        """Whether offsets are those of a group, whose id the source then needs."""
         return self._kind is _Kind.COMMITTED
 
     @property
     def partitions(self) -> Collection[KafkaTopicPartition]:
-        """Partitions that are named."""
+        """Partitions whose offsets the program names."""
         return self._offsets.keys()
 
     def find(self, partitions: Collection[KafkaTopicPartition], lookup: OffsetLookup) -> dict[KafkaTopicPartition, int]:
-        """The offset of each partition. Blocks.
+        """Look up the offset of each partition. Blocks.
 
         Raises:
-            ProgramError: there is none, and the strategy is NONE.
-            ConnectionError: Kafka did not answer for some.
+            ProgramError: a partition has no such offset, and the reset strategy is NONE.
+            ConnectionError: Kafka has not answered for all partitions.
         """
         if self._kind is _Kind.EARLIEST:
-            return _all(partitions, lookup.beginning(partitions))
+            return _complete(partitions, lookup.beginning(partitions))
         if self._kind is _Kind.LATEST:
-            return _all(partitions, lookup.end(partitions))
+            return _complete(partitions, lookup.end(partitions))
         if self._kind is _Kind.TIMESTAMP:
-            found = dict(lookup.at(partitions, self._timestamp))
+            offsets = dict(lookup.at(partitions, self._timestamp))
         elif self._kind is _Kind.COMMITTED:
-            found = dict(lookup.committed(partitions))
+            offsets = dict(lookup.committed(partitions))
         else:
-            found = {one: offset for one, offset in self._offsets.items() if one in partitions}
-        rest = [one for one in partitions if one not in found]
-        if rest:
+            offsets = {partition: offset for partition, offset in self._offsets.items() if partition in partitions}
+        undecided = [partition for partition in partitions if partition not in offsets]
+        if undecided:
             if self.reset is KafkaOffsetResetStrategy.NONE:
-                what = "committed offset" if self._kind is _Kind.COMMITTED else "given offset"
+                missing = "committed offset" if self._kind is _Kind.COMMITTED else "given offset"
                 raise ProgramError(
-                    f"there is no {what} for {texts(rest)}, and the reset strategy is NONE: give "
+                    f"there is no {missing} for {texts(undecided)}, and the reset strategy is NONE: give "
                     "KafkaOffsetsInitializer another KafkaOffsetResetStrategy to begin there all the same"
                 )
             earliest = self.reset is KafkaOffsetResetStrategy.EARLIEST
-            found.update(_all(rest, lookup.beginning(rest) if earliest else lookup.end(rest)))
-        return found
+            offsets.update(_complete(undecided, lookup.beginning(undecided) if earliest else lookup.end(undecided)))
+        return offsets
 
 
 def _strategy(strategy: KafkaOffsetResetStrategy) -> KafkaOffsetResetStrategy:
@@ -160,10 +160,11 @@ def _strategy(strategy: KafkaOffsetResetStrategy) -> KafkaOffsetResetStrategy:
     return strategy
 
 
-def _all(
-    partitions: Collection[KafkaTopicPartition], found: Mapping[KafkaTopicPartition, int]
+def _complete(
+    partitions: Collection[KafkaTopicPartition], offsets: Mapping[KafkaTopicPartition, int]
 ) -> dict[KafkaTopicPartition, int]:
-    silent = [one for one in partitions if one not in found]
+    """The offsets, after a check that there is one for each partition."""
+    silent = [partition for partition in partitions if partition not in offsets]
     if silent:
         raise ConnectionError(f"Kafka gave no offsets for {texts(silent)}")
-    return dict(found)
+    return dict(offsets)

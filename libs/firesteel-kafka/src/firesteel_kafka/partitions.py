@@ -1,4 +1,4 @@
-"""Partitions of topics, as splits of a source, and which of them a source reads."""
+"""Partitions of topics: how a source subscribes to them, splits that stand for them, and subtasks that read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class KafkaTopicPartition:
     """A partition of a topic.
 
     Raises:
-        TypeError, ValueError: the topic is no name, or the partition no number from 0 on.
+        TypeError: the topic is no text, or is empty.
+        ValueError: the partition is no number from 0 on.
     """
 
     topic: str
@@ -41,7 +42,8 @@ class UnknownTopicError(ProgramError):
     """A topic or partition that the program names does not exist.
 
     Attributes:
-        missing: their names.
+        missing: descriptions of what does not exist.
+        where: addresses of brokers.
     """
 
     def __init__(self, missing: Sequence[str], where: str) -> None:
@@ -57,12 +59,12 @@ class UnknownTopicError(ProgramError):
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a source reads: topics, or all topics whose whole names match a pattern, or partitions; one of these.
+    """What a source reads: topics, or all topics whose names match a pattern, or partitions. Only one of these is set.
 
     Attributes:
-        topics: names.
-        pattern: a regular expression.
-        partitions: some of some topics.
+        topics: names of topics.
+        pattern: regular expression that whole names match.
+        partitions: single partitions.
     """
 
     topics: tuple[str, ...] = ()
@@ -78,29 +80,33 @@ class Subscription:
 
     @property
     def wanted_topics(self) -> tuple[str, ...] | None:
-        """The topics to ask for; None = all that there are."""
+        """Topics to look for in Kafka; None = all that exist."""
         if self.pattern is not None:
             return None
-        return tuple(dict.fromkeys([*self.topics, *(one.topic for one in self.partitions)]))
+        return tuple(dict.fromkeys([*self.topics, *(partition.topic for partition in self.partitions)]))
 
-    def of(self, found: Mapping[str, int]) -> list[KafkaTopicPartition]:
-        """The partitions to read, in order.
+    def subscribed(self, counts: Mapping[str, int]) -> list[KafkaTopicPartition]:
+        """Existing partitions that the source reads, in order.
 
         Args:
-            found: topic -> number of its partitions, of the topics that were asked for.
+            counts: topic -> number of its partitions.
         """
-        every = (KafkaTopicPartition(topic, n) for topic, count in sorted(found.items()) for n in range(count))
+        every = (KafkaTopicPartition(topic, n) for topic, count in sorted(counts.items()) for n in range(count))
         return [partition for partition in every if partition in self]
 
-    def missing(self, found: Mapping[str, int]) -> list[str]:
-        """What is named and does not exist."""
+    def missing(self, counts: Mapping[str, int]) -> list[str]:
+        """Descriptions of topics and partitions that are subscribed to by name and do not exist.
+
+        Args:
+            counts: topic -> number of its partitions.
+        """
         if self.pattern is not None:
             return []
-        gone = [f"topic {topic!r}" for topic in self.wanted_topics or () if topic not in found]
-        for one in self.partitions:
-            if one.topic in found and one.partition >= found[one.topic]:
-                gone.append(f"partition {one.partition} of topic {one.topic!r} (it has {found[one.topic]})")
-        return gone
+        missing = [f"topic {topic!r}" for topic in self.wanted_topics or () if topic not in counts]
+        for topic, number in ((partition.topic, partition.partition) for partition in self.partitions):
+            if topic in counts and number >= counts[topic]:
+                missing.append(f"partition {number} of topic {topic!r} (it has {counts[topic]})")
+        return missing
 
     def __str__(self) -> str:
         if self.partitions:
@@ -111,22 +117,22 @@ class Subscription:
 
 
 def split_of(partition: KafkaTopicPartition, start: int, stop: int | None) -> Split:
-    """A partition as a split; its position is the next offset.
+    """The split that stands for a partition; its position is the next offset to read.
 
     Args:
-        partition: of a topic.
-        start: first offset.
-        stop: behind the last one; None = it has no end.
+        partition: partition of a topic.
+        start: first offset to read.
+        stop: offset behind the last one to read; None = the split has no end.
     """
     data = {"topic": partition.topic, "partition": partition.partition, "start": start, "stop": stop}
     return Split(str(partition), data, None, SPLIT_VERSION)
 
 
 def partition_of(split: Split) -> KafkaTopicPartition:
-    """The partition of a split.
+    """The partition that a split stands for.
 
     Raises:
-        CheckpointVersionError: the split is of another version of this source.
+        CheckpointVersionError: another release wrote the split.
     """
     if split.version != SPLIT_VERSION:
         raise CheckpointVersionError(
@@ -139,13 +145,13 @@ def partition_of(split: Split) -> KafkaTopicPartition:
 
 
 def owner_of(partition: KafkaTopicPartition, parallelism: int) -> int:
-    """The subtask that reads a new partition: those of a topic go round, topics begin at different subtasks."""
+    """The subtask that reads a new partition: partitions go round, and each topic begins at another subtask."""
     begin = zlib.crc32(partition.topic.encode())
     return (begin + partition.partition) % parallelism
 
 
 def texts(partitions: Iterable[KafkaTopicPartition], most: int = 20) -> str:
-    """Their names, for messages."""
+    """Names of partitions for messages, at most so many."""
     listed = sorted(partitions)
     shown = ", ".join(map(str, listed[:most]))
     return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"

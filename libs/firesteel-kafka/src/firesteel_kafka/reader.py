@@ -1,4 +1,4 @@
-"""Reads the partitions of one subtask. Runs on an asyncio loop in a thread of its own."""
+"""Reads the partitions of one subtask, on an asyncio loop in its own thread."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ __all__ = ["KafkaReader", "ReaderPlan"]
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS: Final = 0.5
-"""So long a fetch waits at most before everything is looked at again."""
+"""Longest wait of one fetch; then paused partitions, silent brokers and the like are looked at again."""
 FIRST_RETRY_SECONDS: Final = 0.25
 LONGEST_RETRY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
 class ReaderPlan:
-    """What a reader does.
+    """Settings of a reader.
 
     Attributes:
         subscription: splits of other partitions are left out.
-        schema: makes records.
-        malformed: what becomes of records that it can't make.
-        reset: what is done where an offset is not there any more.
-        commits: offsets go to the group when checkpoints are complete.
-        servers: for messages.
-        most_records: in a batch; 0 = as the runtime says.
-        silent_seconds: a broker that gives no answer for so long is reported.
+        schema: makes records of the stream.
+        malformed: what becomes of records that the schema raises about.
+        reset: where a partition goes on if its next offset does not exist any more.
+        commits: offsets are committed for the group when checkpoints complete.
+        servers: addresses of brokers, for messages.
+        most_records: records in a batch at most; 0 = as the runtime says.
+        silent_seconds: time without an answer after which a broker is reported.
     """
 
     subscription: Subscription
@@ -68,32 +68,41 @@ class ReaderPlan:
 
 @dataclass
 class _AssignedPartition:
-    """A partition that is read."""
+    """A partition that this reader reads.
+
+    Attributes:
+        next: offset behind the last record that ``poll`` has returned.
+        fetch_from: offset behind the last record that was fetched.
+        stop: offset at which the partition ends; None = it has no end.
+        paused: no records of it are returned or fetched.
+        waited_since: when the reader began to wait for it (assigned, resumed, connected), by the monotonic clock.
+        fetched: answers that have arrived and are not returned, with the time of their arrival in epoch milliseconds.
+    """
 
     split: Split
     partition: KafkaTopicPartition
     next: int
-    """Behind the last record that was given."""
     fetch_from: int
-    """Behind the last one that was fetched."""
     stop: int | None
     paused: bool = False
     waited_since: float = 0.0
     fetched: deque[tuple[Fetched, int]] = field(default_factory=deque)
-    """With the time of their arrival, epoch milliseconds."""
 
     @property
-    def over(self) -> bool:
+    def at_stop(self) -> bool:
         return self.stop is not None and self.next >= self.stop
 
 
 class KafkaReader(AsyncSourceReader[Any]):
-    """See the module.
+    """Reader of a ``KafkaSource``.
+
+    The partitions take turns: ``poll`` returns what has arrived of the first one in ``_assigned``, and moves it to the
+    end. While something has arrived nothing is awaited; else one fetch waits for all partitions at once.
 
     Args:
-        context: of the runtime.
-        plan: what to do.
-        connect: makes a consumer, on the loop.
+        context: gives clocks and metrics.
+        plan: settings.
+        connect: makes a consumer; called on the loop.
     """
 
     def __init__(self, context: ReaderContext, plan: ReaderPlan, connect: Callable[[], PartitionConsumer]) -> None:
@@ -102,18 +111,18 @@ class KafkaReader(AsyncSourceReader[Any]):
         self._value_schema: DeserializationSchema | None = None
         if isinstance(plan.schema, ValueOnly):
             self._value_schema = plan.schema.schema
-        self._columns = self._value_schema is not None and self._value_schema.gives_columns
+        self._makes_columns = self._value_schema is not None and self._value_schema.gives_columns
         if plan.malformed is MalformedPolicy.EMIT:
-            self._columns = False
-        self._parts: dict[str, _AssignedPartition] = {}
-        self._ended: deque[SourceBatch[Any]] = deque()
-        """What says that splits are at their ends already."""
-        self._known: dict[str, KafkaTopicPartition] = {}
+            self._makes_columns = False
+        self._assigned: dict[str, _AssignedPartition] = {}
+        self._empty_batches: deque[SourceBatch[Any]] = deque()
+        """Batches without records, which say that a split has ended, or that its offset was reset."""
+        self._partition_of_split: dict[str, KafkaTopicPartition] = {}
         self._consumer: PartitionConsumer | None = None
         self._changed = asyncio.Event()
         self._assignment_changed = self._no_more = False
         self._commits: dict[int, dict[KafkaTopicPartition, int]] = {}
-        """Of checkpoints that are not complete."""
+        """Checkpoint that is not complete -> offsets to commit when it is."""
         self._to_commit: dict[KafkaTopicPartition, int] = {}
         self._committing: asyncio.Task[None] | None = None
         self._silent = False
@@ -128,32 +137,32 @@ class KafkaReader(AsyncSourceReader[Any]):
     # -- splits
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Read these partitions too."""
+        """Read these partitions, too."""
         for split in splits:
             partition = partition_of(split)
             data: Any = split.data
             start = int(data["start"] if split.position is None else split.position)  # type: ignore[arg-type]
             if partition not in self._plan.subscription:
                 logger.warning("partition %s, read up to %d, is not subscribed to any more: left out", partition, start)
-                self._ended.append(SourceBatch([], split.id, start, split_finished=True))
+                self._empty_batches.append(SourceBatch([], split.id, start, split_finished=True))
                 continue
             stop = data["stop"]
             part = _AssignedPartition(split, partition, start, start, None if stop is None else int(stop))
             part.waited_since = self._context.monotonic()
-            self._parts[split.id] = part
-            self._known[split.id] = partition
+            self._assigned[split.id] = part
+            self._partition_of_split[split.id] = partition
             self._metrics.reads(partition, start)
             self._assignment_changed = True
         self._changed.set()
 
     def no_more_splits(self) -> None:
-        """There will be none."""
+        """End when the partitions that are assigned have ended."""
         self._no_more = True
         self._changed.set()
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:
-        """Fetch nothing of them; what has arrived waits."""
-        for part in (self._parts[split_id] for split_id in split_ids if split_id in self._parts):
+        """Stop fetching these partitions; records that have arrived wait."""
+        for part in (self._assigned[split_id] for split_id in split_ids if split_id in self._assigned):
             part.paused = True
             if self._consumer is not None and not self._assignment_changed:
                 self._consumer.pause(part.partition)
@@ -161,68 +170,70 @@ class KafkaReader(AsyncSourceReader[Any]):
 
     @override
     def resume_splits(self, split_ids: Sequence[str]) -> None:
-        for part in (self._parts[split_id] for split_id in split_ids if split_id in self._parts):
+        for part in (self._assigned[split_id] for split_id in split_ids if split_id in self._assigned):
             part.paused, part.waited_since = False, self._context.monotonic()
             if self._consumer is not None and not self._assignment_changed:
                 self._consumer.resume(part.partition)
         self._changed.set()
 
     def snapshot(self) -> list[Split]:
-        """All partitions, at the offsets behind what was given."""
-        return [part.split.at(part.next) for part in self._parts.values()]
+        """All partitions, at the offsets behind the last records that were returned."""
+        return [part.split.at(part.next) for part in self._assigned.values()]
 
     # -- reading
 
     async def poll(self, max_records: int) -> Polled[Any]:
-        """Records of one partition."""
-        most = min(max_records, self._plan.most_records or max_records)
+        """Return records of one partition; wait for them if none have arrived."""
+        limit = min(max_records, self._plan.most_records or max_records)
         while True:
-            if self._ended:
-                return self._ended.popleft()
-            given = self._give(most)
-            if given is not None:
-                return given
-            if not self._parts:
+            if self._empty_batches:
+                return self._empty_batches.popleft()
+            batch = self._next_batch(limit)
+            if batch is not None:
+                return batch
+            if not self._assigned:
                 return END if self._no_more else Wait()
-            wanted = [part for part in self._parts.values() if not part.paused]
-            if not wanted:
+            resumed = [part for part in self._assigned.values() if not part.paused]
+            if not resumed:
                 return Wait()
             self._changed.clear()
-            await self._fetch(await self._connected(), wanted)
+            await self._fetch(await self._connected(), resumed)
 
-    def _give(self, max_records: int) -> SourceBatch[Any] | None:
-        """What has arrived; the partitions take turns."""
-        for part in list(self._parts.values()):
-            if part.over:
-                return self._finished(part, SourceBatch([], part.split.id, part.next))
+    def _next_batch(self, limit: int) -> SourceBatch[Any] | None:
+        """The next batch of what has arrived; None if nothing has."""
+        for part in list(self._assigned.values()):
+            if part.at_stop:
+                return self._finish(part, SourceBatch([], part.split.id, part.next))
             if part.paused or not part.fetched:
                 continue
             fetched, arrived = part.fetched[0]
-            piece = fetched.take(max_records)
+            piece = fetched.take(limit)
             if fetched.over:
                 part.fetched.popleft()
             if part.stop is not None:
                 piece = piece.until(part.stop)
             if not len(piece) and piece.next_offset == part.next:
-                continue
-            batch = self._made(part, piece, arrived)
+                continue  # neither records nor progress; aborted transactions alone are progress
+            batch = self._make_batch(part, piece, arrived)
             part.next = piece.next_offset
             self._metrics.at(part.partition, part.next)
-            if part.over:
-                return self._finished(part, batch)
-            del self._parts[part.split.id]
-            self._parts[part.split.id] = part
+            if part.at_stop:
+                return self._finish(part, batch)
+            # To the end of the dict: the next poll begins with another partition.
+            del self._assigned[part.split.id]
+            self._assigned[part.split.id] = part
             return batch
         return None
 
-    def _finished(self, part: _AssignedPartition, batch: SourceBatch[Any]) -> SourceBatch[Any]:
-        del self._parts[part.split.id]
+    def _finish(self, part: _AssignedPartition, batch: SourceBatch[Any]) -> SourceBatch[Any]:
+        del self._assigned[part.split.id]
         part.fetched.clear()
         if self._consumer is not None and not self._assignment_changed:
             self._consumer.pause(part.partition)
         return SourceBatch(batch.values, batch.split_id, batch.position, batch.timestamps, split_finished=True)
 
     async def _connected(self) -> PartitionConsumer:
+        """The consumer, connected and with all partitions assigned; tries again while brokers are away."""
         wait = FIRST_RETRY_SECONDS
         while self._consumer is None:
             consumer = self._connect()
@@ -241,15 +252,15 @@ class KafkaReader(AsyncSourceReader[Any]):
                 self._consumer, self._assignment_changed = consumer, True
         if self._assignment_changed:
             self._assignment_changed = False
-            self._consumer.assign({part.partition: part.fetch_from for part in self._parts.values()})
-            for part in self._parts.values():
+            self._consumer.assign({part.partition: part.fetch_from for part in self._assigned.values()})
+            for part in self._assigned.values():
                 part.waited_since = self._context.monotonic()
                 if part.paused:
                     self._consumer.pause(part.partition)
         return self._consumer
 
-    async def _fetch(self, consumer: PartitionConsumer, wanted: Sequence[_AssignedPartition]) -> None:
-        parts = {part.partition: part for part in wanted}
+    async def _fetch(self, consumer: PartitionConsumer, resumed: Sequence[_AssignedPartition]) -> None:
+        parts = {part.partition: part for part in resumed}
         try:
             arrived = await consumer.fetch(parts, FETCH_SECONDS, self._changed)
         except OffsetGoneError as gone:
@@ -261,49 +272,50 @@ class KafkaReader(AsyncSourceReader[Any]):
             part.fetched.append((fetched, now))
             part.fetch_from = fetched.next_offset
         if not arrived or self._silent:
-            self._look_for_silence(consumer, wanted)
+            self._look_for_silence(consumer, resumed)
 
     async def _reset(self, consumer: PartitionConsumer, part: _AssignedPartition, offset: int) -> None:
-        """The next offset is not there: go where the strategy says, and say so."""
+        """Go where the reset strategy says, because the next offset does not exist, and log it."""
         try:
             begin, end = await consumer.bounds(part.partition)
-        except ConnectionError as error:  # it is found out again by the next fetch
+        except ConnectionError as error:  # the next fetch notices the missing offset again
             logger.warning("partition %s has no offset %d; its bounds are not known: %s", part.partition, offset, error)
             await asyncio.sleep(FIRST_RETRY_SECONDS)
             return
         if begin <= offset <= end:
             return
-        there = f"partition {part.partition} has no record at offset {offset}: it has those from {begin} up to {end}"
-        why = "older ones were deleted" if offset < begin else "it was cut off, or the topic was made anew"
+        missing = f"partition {part.partition} has no record at offset {offset}: it has those from {begin} up to {end}"
+        cause = "older ones were deleted" if offset < begin else "it was cut off, or the topic was created again"
         if self._plan.reset is KafkaOffsetResetStrategy.NONE:
             raise ProgramError(
-                f"{there}; {why}. The job can go on elsewhere with the property auto.offset.reset (earliest or "
-                "latest), or begin anew with other starting offsets"
+                f"{missing}; {cause}. The job can go on elsewhere with the property auto.offset.reset (earliest or "
+                "latest), or start again without a checkpoint, with other starting offsets"
             )
         target = begin if self._plan.reset is KafkaOffsetResetStrategy.EARLIEST else end
-        lost = max(0, target - offset)
+        skipped = max(0, target - offset)
         logger.warning(
             "%s; %s. As auto.offset.reset says (%s), it is read from %d on: %d offsets are passed over",
-            there, why, self._plan.reset.value, target, lost,
+            missing, cause, self._plan.reset.value, target, skipped,
         )  # fmt: skip
-        self._metrics.reset(lost)
+        self._metrics.reset(skipped)
         part.fetch_from = target
         if not part.fetched:
             part.next = target
-            if part.split.id in self._parts and not part.over:
-                self._ended.append(SourceBatch([], part.split.id, target))
+            if part.split.id in self._assigned and not part.at_stop:
+                self._empty_batches.append(SourceBatch([], part.split.id, target))
         if not self._assignment_changed:
             consumer.seek(part.partition, target)
 
-    def _look_for_silence(self, consumer: PartitionConsumer, wanted: Sequence[_AssignedPartition]) -> None:
-        """A broker that is away shows by nothing else: its clients try again without an end, as they should."""
+    def _look_for_silence(self, consumer: PartitionConsumer, resumed: Sequence[_AssignedPartition]) -> None:
+        """Log when no broker answers: clients try again without an end, so nothing else shows it."""
         if self._assignment_changed:
             return
         now, limit = self._context.monotonic(), self._plan.silent_seconds
         silent: list[KafkaTopicPartition] = []
-        for part in wanted:
+        for part in resumed:
             since = consumer.answered(part.partition)
             waited = now - part.waited_since
+            # The answers before a pause or a new assignment say nothing about the wait since then.
             if (waited if since is None else min(since, waited)) > limit:
                 silent.append(part.partition)
         if silent and not self._silent:
@@ -318,74 +330,73 @@ class KafkaReader(AsyncSourceReader[Any]):
 
     # -- records
 
-    def _made(self, part: _AssignedPartition, piece: Piece, arrived: int) -> SourceBatch[Any]:
-        stamps = piece.timestamps()
-        self._metrics.passed(stamps, arrived, self._clock.epoch_ms())
+    def _make_batch(self, part: _AssignedPartition, piece: Piece, arrived: int) -> SourceBatch[Any]:
+        timestamps = piece.timestamps()
+        self._metrics.passed(timestamps, arrived, self._clock.epoch_ms())
         split_id, position = part.split.id, piece.next_offset
         values: list[Any] | pa.RecordBatch | None = None
-        if self._columns and len(piece):
-            values, stamps = self._as_columns(piece, stamps)
+        if self._makes_columns and len(piece):
+            values, timestamps = self._as_columns(piece, timestamps)
         if values is not None:
-            return SourceBatch(values, split_id, position, stamps)
-        rows, times = self._as_rows(part, piece, stamps)
-        return SourceBatch(rows, split_id, position, times)
+            return SourceBatch(values, split_id, position, timestamps)
+        rows, row_timestamps = self._as_rows(part, piece, timestamps)
+        return SourceBatch(rows, split_id, position, row_timestamps)
 
     def _as_columns(
-        self, piece: Piece, stamps: npt.NDArray[np.int64]
+        self, piece: Piece, timestamps: npt.NDArray[np.int64]
     ) -> tuple[pa.RecordBatch | None, npt.NDArray[np.int64]]:
         assert self._value_schema is not None
         values = piece.values()
         messages = [value for value in values if value is not None]
         batch = self._value_schema.deserialize_columns(messages) if messages else None
         if batch is not None and len(messages) < len(values):
-            stamps = stamps[np.fromiter((value is not None for value in values), np.bool_, len(values))]
-        return batch, stamps
+            timestamps = timestamps[np.fromiter((value is not None for value in values), np.bool_, len(values))]
+        return batch, timestamps
 
     def _as_rows(
-        self, part: _AssignedPartition, piece: Piece, stamps: npt.NDArray[np.int64]
+        self, part: _AssignedPartition, piece: Piece, timestamps: npt.NDArray[np.int64]
     ) -> tuple[list[Any], list[int]]:
         rows: list[Any] = []
-        times: list[int] = []
-        listed = stamps.tolist()
-        make = self._of_value(part) if self._value_schema is not None else self._of_record(part)
-        for record, stamp in zip(piece.records, listed, strict=True):
+        row_timestamps: list[int] = []
+        stamps = timestamps.tolist()
+        make_values = self._value_maker(part) if self._value_schema is not None else self._record_maker(part)
+        for record, stamp in zip(piece.records, stamps, strict=True):
             try:
-                made = make(record)
-            except ConnectionError:  # of a registry of schemas: nothing is wrong with the record
+                values = make_values(record)
+            except (ConnectionError, TaskInterrupt):  # a schema registry is away, or the task ends: the record is fine
                 raise
-            except TaskInterrupt:
-                raise
-            except BaseException as error:  # of the user's schema: one record is malformed
-                made = self._poisoned(part, record, error)
-            if made:
-                rows += made
-                times += [stamp] * len(made)
-        return rows, times
+            except BaseException as error:  # raised by the user's schema: this record is malformed
+                values = self._malformed_record(part, record, error)
+            if values:
+                rows += values
+                row_timestamps += [stamp] * len(values)
+        return rows, row_timestamps
 
-    def _of_value(self, part: _AssignedPartition) -> Callable[[Any], Sequence[Any]]:
+    def _value_maker(self, part: _AssignedPartition) -> Callable[[Any], Sequence[Any]]:
         assert self._value_schema is not None
         deserialize = self._value_schema.deserialize
 
-        def make(record: Any) -> Sequence[Any]:
+        def make_values(record: Any) -> Sequence[Any]:
             value = record.value
-            made = None if value is None else deserialize(value)
-            return () if made is None else (made,)
+            element = None if value is None else deserialize(value)
+            return () if element is None else (element,)
 
-        return make
+        return make_values
 
-    def _of_record(self, part: _AssignedPartition) -> Callable[[Any], Sequence[Any]]:
+    def _record_maker(self, part: _AssignedPartition) -> Callable[[Any], Sequence[Any]]:
         topic, number = part.partition.topic, part.partition.partition
         deserialize = self._plan.schema.deserialize
 
-        def make(one: Any) -> Sequence[Any]:
+        def make_values(fetched_record: Any) -> Sequence[Any]:
             record = ConsumerRecord(
-                topic, number, one.offset, one.timestamp, one.timestamp_type, one.key, one.value, tuple(one.headers)
-            )
+                topic, number, fetched_record.offset, fetched_record.timestamp, fetched_record.timestamp_type,
+                fetched_record.key, fetched_record.value, tuple(fetched_record.headers),
+            )  # fmt: skip
             return tuple(several(deserialize(record)))
 
-        return make
+        return make_values
 
-    def _poisoned(self, part: _AssignedPartition, record: Any, error: BaseException) -> Sequence[Any]:
+    def _malformed_record(self, part: _AssignedPartition, record: Any, error: BaseException) -> Sequence[Any]:
         reason = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
         path = f"topic {part.partition.topic!r}, partition {part.partition.partition}"
         data = record.value or b""
@@ -394,24 +405,26 @@ class KafkaReader(AsyncSourceReader[Any]):
     # -- checkpoints
 
     def positions_in_checkpoint(self, checkpoint_id: int, positions: Mapping[str, Plain]) -> None:
-        """What is to be committed if it becomes complete."""
+        """Remember the offsets to commit when the checkpoint is complete."""
         if self._plan.commits:
             self._commits[checkpoint_id] = {
-                self._known[split_id]: int(position)  # type: ignore[arg-type]
+                self._partition_of_split[split_id]: int(position)  # type: ignore[arg-type]
                 for split_id, position in positions.items()
-                if position is not None and split_id in self._known
+                if position is not None and split_id in self._partition_of_split
             }
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit its offsets: others see by them how far the job is. The job itself never reads them again."""
-        done = [number for number in self._commits if number <= checkpoint_id]
-        if not done:
+        """Commit the offsets of a checkpoint, for monitoring of the group; the job itself never reads them again."""
+        completed = [checkpoint for checkpoint in self._commits if checkpoint <= checkpoint_id]
+        if not completed:
             return
-        offsets = self._commits[max(done)]
-        for number in done:
-            del self._commits[number]
+        offsets = self._commits[max(completed)]
+        for checkpoint in completed:
+            del self._commits[checkpoint]
         committed = self._metrics.committed
-        self._to_commit = {one: offset for one, offset in offsets.items() if committed.get(one) != offset}
+        self._to_commit = {
+            partition: offset for partition, offset in offsets.items() if committed.get(partition) != offset
+        }
         if self._to_commit and self._consumer is not None and (self._committing is None or self._committing.done()):
             self._committing = asyncio.get_running_loop().create_task(self._commit(self._consumer))
 
@@ -420,26 +433,26 @@ class KafkaReader(AsyncSourceReader[Any]):
             offsets, self._to_commit = self._to_commit, {}
             try:
                 await consumer.commit(offsets)
-            except Exception as error:  # whatever it is: offsets in the group are for others to look at
+            except Exception as error:  # nothing depends on committed offsets but monitoring
                 self._metrics.commits_failed += 1
                 failed = self._metrics.commits_failed
-                if failed & (failed - 1) == 0:  # 1, 2, 4, 8, ...
+                if failed & (failed - 1) == 0:  # the log has failures 1, 2, 4, 8, ...
                     logger.warning("offsets can't be committed, %d times so far: %s", failed, error)
             else:
                 self._metrics.commits_succeeded += 1
                 self._metrics.committed.update(offsets)
 
     def _pending(self) -> int:
-        """Records that wait in Kafka, as far as it is known; called by another thread."""
+        """Records that wait in Kafka, as far as the consumer knows. Called by threads of metrics."""
         consumer = self._consumer
         if consumer is None or self._assignment_changed:
             return 0
-        waiting = 0
-        for part in list(self._parts.values()):
+        pending = 0
+        for part in list(self._assigned.values()):
             end = consumer.end(part.partition)
             if end is not None:
-                waiting += max(0, end - part.next)
-        return waiting
+                pending += max(0, end - part.next)
+        return pending
 
     @override
     async def close(self) -> None:  # type: ignore[override] # it runs on the loop

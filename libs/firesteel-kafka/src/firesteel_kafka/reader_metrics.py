@@ -1,4 +1,4 @@
-"""What a reader of Kafka measures, by Flink's names."""
+"""Metrics of a reader of Kafka, with Flink's names."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ __all__ = ["ReaderMetrics"]
 
 
 class ReaderMetrics:
-    """Plain numbers, which one thread changes and gauges show.
+    """Plain numbers that the reader's thread changes and gauges show.
 
     Args:
-        context: of the subtask; None = nobody looks.
+        context: gives the group of metrics; None = no metrics are shown.
 
     Attributes:
-        pending: gives the number of records that wait.
-        committed: partition -> the offset that the group has.
-        commits_succeeded, commits_failed: times.
-        failed_connections: attempts to reach a broker at the beginning.
+        pending: function that gives the number of records that wait in Kafka.
+        current: partition -> offset of the next record.
+        committed: partition -> offset that was committed for the group.
+        commits_succeeded, commits_failed: number of commits.
+        failed_connections: attempts to connect that no broker answered.
         silences: how often brokers went silent for long.
-        resets: how often an offset was not there any more.
-        passed_over: offsets that resets have left out.
-        fetch_lag, emit_lag: milliseconds from a record's timestamp until it was fetched, until it was handed on; of the
-            last record.
+        resets: how often the next offset did not exist any more.
+        passed_over: offsets that were skipped by resets.
+        fetch_lag, emit_lag: milliseconds from the timestamp of the last record until it was fetched, and until it was
+            emitted.
     """
 
     def __init__(self, context: RuntimeContext | None) -> None:
@@ -44,42 +45,42 @@ class ReaderMetrics:
         self._group.gauge("pendingRecords", lambda: self.pending())
         self._group.gauge("currentFetchEventTimeLag", lambda: self.fetch_lag)
         self._group.gauge("currentEmitEventTimeLag", lambda: self.emit_lag)
-        own = self._group.add_group("KafkaSourceReader")
-        own.gauge("commitsSucceeded", lambda: self.commits_succeeded)
-        own.gauge("commitsFailed", lambda: self.commits_failed)
-        own.gauge("failedConnections", lambda: self.failed_connections)
-        own.gauge("brokerSilences", lambda: self.silences)
-        own.gauge("offsetResets", lambda: self.resets)
-        own.gauge("offsetsPassedOver", lambda: self.passed_over)
-        self._own = own
+        reader_group = self._group.add_group("KafkaSourceReader")
+        reader_group.gauge("commitsSucceeded", lambda: self.commits_succeeded)
+        reader_group.gauge("commitsFailed", lambda: self.commits_failed)
+        reader_group.gauge("failedConnections", lambda: self.failed_connections)
+        reader_group.gauge("brokerSilences", lambda: self.silences)
+        reader_group.gauge("offsetResets", lambda: self.resets)
+        reader_group.gauge("offsetsPassedOver", lambda: self.passed_over)
+        self._reader_group = reader_group
 
     def reads(self, partition: KafkaTopicPartition, offset: int) -> None:
-        """A partition is read from now on."""
-        known = partition in self.current
+        """Show the offsets of a partition, which is read from now on."""
+        has_gauges = partition in self.current
         self.current[partition] = offset
-        if self._group is None or known:
+        if self._group is None or has_gauges:
             return
-        group = self._own.add_group("topic", partition.topic).add_group("partition", str(partition.partition))
+        group = self._reader_group.add_group("topic", partition.topic).add_group("partition", str(partition.partition))
         group.gauge("currentOffset", lambda: self.current[partition])
         group.gauge("committedOffset", lambda: self.committed.get(partition, -1))
 
     def at(self, partition: KafkaTopicPartition, offset: int) -> None:
-        """It was read up to here."""
+        """Note the next offset of a partition."""
         self.current[partition] = offset
 
-    def passed(self, stamps: npt.NDArray[np.int64], arrived: int, now: int) -> None:
-        """Records are handed on.
+    def passed(self, timestamps: npt.NDArray[np.int64], arrived: int, now: int) -> None:
+        """Note the lags of records that are emitted; all times are epoch milliseconds.
 
         Args:
-            stamps: their timestamps; all times are epoch milliseconds.
-            arrived: when they were fetched.
-            now: the time.
+            timestamps: timestamps of the records.
+            arrived: when the records were fetched.
+            now: the current time.
         """
-        if len(stamps):
-            last = int(stamps[-1])
+        if len(timestamps):
+            last = int(timestamps[-1])
             self.fetch_lag, self.emit_lag = arrived - last, now - last
 
     def reset(self, passed_over: int) -> None:
-        """An offset was not there."""
+        """Count a reset, and the offsets that it has skipped."""
         self.resets += 1
         self.passed_over += passed_over

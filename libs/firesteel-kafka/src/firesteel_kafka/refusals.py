@@ -1,4 +1,4 @@
-"""Why brokers refuse a connection, which aiokafka only logs: it says that none can be reached."""
+"""Finds out why brokers refuse a connection. aiokafka only logs it, and raises that no broker can be reached."""
 
 from __future__ import annotations
 
@@ -26,58 +26,61 @@ REFUSALS: Final = (
     errors.UnsupportedVersionError,
     errors.UnsupportedCodecError,
 )
-"""Errors of brokers that do not pass by themselves."""
+"""Errors of brokers that last until somebody changes something."""
 _CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""A broker that dies while greetings are exchanged looks like this."""
+"""Errors of TLS that a broker causes which dies during the handshake."""
 _GOODBYE_SECONDS: Final = 0.1
-"""What was refused is being closed, which TLS takes a moment for; the caller may end its loop."""
-_GREETING_SECONDS: Final = 10.0
+"""TLS takes a moment to close a refused connection, and the caller may end its loop right after the error."""
+_HANDSHAKE_SECONDS: Final = 10.0
 _OBJECTION_SECONDS: Final = 0.5
+"""Wait for a broker's objection to our certificate. A broker without objections waits for our request."""
 _NAMES: Final = ("client_id", "request_timeout_ms", "ssl_context", "security_protocol")
 
 
 async def raise_if_refused(arguments: Mapping[str, Any]) -> str:
-    """Connect once more, and see whether it is for another reason than lack of an answer.
+    """Connect to each broker once more, to find out why a client could not.
 
     Args:
-        arguments: of any client of aiokafka.
+        arguments: arguments of any client of aiokafka.
 
     Returns:
-        Why one of them gave no connection: it is away, or who gives tokens or tickets for it is. Empty: all gave one
-        this time.
+        Why a broker can't be reached now: the broker is away, or the server of its tokens or tickets. Empty if all
+        brokers can be reached this time.
 
     Raises:
-        ProgramError: a broker refuses credentials or protocol, or its certificate is not trusted, or ours.
+        ProgramError: a broker refuses credentials, protocol or our certificate, or we do not trust its certificate.
     """
-    kept = {name: value for name, value in arguments.items() if name in _NAMES or name.startswith("sasl_")}
-    why = ""
+    connection_arguments = {
+        name: value for name, value in arguments.items() if name in _NAMES or name.startswith("sasl_")
+    }
+    cause = ""
     for host, port, _ in collect_hosts(arguments["bootstrap_servers"]):
         try:
-            await _greet(host, port, kept.get("ssl_context"))
-            connection = await create_conn(host, port, **kept)
+            await _check_certificates(host, port, connection_arguments.get("ssl_context"))
+            connection = await create_conn(host, port, **connection_arguments)
         except (*REFUSALS, ssl.SSLError) as error:
             if isinstance(error, _CUT_OFF):
-                why = f"{type(error).__name__}: {error}"
+                cause = f"{type(error).__name__}: {error}"
                 continue
             await asyncio.sleep(_GOODBYE_SECONDS)
             raise ProgramError(f"Kafka at {host}:{port} refuses: {type(error).__name__}: {error}") from error
         except (errors.KafkaError, OSError, TimeoutError) as error:
-            why = f"{type(error).__name__}: {error}"
+            cause = f"{type(error).__name__}: {error}"
             continue
         connection.close()
-    return why
+    return cause
 
 
-async def _greet(host: str, port: int, context: ssl.SSLContext | None) -> None:
-    """Raises ``ssl.SSLError`` if the broker does not take our certificate, which TLS 1.3 tells behind its greetings."""
+async def _check_certificates(host: str, port: int, context: ssl.SSLContext | None) -> None:
+    """Raise ``ssl.SSLError`` if a certificate is refused; with TLS 1.3 the broker says so only after the handshake."""
     if context is None:
         return
-    async with asyncio.timeout(_OBJECTION_SECONDS + _GREETING_SECONDS):
+    async with asyncio.timeout(_OBJECTION_SECONDS + _HANDSHAKE_SECONDS):
         reader, writer = await asyncio.open_connection(host, port, ssl=context)
     try:
         async with asyncio.timeout(_OBJECTION_SECONDS):
             await reader.read(1)
     except TimeoutError:
-        pass  # it waits for what we say
+        pass  # no objection: the broker waits for a request
     finally:
         writer.transport.abort()

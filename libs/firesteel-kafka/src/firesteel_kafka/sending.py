@@ -1,4 +1,4 @@
-"""Sends records in batches of a partition each. The caller's thread fills them, a loop sends them."""
+"""Sends records in batches of one partition each. The caller's thread fills batches; a loop sends them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from firesteel_kafka.serialization import KafkaProducerRecord
 __all__ = ["KafkaSendError", "Sending", "Sent"]
 
 _WAIT_SECONDS: Final = 0.5
+"""Longest wait for a notification, after which the age of the oldest batch is looked at."""
 _MOST_KEYS: Final = 100_000
+"""Keys whose partitions are remembered: murmur2 in Python costs more than the look-up."""
 _NO_HEADERS: Final[list[tuple[str, bytes]]] = []
 
 
@@ -39,13 +41,13 @@ class KafkaSendError(FiresteelError):
 
 @dataclass
 class Sent:
-    """What was sent.
+    """Numbers for metrics.
 
     Attributes:
-        records: acknowledged, as many as the guarantee asks for.
-        bytes: of them, as they went over the network.
+        records: records that were acknowledged, or sent if the guarantee asks for no acknowledgements.
+        bytes: bytes of these records, as they went over the network.
         errors: batches that failed.
-        last_ms: how long the last batch took to be acknowledged.
+        last_ms: time until the last batch was acknowledged.
     """
 
     records: int = 0
@@ -56,12 +58,12 @@ class Sent:
 
 @dataclass
 class _Lane:
-    """One partition.
+    """The batches of one partition.
 
     Attributes:
-        open: takes records.
-        full: batches that wait, each with its number.
-        pumping: a coroutine sends them.
+        open: batch that takes records; None = the next record opens one.
+        full: closed batches that wait to be sent, each with its number.
+        pumping: a coroutine sends the batches of this partition.
     """
 
     open: Any = None
@@ -70,18 +72,22 @@ class _Lane:
 
 
 class Sending:
-    """Writes records of one subtask.
+    """Sends the records of one subtask.
+
+    The caller's thread and the loop share the batches under the lock of ``_changed``. At most one coroutine sends the
+    batches of a partition, so they are sent in order.
 
     Attributes:
-        sent: in all.
-        first: topic, partition and offset of what was acknowledged first since ``use``, which is the first in there.
+        sent: totals since the start.
+        first: topic, partition and offset of the record that was acknowledged first since ``use``. It is the first
+            record that the producer has written to this partition.
 
     Args:
-        thread: whose loop the producers are of.
-        delivery_seconds: after which a batch that is not acknowledged is an error.
-        linger_seconds: how long a batch that is not full waits for more.
+        thread: runs the loop of the producers.
+        delivery_seconds: time after which a batch that is not acknowledged is an error.
+        linger_seconds: time for which a batch that is not full waits for more records.
         memory: bytes that may wait to be acknowledged.
-        largest: bytes of a record.
+        largest: bytes of a record at most.
     """
 
     def __init__(
@@ -100,35 +106,36 @@ class Sending:
         self._producer: AIOKafkaProducer | None = None
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
-        self._of_keys: OrderedDict[tuple[str, bytes], int] = OrderedDict()
+        self._partition_of_key: OrderedDict[tuple[str, bytes], int] = OrderedDict()
         self._sticky: dict[str, int] = {}
+        """Topic -> partition that takes records without a key until its batch is closed."""
         self._outstanding: dict[int, tuple[int, float]] = {}
-        """Batches that were closed: bytes and time, by a number of their own."""
+        """Number of a batch that is closed and not acknowledged -> its bytes, and when it was closed."""
         self._number = 0
         self._bytes = 0
+        """Bytes of outstanding batches."""
         self._error: BaseException | None = None
         self._flushing = False
 
     @property
     def producer(self) -> AIOKafkaProducer | None:
-        """Through which records go now."""
+        """The producer that records go through now."""
         return self._producer
 
     def use(self, producer: AIOKafkaProducer | None) -> None:
-        """Send by this one from now on. All that the one before was given has been flushed."""
+        """Send by another producer, or by none. All records of the one before have been flushed."""
         assert not self._outstanding
         assert all(lane.open is None for lane in self._lanes.values())
         self._producer, self.first = producer, None
 
     def partitions_for(self, topic: str) -> Sequence[int]:
-        """Numbers of a topic's partitions; asked once.
+        """Numbers of a topic's partitions; brokers are asked once for each topic.
 
         Raises:
-            ProgramError: there is no such topic.
-            KafkaSendError: the brokers do not answer.
+            KafkaSendError: there is no such topic, or the brokers do not answer.
         """
-        found = self._partitions.get(topic)
-        if found is None:
+        partitions = self._partitions.get(topic)
+        if partitions is None:
             assert self._producer is not None
             try:
                 numbers = self._thread.call(self._producer.partitions_for(topic))
@@ -139,29 +146,34 @@ class Sending:
                 ) from None
             except KafkaError as error:
                 raise KafkaSendError(f"topic {topic!r} can't be written to: {_words(error)}") from error
-            found = self._partitions[topic] = tuple(sorted(numbers))
-        return found
+            partitions = self._partitions[topic] = tuple(sorted(numbers))
+        return partitions
 
     def write(self, records: Iterable[KafkaProducerRecord | None]) -> int:
-        """Take records; waits while too many bytes are under way.
+        """Add records to batches; blocks while too many bytes wait to be acknowledged.
+
+        Args:
+            records: records to send; None is left out.
 
         Returns:
-            How many were there.
+            Number of records.
 
         Raises:
-            KafkaSendError: something before was not delivered.
+            KafkaSendError: an earlier record was not delivered.
             ProgramError: a record is too large.
         """
         assert self._producer is not None
-        taken = [record for record in records if record is not None]  # users' code runs here, without the lock
-        for topic in {record.topic for record in taken}:
-            self.partitions_for(topic)  # asks the loop, which may want the lock
+        # Before the lock is taken: the generator runs the user's serializer, and partitions_for waits for the loop,
+        # whose coroutines take the lock.
+        present = [record for record in records if record is not None]
+        for topic in {record.topic for record in present}:
+            self.partitions_for(topic)
         touched: dict[tuple[str, int], _Lane] = {}
         with self._changed:
-            for record in taken:
-                topic, value, key, partition, timestamp, given = record
-                headers = list(given) if given else _NO_HEADERS
-                while True:
+            for record in present:
+                topic, value, key, partition, timestamp, record_headers = record
+                headers = list(record_headers) if record_headers else _NO_HEADERS
+                while True:  # until a batch has room for the record
                     chosen = self._choose(topic, key) if partition is None else partition
                     lane = touched.get((topic, chosen))
                     if lane is None:
@@ -180,16 +192,16 @@ class Sending:
         for lane_key in touched:
             self._pump(lane_key)
         self.check()
-        return len(taken)
+        return len(present)
 
     def flush(self, *, waits: bool = True) -> None:
-        """Have all sent; with acknowledgements, all of it has arrived at the return.
+        """Send all batches, also those that linger.
 
         Args:
-            waits: for them.
+            waits: return when all records are acknowledged.
 
         Raises:
-            KafkaSendError: something was not delivered.
+            KafkaSendError: a record was not delivered.
         """
         with self._changed:
             self._flushing = True
@@ -207,10 +219,10 @@ class Sending:
             self._flushing = False
 
     def check(self) -> None:
-        """Whether all is well.
+        """Raise what has gone wrong so far.
 
         Raises:
-            KafkaSendError: something was not delivered, or is not acknowledged in time.
+            KafkaSendError: a record was not delivered, or is not acknowledged in time.
         """
         if self._error is not None:
             raise KafkaSendError(f"records were not written to Kafka: {_words(self._error)}") from self._error
@@ -225,6 +237,7 @@ class Sending:
     # -- inside, on the caller's thread
 
     def _choose(self, topic: str, key: bytes | None) -> int:
+        """Partition of a record: by its key as Java's client does; without a key, another one for each batch."""
         if key is None:
             chosen = self._sticky.get(topic)
             if chosen is None:
@@ -232,14 +245,14 @@ class Sending:
                 self._number += 1
                 chosen = self._sticky[topic] = partitions[self._number % len(partitions)]
             return chosen
-        known = self._of_keys.get((topic, key))
-        if known is None:
+        partition_of_key = self._partition_of_key.get((topic, key))
+        if partition_of_key is None:
             partitions = self.partitions_for(topic)
-            known = partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
-            self._of_keys[topic, key] = known
-            if len(self._of_keys) > _MOST_KEYS:
-                self._of_keys.popitem(last=False)
-        return known
+            partition_of_key = partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
+            self._partition_of_key[topic, key] = partition_of_key
+            if len(self._partition_of_key) > _MOST_KEYS:
+                self._partition_of_key.popitem(last=False)
+        return partition_of_key
 
     def _check_size(self, record: KafkaProducerRecord) -> None:
         size = DefaultRecordBatchBuilder.estimate_size_in_bytes(record.key, record.value, list(record.headers))
@@ -259,6 +272,7 @@ class Sending:
         lane.full.append((batch, self._number))
 
     def _pump(self, lane_key: tuple[str, int]) -> None:
+        """Start the coroutine that sends a partition's batches, unless it runs already or there are none."""
         with self._changed:
             lane = self._lanes[lane_key]
             if lane.pumping or (lane.open is None and not lane.full):
@@ -267,6 +281,11 @@ class Sending:
         asyncio.run_coroutine_threadsafe(self._send(lane_key, lane), self._thread.loop)
 
     def _await(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition, but no longer than ``delivery.timeout.ms`` for any batch.
+
+        Raises:
+            KafkaSendError: a record was not delivered, or is not acknowledged in time.
+        """
         with self._changed:
             while not condition() and self._error is None:
                 self._changed.wait(_WAIT_SECONDS)
@@ -285,6 +304,7 @@ class Sending:
             await asyncio.sleep(self._linger_seconds)
         while True:
             with self._changed:
+                # The network is idle for this partition: a batch that is not full gains nothing by waiting longer.
                 if not lane.full and lane.open is not None:
                     self._close_batch(lane)
                     self._sticky.pop(topic, None)
@@ -294,7 +314,7 @@ class Sending:
                 batch, number = lane.full.popleft()
             records, began = batch.record_count(), time.monotonic()
             try:
-                delivery = await self._queued(producer, batch, topic, partition)
+                delivery = await self._enqueue(producer, batch, topic, partition)
             except BaseException as error:
                 self._failed(error, lane)
                 if not isinstance(error, Exception):
@@ -302,11 +322,11 @@ class Sending:
                 return
             delivery.add_done_callback(partial(self._delivered, number, records, began))
 
-    async def _queued(self, producer: AIOKafkaProducer, batch: Any, topic: str, partition: int) -> asyncio.Future[Any]:
+    async def _enqueue(self, producer: AIOKafkaProducer, batch: Any, topic: str, partition: int) -> asyncio.Future[Any]:
         while True:
             try:
                 return await producer.send_batch(batch, topic, partition=partition)  # type: ignore[no-any-return]
-            except KafkaTimeoutError:  # the one before still waits for its broker: `check` knows for how long
+            except KafkaTimeoutError:  # the batch before still waits for its broker; `check` limits the time
                 continue
 
     def _failed(self, error: BaseException, lane: _Lane | None = None) -> None:
@@ -322,7 +342,7 @@ class Sending:
         if error is not None:
             self._failed(error)
             return
-        metadata = delivery.result()  # None = nobody has asked for acknowledgements
+        metadata = delivery.result()  # None with acks=0
         with self._changed:
             if self.first is None and metadata is not None and metadata.offset >= 0:
                 self.first = metadata.topic, metadata.partition, metadata.offset
@@ -335,6 +355,7 @@ class Sending:
 
 
 def _words(error: BaseException) -> str:
+    """Name and text of an error, with advice if a transaction was fenced off."""
     while error.__cause__ is not None and type(error) is KafkaError:
         error = error.__cause__
     words = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""From records of a stream to records of Kafka. PyFlink's names; users can write their own schemas here."""
+"""Makes records of Kafka from records of a stream. The names are PyFlink's; users can write schemas of their own."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class KafkaProducerRecord(NamedTuple):
     """A record for Kafka.
 
     Attributes:
-        topic: where it goes.
-        value: its bytes; None is a tombstone.
-        key: its key; those of one key go to one partition.
-        partition: of the topic; None = by the key, or any.
+        topic: topic to write to.
+        value: bytes of the value; None is a tombstone.
+        key: bytes of the key; records with the same key go to the same partition.
+        partition: partition of the topic; None = the key decides, or without a key any partition.
         timestamp: milliseconds since 1970; None = the time of writing.
         headers: names and values.
     """
@@ -50,35 +50,36 @@ class KafkaTopicSelector(ABC):
 
 
 class KafkaRecordSerializationSchema(ABC):
-    """Makes the records of Kafka. ``builder()`` makes one of parts; derive from it for anything else."""
+    """Makes records of Kafka. ``builder()`` composes one of schemas and functions; derive from it for anything else."""
 
     @abstractmethod
     def serialize(self, element: Any, timestamp: int | None) -> KafkaProducerRecord | None:
-        """Returns the record for Kafka; None = none is written.
+        """Returns the record for Kafka; None = no record is written.
 
         Args:
-            element: of the stream.
-            timestamp: of the element, in milliseconds; None = it has none.
+            element: record of the stream.
+            timestamp: timestamp of the element in epoch milliseconds; None = it has none.
         """
 
     def open(self, partitions_for: Callable[[str], Sequence[int]]) -> None:  # noqa: B027 - most have nothing to do
-        """Called once in each subtask, first.
+        """Called once in each subtask, before anything else.
 
         Args:
-            partitions_for: gives the numbers of a topic's partitions; asks the brokers, and raises what they answer.
+            partitions_for: function of a topic that gives the numbers of its partitions; it asks the brokers, and
+                raises an error if there is no such topic.
         """
 
     def serialize_all(
         self, elements: Sequence[Any], timestamps: Sequence[int] | None
     ) -> Iterable[KafkaProducerRecord | None]:
-        """The records of a batch."""
+        """Makes the records of Kafka of a batch."""
         stamps: Iterable[int | None] = [None] * len(elements) if timestamps is None else timestamps
         for element, timestamp in zip(elements, stamps, strict=True):
             yield self.serialize(element, None if timestamp is None or timestamp < 0 else timestamp)
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
-        """Returns a builder: a topic or what selects it, and a schema for values."""
+        """Returns a builder, which needs a topic or topic selector, and a schema for values."""
         return KafkaRecordSerializationSchemaBuilder()
 
 
@@ -93,10 +94,10 @@ class KafkaRecordSerializationSchemaBuilder:
         self._partitioner: Partitioner | None = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
-        """All records go to this topic.
+        """Set the topic that all records go to.
 
         Raises:
-            TypeError: it is no text, or empty.
+            TypeError: the topic is no text, or is empty.
         """
         if not isinstance(topic, str) or not topic:
             raise TypeError(f"set_topic() takes the name of a topic, not {topic!r}")
@@ -106,10 +107,10 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_topic_selector(
         self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """A selector or function says the topic of each record.
+        """Set a selector or function that gives the topic of each record.
 
         Raises:
-            TypeError: it is neither.
+            TypeError: the argument is neither.
         """
         if not isinstance(topic_selector, KafkaTopicSelector) and not callable(topic_selector):
             kind = type(topic_selector).__name__
@@ -120,10 +121,10 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """Makes the keys, of the whole record; without it there are none.
+        """Set the schema that makes keys of whole elements; without it records have no keys.
 
         Raises:
-            TypeError: it is no serialization schema.
+            TypeError: the argument is no ``SerializationSchema``.
         """
         self._key = _schema("set_key_serialization_schema", key_serialization_schema)
         return self
@@ -131,19 +132,19 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """Makes the values.
+        """Set the schema that makes values.
 
         Raises:
-            TypeError: it is no serialization schema.
+            TypeError: the argument is no ``SerializationSchema``.
         """
         self._value = _schema("set_value_serialization_schema", value_serialization_schema)
         return self
 
     def set_header_provider(self, header_provider: Callable[[Any], Headers]) -> KafkaRecordSerializationSchemaBuilder:
-        """A function gives the headers of a record: pairs of name and bytes.
+        """Set a function that gives the headers of an element: pairs of name and bytes.
 
         Raises:
-            TypeError: it is no function.
+            TypeError: the argument is no function.
         """
         if not callable(header_provider):
             raise TypeError(f"set_header_provider() takes a function, not {type(header_provider).__name__}")
@@ -151,13 +152,13 @@ class KafkaRecordSerializationSchemaBuilder:
         return self
 
     def set_partitioner(self, partitioner: Partitioner) -> KafkaRecordSerializationSchemaBuilder:
-        """A function of record, key, value, topic and the topic's partitions chooses one of these.
+        """Set a function of element, key, value, topic and the topic's partitions that chooses one of these.
 
-        Without it records go to the partition of their key, which is the one that Java's client chooses; those without
-        a key to any.
+        Without it records go to the partition of their key, the same that Java's client chooses; records without a key
+        go to any partition.
 
         Raises:
-            TypeError: it is no function.
+            TypeError: the argument is no function.
         """
         if not callable(partitioner):
             raise TypeError(f"set_partitioner() takes a function, not {type(partitioner).__name__}")
@@ -165,7 +166,7 @@ class KafkaRecordSerializationSchemaBuilder:
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:
-        """The schema.
+        """Check the settings and make the schema.
 
         Raises:
             ProgramError: topic or value schema is missing.
@@ -174,10 +175,10 @@ class KafkaRecordSerializationSchemaBuilder:
             raise ProgramError("Kafka sink: say where records go with set_topic() or set_topic_selector()")
         if self._value is None:
             raise ProgramError("Kafka sink: say what values are with set_value_serialization_schema()")
-        return _OfParts(self._topic, self._key, self._value, self._headers, self._partitioner)
+        return _ComposedSchema(self._topic, self._key, self._value, self._headers, self._partitioner)
 
 
-class _OfParts(KafkaRecordSerializationSchema):
+class _ComposedSchema(KafkaRecordSerializationSchema):
     def __init__(
         self,
         topic: str | KafkaTopicSelector | Callable[[Any], str],
@@ -216,6 +217,7 @@ class _OfParts(KafkaRecordSerializationSchema):
     def serialize_all(
         self, elements: Sequence[Any], timestamps: Sequence[int] | None
     ) -> Iterable[KafkaProducerRecord | None]:
+        # Without functions of the user beside the schemas, one list comprehension makes all records.
         topic = self._topic
         if not isinstance(topic, str) or self._headers is not None or self._partitioner is not None:
             return super().serialize_all(elements, timestamps)
@@ -227,7 +229,7 @@ class _OfParts(KafkaRecordSerializationSchema):
         )
         key = _no_key if self._key is None else self._key.serialize
         pairs = zip(elements, stamps, strict=False)
-        return [KafkaProducerRecord(topic, value(one), key(one), None, stamp) for one, stamp in pairs]
+        return [KafkaProducerRecord(topic, value(element), key(element), None, stamp) for element, stamp in pairs]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_partitions_for": None}

@@ -1,13 +1,13 @@
-"""Which transactional ids a subtask of a Kafka sink uses, keeps its hands off, and aborts. Decisions only.
+"""Decides which transactional ids a subtask of a Kafka sink uses, leaves alone, and aborts.
 
-An id is ``<prefix>-<subtask>-<number>``. To *start* an id aborts the transaction that is open with it, and fences off
-whoever opened it. So an id is started only when no checkpoint that a job may go on from holds a transaction of it: when
-a checkpoint is complete at whose barrier the transaction was committed already. Until then others are used, and a
-subtask has three to five in turn: one is started while the one before is written to, and until it is prepared itself no
-checkpoint holds anything of it.
+An id is ``<prefix>-<subtask>-<number>``. Starting an id aborts the transaction that is open with it, and fences off its
+producer. So an id is started again only when no checkpoint that the job may restore holds a transaction of it: when a
+checkpoint is complete at whose barrier that transaction was committed already. Until then the subtask uses other ids,
+three to five in turn. One of them is started while records go into the transaction of another; no checkpoint holds it
+before its own transaction is prepared.
 
-What a restored checkpoint holds is committed again before anything is started, but perhaps by another subtask, which
-may have to wait for its broker. So ids of the restored checkpoint, whosever they were, are not used by this attempt.
+The transactions of a restored checkpoint are committed again before any id is started, but perhaps by another subtask,
+which may have to wait for its broker. So this attempt uses none of their ids, whichever subtask they belong to.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from firesteel.core.errors import CheckpointVersionError, ProgramError
 __all__ = ["DEFAULT_TIMEOUT_MS", "IdPool", "PoolState", "ids_to_abort", "transaction_timeout"]
 
 DEFAULT_TIMEOUT_MS: Final = 3_600_000
-"""How long a transaction may stay open if nobody says it: Flink's. Brokers allow 15 minutes by default."""
+"""Flink's default for how long a transaction may stay open."""
 BROKERS_DEFAULT_MS: Final = 900_000
+"""Default of the brokers' ``transaction.max.timeout.ms``."""
 
 
 @dataclass(frozen=True)
 class PoolState:
-    """What a subtask's writer gives to a checkpoint.
+    """State of a subtask's writer in a checkpoint.
 
     Attributes:
-        prefix: of its ids.
-        subtask: its number.
-        prepared: ids of transactions that the checkpoint holds, of its own or out of the checkpoint before.
+        prefix: beginning of its ids.
+        subtask: number of the subtask.
+        prepared: ids of transactions that the checkpoint holds: prepared by this attempt and not committed, or restored
+            and not committed again.
     """
 
     prefix: str
@@ -42,16 +44,16 @@ class PoolState:
     prepared: tuple[str, ...]
 
     def data(self) -> bytes:
-        """The same as bytes."""
+        """Serialize the state."""
         plain = {"prefix": self.prefix, "subtask": self.subtask, "prepared": self.prepared}
         return json.dumps(plain, separators=(",", ":")).encode()
 
     @classmethod
     def of(cls, data: bytes, version: int) -> PoolState:
-        """Reads it.
+        """Deserialize the state.
 
         Raises:
-            CheckpointVersionError: a later release wrote it.
+            CheckpointVersionError: a later release wrote the state.
         """
         if version != 1:
             raise CheckpointVersionError(
@@ -63,12 +65,12 @@ class PoolState:
 
 @dataclass
 class _Used:
-    """An id that is not free.
+    """An id that is in use.
 
     Attributes:
-        barrier: at which its transaction was prepared; None = it is open.
-        committed: its transaction is.
-        absent_since: the first barrier at which it was committed already.
+        barrier: barrier at which its transaction was prepared; None = the transaction is open.
+        committed: its transaction is committed.
+        absent_since: first barrier whose checkpoint does not hold the transaction, because it was committed before.
     """
 
     barrier: int | None = None
@@ -81,50 +83,42 @@ class IdPool:
     """The ids of one subtask in one attempt.
 
     Args:
-        prefix: of the sink.
-        subtask: from 0.
+        prefix: beginning of the ids.
+        subtask: number of the subtask, from 0.
 
     Attributes:
-        held: ids out of the restored checkpoint that this subtask's committer has not committed yet.
+        uncommitted: ids of the restored checkpoint that this subtask's committer has not committed yet.
+        reserved: ids that the restored checkpoint holds, of all subtasks.
     """
 
     prefix: str
     subtask: int
-    held: set[str] = field(default_factory=set)
-    _reserved: frozenset[str] = frozenset()
+    uncommitted: set[str] = field(default_factory=set)
+    reserved: frozenset[str] = frozenset()
     _used: dict[str, _Used] = field(default_factory=dict)
     _barrier: int = 0
 
     def restored(self, states: Iterable[PoolState]) -> None:
-        """The attempt goes on from a checkpoint.
+        """Reserve the ids of the checkpoint that the attempt restores.
 
         Args:
-            states: of all subtasks.
+            states: states of all subtasks.
         """
-        self._reserved = frozenset(name for state in states for name in state.prepared)
-
-    @property
-    def reserved(self) -> frozenset[str]:
-        """Ids that the restored checkpoint holds."""
-        return self._reserved
+        self.reserved = frozenset(name for state in states for name in state.prepared)
 
     def take(self) -> str:
-        """An id that may be started."""
+        """Take an id that may be started."""
         number = 0
-        while (name := f"{self.prefix}-{self.subtask}-{number}") in self._used or name in self._reserved:
+        while (name := f"{self.prefix}-{self.subtask}-{number}") in self._used or name in self.reserved:
             number += 1
         self._used[name] = _Used()
         return name
 
-    def dropped(self, name: str) -> None:
-        """Nothing was written with it."""
-        del self._used[name]
-
     def reached_barrier(self, name: str | None) -> None:
-        """A barrier is here.
+        """Note a barrier.
 
         Args:
-            name: of the transaction that is prepared at it; None = nothing was written.
+            name: id of the transaction that is prepared at the barrier; None = no record was written.
         """
         self._barrier += 1
         for used in self._used.values():
@@ -134,62 +128,66 @@ class IdPool:
             self._used[name].barrier = self._barrier
 
     def is_committed(self, name: str) -> None:
-        """A transaction is committed: so the checkpoint of its barrier is complete, or a later one."""
-        self.held.discard(name)
+        """Note that a transaction is committed; so the checkpoint of its barrier is complete, or a later one.
+
+        A complete checkpoint frees the ids whose transactions it does not hold.
+        """
+        self.uncommitted.discard(name)
         used = self._used.get(name)
-        if used is None or used.barrier is None:  # of the restored checkpoint
+        if used is None or used.barrier is None:  # an id of the restored checkpoint
             return
         used.committed = True
         complete = used.barrier
-        for other in [other for other, one in self._used.items() if (one.absent_since or complete + 1) <= complete]:
-            del self._used[other]
+        for other_name, other in list(self._used.items()):
+            if other.absent_since is not None and other.absent_since <= complete:
+                del self._used[other_name]
 
     def snapshot(self) -> PoolState:
-        """What the checkpoint of the last barrier has to know."""
-        own = {name for name, used in self._used.items() if used.barrier is not None and not used.committed}
-        return PoolState(self.prefix, self.subtask, tuple(sorted(own | self.held)))
+        """State for the checkpoint of the last barrier."""
+        prepared = {name for name, used in self._used.items() if used.barrier is not None and not used.committed}
+        return PoolState(self.prefix, self.subtask, tuple(sorted(prepared | self.uncommitted)))
 
 
 def ids_to_abort(
     opened: Iterable[str], prefixes: Collection[str], subtask: int, parallelism: int, reserved: Collection[str]
 ) -> list[str]:
-    """Which transactions that are open at the brokers a subtask has to abort before it writes.
+    """Ids of open transactions that a subtask has to abort before it writes.
 
-    Each former subtask's are one of today's business, whatever the parallelism was.
+    The ids of each former subtask fall to exactly one current subtask, whatever the parallelism was.
 
     Args:
-        opened: ids with an open transaction, of anybody.
-        prefixes: of the sink now, and in the checkpoint.
-        subtask: from 0.
+        opened: ids with an open transaction, also of other programs.
+        prefixes: prefixes of the sink now, and in the checkpoint.
+        subtask: number of this subtask, from 0.
         parallelism: number of subtasks now.
-        reserved: ids that the restored checkpoint holds: they are to be committed.
+        reserved: ids that the restored checkpoint holds, whose transactions have to be committed.
     """
     pattern = re.compile(f"(?:{'|'.join(re.escape(prefix) for prefix in prefixes)})-(\\d+)-\\d+")
-    found = []
+    names = []
     for name in opened:
         match = pattern.fullmatch(name)
         if match and name not in reserved and int(match[1]) % parallelism == subtask:
-            found.append(name)
-    return sorted(found)
+            names.append(name)
+    return sorted(names)
 
 
-def transaction_timeout(asked_ms: int | None, brokers_ms: int | None) -> int:
-    """For how long brokers are to keep a transaction open, in milliseconds.
+def transaction_timeout(configured_ms: int | None, brokers_ms: int | None) -> int:
+    """How long brokers shall keep a transaction open, in milliseconds.
 
     Args:
-        asked_ms: ``transaction.timeout.ms``; None = nobody has said it.
+        configured_ms: the property ``transaction.timeout.ms``; None = it is not set.
         brokers_ms: the brokers' ``transaction.max.timeout.ms``; None = they do not tell it.
 
     Raises:
-        ProgramError: more is asked than brokers allow.
+        ProgramError: the property is longer than brokers allow.
     """
-    if asked_ms is None:
+    if configured_ms is None:
         return min(DEFAULT_TIMEOUT_MS, BROKERS_DEFAULT_MS if brokers_ms is None else brokers_ms)
-    if asked_ms < 1:
-        raise ProgramError(f"Kafka sink: transaction.timeout.ms is at least 1, not {asked_ms}")
-    if brokers_ms is not None and asked_ms > brokers_ms:
+    if configured_ms < 1:
+        raise ProgramError(f"Kafka sink: transaction.timeout.ms is at least 1, not {configured_ms}")
+    if brokers_ms is not None and configured_ms > brokers_ms:
         raise ProgramError(
-            f"Kafka sink: transaction.timeout.ms is {asked_ms:,}, and the brokers allow {brokers_ms:,} "
+            f"Kafka sink: transaction.timeout.ms is {configured_ms:,}, and the brokers allow {brokers_ms:,} "
             "(transaction.max.timeout.ms); lower the first or raise the second"
         )
-    return asked_ms
+    return configured_ms

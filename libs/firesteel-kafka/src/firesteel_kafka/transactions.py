@@ -1,7 +1,7 @@
-"""Transactions seen from outside their producer: committed, aborted, listed.
+"""Commits, aborts and lists transactions from outside their producer.
 
-Any process may commit what a producer has flushed: it takes the transactional id, the producer's id and its epoch. The
-same again is answered in the same way.
+Any process may commit what a producer has flushed: it needs the transactional id, the producer's id and its epoch.
+Brokers answer a repeated commit as they have answered the first.
 """
 
 from __future__ import annotations
@@ -37,29 +37,33 @@ logger = logging.getLogger(__name__)
 _PAUSE_SECONDS: Final = 0.1
 _NO_ERROR: Final = 0
 _COMING_BACK: Final = frozenset({7, 13, 14, 15, 16, 51})
-"""Timed out, network, coordinator loads, none, another one; the transaction before is still being completed."""
+"""Codes of errors that pass: request timed out, network; the coordinator loads, is not available, or is another broker;
+an earlier transaction is still being completed."""
 _FORGOTTEN: Final = 49
+"""INVALID_PRODUCER_ID_MAPPING: the coordinator does not know the transactional id any more."""
 _GONE: Final = frozenset({47, 48, _FORGOTTEN, 90})
-"""Another epoch has begun, or none is open with this one."""
+"""Codes that say that the transaction is not open: another epoch has begun, or none is open with this epoch."""
 _FORBIDDEN: Final = 53
+"""TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
 _ABORT_TIMEOUT_MS: Final = 60_000
 _FETCHED_BYTES: Final = 4096
 _READ_COMMITTED: Final = 1
 _BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqh")
-"""Of a batch of Kafka's format 2: offset, ..., producer, epoch."""
+"""Header of a batch in Kafka's format 2: base offset, ..., producer id, producer epoch."""
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """What is to be committed.
+    """A transaction that is flushed and can be committed.
 
     Attributes:
-        name: the transactional id.
-        producer: the producer's id.
-        epoch: the producer's.
-        began: when it was begun, in milliseconds since 1970.
-        timeout_ms: for how long the brokers keep it open.
-        topic, partition, offset: of its first record in one of its partitions; by that the log tells what became of it.
+        name: transactional id.
+        producer: id of the producer.
+        epoch: epoch of the producer.
+        began: when the transaction was begun, in milliseconds since 1970.
+        timeout_ms: time for which brokers keep the transaction open.
+        topic, partition, offset: place of its first record in one of its partitions, where the log tells whether the
+            transaction was committed.
     """
 
     name: str
@@ -72,22 +76,22 @@ class Transaction:
     offset: int = -1
 
     def data(self) -> bytes:
-        """The same as bytes."""
+        """Serialize the transaction for a checkpoint."""
         return json.dumps(astuple(self)).encode()
 
     @classmethod
     def of(cls, data: bytes) -> Transaction:
-        """Reads it."""
+        """Deserialize a transaction of a checkpoint."""
         return cls(*json.loads(data))
 
 
 def verdict(transaction: Transaction, code: int, now_ms: int) -> CommitResult:
-    """What has become of a transaction.
+    """Result of a commit, by the coordinator's answer.
 
     Args:
-        transaction: that was to be committed.
-        code: the coordinator's answer.
-        now_ms: milliseconds since 1970.
+        transaction: transaction to commit.
+        code: error code of the answer.
+        now_ms: current time in milliseconds since 1970.
     """
     if code == _NO_ERROR:
         return COMMITTED
@@ -98,15 +102,15 @@ def verdict(transaction: Transaction, code: int, now_ms: int) -> CommitResult:
     if code in _GONE:
         allowed = transaction.timeout_ms / 1000
         if code == _FORGOTTEN:
-            why = "the brokers have forgotten the id (transactional.id.expiration.ms)"
+            cause = "the brokers have forgotten the id (transactional.id.expiration.ms)"
         elif age > allowed:
-            why = f"it ran out: it was begun {age:,.0f} s ago, and transaction.timeout.ms is {allowed:,.0f} s"
+            cause = f"it ran out: it was begun {age:,.0f} s ago, and transaction.timeout.ms is {allowed:,.0f} s"
         else:
-            why = (
+            cause = (
                 "somebody has started the id since: another job of this prefix, or this one behind a later checkpoint "
                 f"(it was begun {age:,.0f} s ago, and may stay open for {allowed:,.0f} s)"
             )
-        reason = f"the transaction {name!r} is not open any more ({answer}), so its records may be lost: {why}"
+        reason = f"the transaction {name!r} is not open any more ({answer}), so its records may be lost: {cause}"
         return CommitResult(CommitOutcome.FAILED, reason)
     if code == _FORBIDDEN:
         reason = f"the brokers do not allow to use the transactional id {name!r} (Write on TransactionalId)"
@@ -117,18 +121,18 @@ def verdict(transaction: Transaction, code: int, now_ms: int) -> CommitResult:
 def evidence(
     transaction: Transaction, code: int, last_stable: int, aborted: Collection[tuple[int, int]], messages: bytes
 ) -> bool | None:
-    """Whether a transaction was committed, by what the log has at its first record; None = it can't tell (any more).
+    """Whether a transaction was committed, by the log at its first record; None = the log can't tell (any more).
 
     Args:
-        transaction: whose id has been started since, so that it is over.
-        code: the broker's answer to a fetch at that record, of committed records.
-        last_stable: offset of the first transaction there that is not over.
-        aborted: those that are over and are not to be read: producers, and where they begin.
-        messages: what is there, from that record on.
+        transaction: transaction that is over, because its id has been started again.
+        code: error code of the answer to a fetch of committed records from that record on.
+        last_stable: offset of the first transaction in the partition that is not over.
+        aborted: producer id and first offset of aborted transactions.
+        messages: batches from that record on.
     """
     if code or last_stable <= transaction.offset:
         return None
-    if (transaction.producer, transaction.offset) in {tuple(one) for one in aborted}:
+    if (transaction.producer, transaction.offset) in {tuple(pair) for pair in aborted}:
         return False
     if len(messages) < _BATCH_HEADER.size:
         return None
@@ -166,7 +170,7 @@ class _ListTransactionsResponse(Response):  # type: ignore[misc] # aiokafka has 
     )
 
 
-class _ListTransactionsRequestV0(RequestStruct):  # type: ignore[misc] # the same
+class _ListTransactionsRequestV0(RequestStruct):  # type: ignore[misc] # aiokafka has no types
     API_KEY = 66
     API_VERSION = 0
     FLEXIBLE_VERSION = True
@@ -181,8 +185,8 @@ class _ListTransactionsRequestV0(RequestStruct):  # type: ignore[misc] # the sam
 _ListTransactionsStruct: TypeAlias = _ListTransactionsRequestV0
 
 
-class _ListTransactionsRequest(Request[_ListTransactionsStruct]):  # type: ignore[misc] # the same
-    """KIP-664; brokers know it from 3.0 on."""
+class _ListTransactionsRequest(Request[_ListTransactionsStruct]):  # type: ignore[misc] # aiokafka has no types
+    """Request of KIP-664, which brokers know from 3.0 on."""
 
     API_KEY = 66
 
@@ -191,11 +195,11 @@ class _ListTransactionsRequest(Request[_ListTransactionsStruct]):  # type: ignor
 
 
 class TransactionClient:
-    """Talks to transaction coordinators. For one loop; ``close()`` ends it.
+    """Client of transaction coordinators, for one loop.
 
     Args:
-        arguments: gives those of an aiokafka client.
-        now_ms: milliseconds since 1970.
+        arguments: makes the arguments of an aiokafka client.
+        now_ms: clock, in milliseconds since 1970.
     """
 
     def __init__(self, arguments: Callable[[], Mapping[str, Any]], now_ms: Callable[[], int]) -> None:
@@ -203,14 +207,14 @@ class TransactionClient:
         self._client: AIOKafkaClient | None = None
 
     async def commit(self, transaction: Transaction, seconds: float, *, again: bool = False) -> CommitResult:
-        """Commit it; idempotent.
+        """Commit a transaction. Idempotent.
 
         Args:
-            transaction: all of it has been flushed.
-            seconds: for which brokers that are away are waited for; then the answer is ``RETRY`` or ``UNKNOWN``.
-            again: it may have been committed before, and its id have been started since. What is open with the id then
-                is in no checkpoint that the job goes on from, and is aborted: nobody else would end it, since ids of
-                the restored checkpoint are left alone, and committed readers would wait for its time-out.
+            transaction: a transaction whose records have all been flushed.
+            seconds: how long to wait for brokers that are away; then the result is ``RETRY`` or ``UNKNOWN``.
+            again: the transaction may have been committed before, and its id been started again since. What is open
+                with the id now is in no checkpoint that the job goes on from, and is aborted: writers leave the ids of
+                the restored checkpoint alone, so committed readers would wait for its time-out.
         """
         request = EndTxnRequest(transaction.name, transaction.producer, transaction.epoch, True)
         deadline = time.monotonic() + seconds
@@ -233,9 +237,9 @@ class TransactionClient:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _fate(self, transaction: Transaction, deadline: float) -> CommitResult | None:
-        """What became of a transaction whose id was started since, by its log; None = it says nothing good.
+        """What the log says of a transaction whose id was started again; None = not that it was committed.
 
-        If it was committed, what is open with its id now is aborted.
+        If the transaction was committed, what is open with its id now is aborted.
         """
         try:
             committed = await self._was_committed(transaction)
@@ -255,10 +259,10 @@ class TransactionClient:
         return ALREADY_COMMITTED
 
     async def _was_committed(self, transaction: Transaction) -> bool:
-        """Whether the log says so.
+        """Whether the log says that a transaction was committed.
 
         Raises:
-            _Undecided: it will say so later.
+            _Undecided: the log can tell only later.
         """
         if transaction.offset < 0:
             return False
@@ -272,10 +276,10 @@ class TransactionClient:
         return evidence(transaction, code, last_stable, aborted or (), messages or b"") is True
 
     async def abort(self, name: str, seconds: float) -> None:
-        """Abort what is open with an id, and fence off who opened it.
+        """Abort the transaction that is open with an id, and fence off its producer.
 
         Raises:
-            KafkaError: it could not be done in time, or must not.
+            KafkaError: brokers have not answered in time, or refuse.
         """
         request = InitProducerIdRequest(name, _ABORT_TIMEOUT_MS)
         deadline = time.monotonic() + seconds
@@ -294,23 +298,23 @@ class TransactionClient:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def opened(self, seconds: float) -> list[str] | None:
-        """Ids with a transaction that is open and not prepared by its coordinator; None = the brokers can't tell.
+        """Transactional ids whose transaction is open, and not yet being completed; None = the brokers can't tell.
 
         Args:
-            seconds: for which brokers that are away are waited for.
+            seconds: how long to wait for brokers that are away.
         """
         deadline = time.monotonic() + seconds
         while True:
             try:
                 client = await self._connected()
                 await client.force_metadata_update()
-                found: list[str] = []
+                names: list[str] = []
                 for broker in client.cluster.brokers():
                     response = await client.send(broker.nodeId, _ListTransactionsRequest())
                     if response.error_code:
                         raise for_code(response.error_code)()
-                    found += [name for name, *_ in response.transaction_states]
-                return found
+                    names += [name for name, *_ in response.transaction_states]
+                return names
             except IncompatibleBrokerVersion:
                 return None
             except KafkaError as error:
@@ -320,18 +324,18 @@ class TransactionClient:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def longest_timeout(self) -> int | None:
-        """The brokers' ``transaction.max.timeout.ms``, the lowest of all; None = they do not tell."""
+        """The lowest ``transaction.max.timeout.ms`` of all brokers; None = they do not tell."""
         admin = AIOKafkaAdminClient(**self._arguments())
         name = "transaction.max.timeout.ms"
         try:
             await admin.start()
             nodes = [broker.nodeId for broker in client_of(admin).cluster.brokers()]
             resources = [ConfigResource(ConfigResourceType.BROKER, str(node), {name: None}) for node in nodes]
-            found = []
+            timeouts = []
             for response in await admin.describe_configs(resources):
                 for code, _, _, _, entries in response.resources:
-                    found += [int(entry[1]) for entry in entries if not code and entry[0] == name and entry[1]]
-            return min(found, default=None)
+                    timeouts += [int(entry[1]) for entry in entries if not code and entry[0] == name and entry[1]]
+            return min(timeouts, default=None)
         except KafkaError as error:
             logger.info("the brokers do not tell %s: %s: %s", name, type(error).__name__, error)
             return None
@@ -349,12 +353,12 @@ class TransactionClient:
     ) -> Any:
         client = await self._connected()
         try:
-            if client.get_random_node() is None:  # a broker that has just started names none, not even itself
+            if client.get_random_node() is None:  # a broker that has just started knows none, not even itself
                 raise KafkaConnectionError("the brokers know of no brokers yet")
             node = await client.coordinator_lookup(CoordinationType.TRANSACTION, name)
             return await client.send(node, request, group=group)
         except KafkaError:
-            await client.force_metadata_update()  # the next look-up may ask another broker
+            await client.force_metadata_update()  # so that the next look-up may ask another broker
             raise
 
     async def _connected(self) -> AIOKafkaClient:
@@ -366,26 +370,26 @@ class TransactionClient:
             except BaseException as error:
                 await client.close()
                 if isinstance(error, KafkaConnectionError):
-                    why = await raise_if_refused(arguments)
-                    if why:
-                        raise KafkaConnectionError(why) from error
+                    cause = await raise_if_refused(arguments)
+                    if cause:
+                        raise KafkaConnectionError(cause) from error
                 raise
             self._client = client
         return self._client
 
 
 class _Undecided(Exception):
-    """An older transaction is open in a partition: the log tells of none behind it what became of it."""
+    """An older transaction is open in the partition: the log does not tell yet what became of those behind it."""
 
 
-def _not_reached(transaction: Transaction, what: str, error: KafkaError) -> CommitResult:
-    reason = f"transaction {transaction.name!r}: {what}: {type(error).__name__}: {error}"
+def _not_reached(transaction: Transaction, obstacle: str, error: KafkaError) -> CommitResult:
+    reason = f"transaction {transaction.name!r}: {obstacle}: {type(error).__name__}: {error}"
     return CommitResult(CommitOutcome.RETRY, reason)
 
 
-def timeout_refused(asked_ms: int) -> ProgramError:
-    """The brokers refused the time-out of a transaction, and do not tell what they allow."""
+def timeout_refused(refused_ms: int) -> ProgramError:
+    """Error for brokers that refuse a transaction's time-out, and do not tell the longest one they allow."""
     return ProgramError(
-        f"Kafka sink: the brokers do not allow transactions of {asked_ms:,} ms; set transaction.timeout.ms to at most "
-        "their transaction.max.timeout.ms"
+        f"Kafka sink: the brokers do not allow transactions of {refused_ms:,} ms; set transaction.timeout.ms to at "
+        "most their transaction.max.timeout.ms"
     )

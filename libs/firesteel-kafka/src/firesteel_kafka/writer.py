@@ -38,11 +38,11 @@ _TIMEOUT_REFUSED: Final = for_code(50)
 
 
 class KafkaWriter(TwoPhaseWriter[Any]):
-    """Sends records; at a barrier waits for what is not acknowledged, unless nothing is promised.
+    """Sends records; at a barrier it waits for their acknowledgements, unless the guarantee is ``NONE``.
 
     Args:
-        settings: of the sink.
-        context: of the subtask.
+        settings: settings of the sink.
+        context: context of the subtask.
     """
 
     blocking = True
@@ -60,20 +60,20 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         )
 
     def open(self) -> None:
-        """Find the brokers.
+        """Connect a producer, and open the user's schema.
 
         Raises:
-            KafkaSendError: there are none within ``delivery.timeout.ms``.
+            KafkaSendError: no broker answers within ``delivery.timeout.ms``.
         """
         self._open_metrics()
         self._begin()
         self._settings.schema.open(self._sending.partitions_for)
 
     def _begin(self) -> None:
-        self._sending.use(self._thread.call(self._started({})))
+        self._sending.use(self._thread.call(self._start_producer({})))
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Take a batch; waits while ``buffer.memory`` is full."""
+        """Send records; blocks while ``buffer.memory`` is full."""
         self._sending.write(self._settings.schema.serialize_all(values, timestamps))
 
     @override
@@ -81,19 +81,19 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         self._sending.flush()
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """Nothing is left to do."""
+        """Wait for acknowledgements as the guarantee asks; nothing is left to commit."""
         self._sending.flush(waits=end_of_input or self._settings.guarantee is not DeliveryGuarantee.NONE)
         return ()
 
     def abort(self) -> None:
-        """What was sent is there."""
+        """Do nothing: what was sent can't be taken back."""
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up records that are not sent, and stop the producer."""
         try:
             producer = self._sending.producer
             if producer is not None:
-                self._thread.call(_stopped(producer))
+                self._thread.call(_stop(producer))
         finally:
             self._thread.close()
 
@@ -107,26 +107,30 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         group.gauge("numRecordsSendErrors", lambda: sent.errors)
         group.gauge("currentSendTime", lambda: sent.last_ms)
 
-    async def _started(self, more: Mapping[str, Any]) -> Any:
-        """A producer; waits for brokers that are away."""
+    async def _start_producer(self, transactional: Mapping[str, Any]) -> Any:
+        """Start a producer; tries again while brokers are away, for ``delivery.timeout.ms``.
+
+        Args:
+            transactional: its transactional id and time-out; empty = no transactions.
+        """
         deadline = time.monotonic() + self._settings.delivery_ms / 1000
         while True:
-            producer = AIOKafkaProducer(**self._arguments, **more)
+            producer = AIOKafkaProducer(**self._arguments, **transactional)
             keep_batches(producer, self._settings.delivery_ms / 1000)
             try:
                 async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
                     await producer.start()
                 return producer
             except asyncio.CancelledError:
-                await _stopped(producer)
+                await _stop(producer)
                 raise
             except (KafkaError, TimeoutError, OSError, AssertionError) as error:
-                await _stopped(producer)
+                await _stop(producer)
                 words = f"{type(error).__name__}: {error}"
                 if isinstance(error, KafkaConnectionError):
                     words = await raise_if_refused(self._arguments) or words
                 if isinstance(error, _TIMEOUT_REFUSED):
-                    raise timeout_refused(more["transaction_timeout_ms"]) from error
+                    raise timeout_refused(transactional["transaction_timeout_ms"]) from error
                 if time.monotonic() + 0.2 > deadline or not _passes(error):
                     raise KafkaSendError(
                         f"the brokers {self._settings.properties[SERVERS]} give no producer: {words}"
@@ -135,12 +139,12 @@ class KafkaWriter(TwoPhaseWriter[Any]):
 
 
 @dataclass(frozen=True)
-class _Ahead:
+class _StartingProducer:
     """A producer that is started before it is needed.
 
     Attributes:
-        name: its transactional id.
-        starting: gives it.
+        name: transactional id of the producer.
+        starting: future of the producer.
     """
 
     name: str
@@ -148,14 +152,14 @@ class _Ahead:
 
 
 class TransactionalKafkaWriter(KafkaWriter):
-    """Sends records in transactions, one between two barriers; see the module.
+    """Sends records in transactions, one between two barriers; ``transactional_ids`` explains their ids.
 
-    A producer has to ask for its brokers, for the coordinator of its transactional id and for an epoch. The next one
-    does so while records go into the transaction of the one before: nobody waits for it behind a barrier.
+    A producer has to ask for its brokers, for the coordinator of its transactional id and for an epoch. It does that
+    while records go into the transaction of the producer before it, so that no record waits for it behind a barrier.
 
     Args:
-        settings: of the sink.
-        context: of the subtask.
+        settings: settings of the sink.
+        context: context of the subtask.
     """
 
     def __init__(self, settings: KafkaSinkSettings, context: WriterContext) -> None:
@@ -163,21 +167,27 @@ class TransactionalKafkaWriter(KafkaWriter):
         self._pool = pool_of(settings, context)
         self._prefixes = {settings.prefix}
         self._name: str | None = None
-        self._ahead: _Ahead | None = None
+        """Transactional id of the producer in use; None = the next write takes another producer."""
+        self._ahead: _StartingProducer | None = None
         self._stopping: list[Future[None]] = []
         self._began = 0
+        """When the transaction was begun, epoch milliseconds."""
         self._written = False
+        """Whether a transaction is begun."""
         self._timeout_ms = 0
         self._clock = SystemClock()
 
     def restore_state(self, states: Sequence[WriterState]) -> None:
-        """Keep off what the checkpoint holds, whichever subtask's it was."""
-        known = [PoolState.of(state.data, state.version) for state in states]
-        self._pool.restored(known)
-        self._prefixes |= {state.prefix for state in known}
+        """Keep away from the transactional ids that the checkpoint holds, of all subtasks."""
+        pool_states = [PoolState.of(state.data, state.version) for state in states]
+        self._pool.restored(pool_states)
+        self._prefixes |= {state.prefix for state in pool_states}
 
     def _begin(self) -> None:
-        """What the checkpoint holds was committed by now, or is being so: abort the rest, and begin."""
+        """Abort transactions that former attempts left open, and start a producer.
+
+        Transactions that the checkpoint holds are not aborted: the committer has committed them, or still does so.
+        """
         self._thread.call(self._clean_up())
         self._next()
 
@@ -187,8 +197,8 @@ class TransactionalKafkaWriter(KafkaWriter):
         client = TransactionClient(lambda: client_arguments(self._settings.properties), self._clock.epoch_ms)
         try:
             opened = await client.opened(seconds)
-            asked = self._arguments.get("transaction_timeout_ms")
-            self._timeout_ms = transaction_timeout(asked, await client.longest_timeout())
+            timeout_ms = self._arguments.get("transaction_timeout_ms")
+            self._timeout_ms = transaction_timeout(timeout_ms, await client.longest_timeout())
             if opened is None:
                 logger.warning(
                     "transactions that former attempts left open are not aborted at once: the brokers do not list them"
@@ -208,23 +218,23 @@ class TransactionalKafkaWriter(KafkaWriter):
             self._settings.prefix, self._timeout_ms // 1000,
         )  # fmt: skip
 
-    def _start_ahead(self, name: str) -> _Ahead:
-        more = {"transactional_id": name, "transaction_timeout_ms": self._timeout_ms}
+    def _start_ahead(self, name: str) -> _StartingProducer:
         self._arguments.pop("transaction_timeout_ms", None)
-        return _Ahead(name, self._thread.begin(self._started(more)))
+        transactional = {"transactional_id": name, "transaction_timeout_ms": self._timeout_ms}
+        return _StartingProducer(name, self._thread.begin(self._start_producer(transactional)))
 
     def _next(self) -> None:
-        """Write by the next producer, which may have been started already."""
+        """Take the next producer, which may have been started already."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             ahead = self._start_ahead(self._pool.take())
         elif ahead.starting.done() and ahead.starting.exception() is not None:
-            ahead = self._start_ahead(ahead.name)  # the brokers were away for long; perhaps they are back
+            ahead = self._start_ahead(ahead.name)  # brokers were away for delivery.timeout.ms; they may be back
         self._sending.use(ahead.starting.result())
         self._name, self._written = ahead.name, False
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Take a batch; waits while ``buffer.memory`` is full."""
+        """Send records in the open transaction, or begin one; blocks while ``buffer.memory`` is full."""
         if self._name is None:
             self._next()
         if not self._written:
@@ -232,12 +242,13 @@ class TransactionalKafkaWriter(KafkaWriter):
             assert producer is not None
             self._thread.call(producer.begin_transaction())
             self._began, self._written = self._clock.epoch_ms(), True
+            # The next transaction needs another id, see `transactional_ids`. Without checkpoints there is none.
             if self._context.checkpointing and self._ahead is None:
                 self._ahead = self._start_ahead(self._pool.take())
         super().write(values, timestamps)
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """Have all acknowledged; the transaction stays open until it is committed."""
+        """Wait for acknowledgements; the transaction stays open until the committer commits it."""
         if not self._written:
             self._pool.reached_barrier(None)
             return ()
@@ -246,7 +257,7 @@ class TransactionalKafkaWriter(KafkaWriter):
         assert name is not None
         assert producer is not None
         opened = open_transaction(producer)
-        if opened is None:  # the schema gave nothing
+        if opened is None:  # the schema has made no record, so the brokers know of no transaction
             self._pool.reached_barrier(None)
             return ()
         prepared = Transaction(
@@ -260,16 +271,16 @@ class TransactionalKafkaWriter(KafkaWriter):
         self._pool.reached_barrier(name)
         self._sending.use(None)
         self._name, self._written = None, False
-        self._stopping = [one for one in self._stopping if not one.done()]
-        self._stopping.append(self._thread.begin(_stopped(producer)))
+        self._stopping = [stop for stop in self._stopping if not stop.done()]
+        self._stopping.append(self._thread.begin(_stop(producer)))
         return [prepared.data()]
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """Which transactions the checkpoint holds."""
+        """The transactional ids that the checkpoint holds."""
         return [self._pool.snapshot().data()]
 
     def abort(self) -> None:
-        """Abort what is open, so that nobody waits for its end; what was prepared stays."""
+        """Abort the open transaction, so that committed readers do not wait for its time-out; prepared ones stay."""
         producer, self._name = self._sending.producer, None
         if producer is not None and self._written:
             self._written = False
@@ -277,39 +288,40 @@ class TransactionalKafkaWriter(KafkaWriter):
                 self._thread.call(asyncio.wait_for(producer.abort_transaction(), _CLOSING_SECONDS))
 
     def close(self) -> None:
-        """Give up what is under way.
+        """Stop all producers, and wait for the one that is starting.
 
-        A start that has reached the brokers has its answer then: it would abort what the next attempt writes with
-        this id, if it came behind that one's.
+        Its request for an epoch could reach the brokers after that of the next attempt, whose transaction with the same
+        id it would abort. So it is answered before this attempt ends.
         """
         ahead, self._ahead = self._ahead, None
         try:
-            self._thread.call(_over(None if ahead is None else ahead.starting, self._stopping))
+            self._thread.call(_stop_all(None if ahead is None else ahead.starting, self._stopping))
         finally:
             super().close()
 
 
 def _passes(error: BaseException) -> bool:
+    """Whether another start may succeed."""
     if isinstance(error, KafkaConnectionError | TimeoutError | OSError):
         return True
     # aiokafka asserts that it knows a broker; one that has just started names none, not even itself.
     return isinstance(error, AssertionError) or bool(getattr(error, "retriable", False))
 
 
-async def _over(starting: Future[Any] | None, stopping: Sequence[Future[None]]) -> None:
-    """Wait for these, and stop the producer that is started."""
-    for one in stopping:
-        await asyncio.wrap_future(one)
+async def _stop_all(starting: Future[Any] | None, stopping: Sequence[Future[None]]) -> None:
+    """Wait for producers that are stopping, and for the one that is starting, which is then stopped."""
+    for stop in stopping:
+        await asyncio.wrap_future(stop)
     if starting is None:
         return
-    # What is not started by then is cancelled with the loop, and stops itself.
+    # A start that takes longer is cancelled when the loop ends, and stops its producer itself.
     await asyncio.wait([asyncio.wrap_future(starting)], timeout=_CLOSING_SECONDS)
     if starting.done() and starting.exception() is None:
-        await _stopped(starting.result())
+        await _stop(starting.result())
 
 
-async def _stopped(producer: Any) -> None:
-    """Stop a producer, whose transaction stays as it is."""
+async def _stop(producer: Any) -> None:
+    """Stop a producer; its transaction stays open."""
     with suppress(Exception):
         await asyncio.wait_for(producer.stop(), _CLOSING_SECONDS)
     with suppress(Exception):

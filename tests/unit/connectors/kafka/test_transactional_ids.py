@@ -51,7 +51,7 @@ def test_an_id_that_is_not_committed_never_comes_back() -> None:
 def test_ids_of_the_restored_checkpoint_are_left_alone() -> None:
     pool = IdPool("p", 1)
     pool.restored([PoolState("p", 0, ("p-0-0", "p-1-0")), PoolState("p", 1, ("p-1-1",))])
-    pool.held.add("p-1-1")  # committing it has to wait
+    pool.uncommitted.add("p-1-1")  # committing it has to wait
     assert pool.take() == "p-1-2"
     assert pool.snapshot().prepared == ("p-1-1",)
     pool.is_committed("p-1-1")
