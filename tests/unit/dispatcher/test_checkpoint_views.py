@@ -86,6 +86,7 @@ def test_the_overview() -> None:
     assert restored is not None
     assert failed["failure_message"] == "Checkpoint expired before completing."
     assert failed["failure_timestamp"] == 1500
+    assert failed["end_to_end_duration"] == 500, "until it failed, not until its last acknowledgement"
     assert answer["latest"]["savepoint"] is None
     assert restored["restore_timestamp"] == 5
     empty = views.checkpoints(archive(history=[], latest={}, restored=None))

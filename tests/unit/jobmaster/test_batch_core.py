@@ -14,7 +14,7 @@ from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.errors import GraphError
-from firesteel.graph.job_archive import archive_of
+from firesteel.graph.job_archive import archive_of, unpacked
 from firesteel.graph.job_graph import JobEdge, JobGraph, OperatorInfo
 from firesteel.graph.key_groups import key_group_range
 from firesteel.protocol import messages as m
@@ -596,3 +596,16 @@ def test_how_uneven_subtasks_were_is_shown_when_they_have_ended() -> None:
     ended = TaskProgress(0, "SUCCESS", 30), TaskProgress(1, "SUCCESS", 10)
     d.did(d.core.stages_seen(run.run_id, seen(*ended, vertex=2)))
     assert archive_of(d.core.graph)["vertices"][1]["firesteel-worst"] == {"skew": 50.0}
+
+
+def test_a_stage_begins_when_its_tasks_run_not_when_all_stages_are_submitted() -> None:
+    d = Batch(two_by_two())
+    run = d.begun()
+    submitted = d.clock.epoch_ms()
+    d.clock.advance(7)
+    d.did(d.core.stages_seen(run.run_id, seen(TaskProgress(0, "RUNNING"), vertex=1)))
+    first, second = archive_of(d.core.graph)["vertices"]
+    assert (first["start-time"], first["duration"]) == (submitted + 7000, 0)
+    assert (second["start-time"], second["duration"]) == (-1, -1)
+    starts = [row["start-time"] for row in unpacked(first["subtasks"][0])]
+    assert starts == [submitted + 7000, -1]

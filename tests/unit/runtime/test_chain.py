@@ -281,8 +281,9 @@ def test_consumers_and_branches_are_counted_where_they_read() -> None:
         [],
     )
     plan, out = with_output(chain, 1)
-    run(plan, [1, 2, 3])
-    assert plan.flows() == [("head", 3, 3), ("large", 3, 2), ("Sink: all", 3, 0)]
+    executor = run(plan, [1, 2, 3])
+    assert executor.records_out == 5, "what a sink takes is written, as what leaves by an edge"
+    assert plan.flows() == [("head", 3, 3), ("large", 3, 2), ("Sink: all", 3, 3)]
     assert out.values == [2, 3]
 
 

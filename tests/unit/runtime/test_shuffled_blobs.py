@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import struct
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.bounded.blobs import BLOB_BYTES, MARKER, Shuffled, read_batch
+from firesteel.runtime.bounded.blobs import BLOB_BYTES, MARKER, Shuffled, read_batch, totals
 from firesteel.runtime.records.batch import Batch
 
 
@@ -75,3 +77,13 @@ def test_a_blob_that_was_cut_off_is_refused() -> None:
     (blob,) = written(Batch([1, 2], [3, 4]), Batch([3], [5]))
     with pytest.raises(ProtocolError, match="cut off"):
         read_batch(blob[:-8], "p")
+
+
+def test_totals_do_not_wait_in_the_buffer_of_the_stream_that_carries_them() -> None:
+    raw = io.BytesIO()
+    stream = io.BufferedWriter(raw, 65536)  # as PySpark makes it
+    for element in totals(7, 70, 3, 30, 0):
+        stream.write(len(element).to_bytes(4, "big") + element)
+    assert raw.getvalue()[:56] == b"".join(
+        len(one).to_bytes(4, "big") + one for one in (b"\xff" * 8, struct.pack(">5q", 7, 70, 3, 30, 0))
+    )

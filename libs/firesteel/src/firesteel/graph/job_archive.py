@@ -287,6 +287,7 @@ class _Sums:
     """Of the current attempts of a vertex; in batch mode what they have read is kept when they have ended."""
 
     keeps_read: bool = False
+    began_by: ExecutionState = ExecutionState.DEPLOYING
     states: Counter[ExecutionState] = field(default_factory=Counter)
     first: int = -1
     last: int = -1
@@ -301,7 +302,7 @@ class _Sums:
         if state in _LIVE and slot is not None:
             at[slot.taskmanager_id] += 1
         entered = execution.machine.entered_ms
-        start = entered.get(ExecutionState.DEPLOYING, -1)
+        start = entered.get(self.began_by, -1)
         if start >= 0 and (self.first < 0 or start < self.first):
             self.first = start
         if state in TERMINAL_STATES:
@@ -323,16 +324,27 @@ def _link(graph: ExecutionGraph, job_vertex: ExecutionJobVertex) -> dict[str, st
     return {SPARK: f"{graph.spark_pages}/stages/stage/?id={job_vertex.spark_stage}&attempt=0"}
 
 
+def _began_by(graph: ExecutionGraph) -> ExecutionState:
+    """The state with which a task begins: stages of a batch job are deployed together, but run one after the other."""
+    return ExecutionState.RUNNING if is_batch(graph.job_graph) else ExecutionState.DEPLOYING
+
+
 def _vertex(
     graph: ExecutionGraph, job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
 ) -> Generator[None, None, dict[str, Any]]:
-    vertex, sums, packed = job_vertex.vertex, _Sums(keeps_read=job_vertex.tasks is not None), list[str]()
+    vertex, sums, packed = job_vertex.vertex, _Sums(job_vertex.tasks is not None, _began_by(graph)), list[str]()
     for first in range(0, vertex.parallelism, ROWS_AT_ONCE):
         some = job_vertex.subtasks[first : first + ROWS_AT_ONCE]
         for one in some:
             sums.add(one.current, at)
         if wanted:
-            rows = [{**_row(one.current, now), "attempts": [_row(e, now) for e in one.attempts[:-1]]} for one in some]
+            rows = [
+                {
+                    **_row(one.current, now, sums.began_by),
+                    "attempts": [_row(e, now, sums.began_by) for e in one.attempts[:-1]],
+                }
+                for one in some
+            ]
             packed.append(pack(rows))
         if vertex.parallelism > ROWS_AT_ONCE:
             yield
@@ -356,10 +368,10 @@ def _vertex(
     }
 
 
-def _row(execution: Execution, now: int) -> dict[str, Any]:
+def _row(execution: Execution, now: int, began_by: ExecutionState) -> dict[str, Any]:
     machine, state, slot = execution.machine, execution.state, execution.slot
     entered = machine.entered_ms
-    start = entered.get(ExecutionState.DEPLOYING, -1)
+    start = entered.get(began_by, -1)
     end = entered[state] if state in TERMINAL_STATES else -1
     return {
         "subtask": execution.subtask,

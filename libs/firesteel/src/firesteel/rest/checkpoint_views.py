@@ -208,7 +208,11 @@ def _checkpoint(record: Mapping[str, Any]) -> c.Checkpoint:
     if record["status"] == "COMPLETED":
         outcome = {"external_path": record["location"], "discarded": record["discarded"]}
     elif record["status"] == "FAILED":
-        outcome = {"failure_timestamp": record["ended"], "failure_message": record["message"]}
+        outcome = {
+            "failure_timestamp": record["ended"],
+            "failure_message": record["message"],
+            "end_to_end_duration": max(0, record["ended"] - record["trigger"]),  # not until its last acknowledgement
+        }
     return picked(
         c.Checkpoint,
         {

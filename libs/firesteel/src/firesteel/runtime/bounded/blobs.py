@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -39,6 +40,8 @@ BUFFERED_BYTES: Final = 32 << 20
 _PARTITION_BYTES: Final = 8
 _TOTALS: Final = -1
 """Stands in place of a partition in front of totals (``StageOutput.java``)."""
+_STREAM_BUFFER: Final = 65536
+"""PySpark's, unless ``spark.buffer.size`` says otherwise."""
 
 
 def read_marker(element: bytes) -> int:
@@ -174,9 +177,15 @@ class ShuffleChannel(OutputChannel):
 
 
 def totals(records_in: int, bytes_in: int, records_out: int, bytes_out: int, spilled: int) -> Iterator[bytes]:
-    """Yield the totals of a task so far, which become metrics of Spark's task."""
-    yield _TOTALS.to_bytes(_PARTITION_BYTES, "big", signed=True)
-    yield struct.pack(">5q", records_in, bytes_in, records_out, bytes_out, spilled)
+    """Yield the totals of a task so far, which become metrics of Spark's task.
+
+    PySpark's stream to the executor has a buffer, in which the totals of a task with little output would wait until its
+    end. So they come a second time, with as much padding as the buffer holds, which flushes the first ones.
+    """
+    partition = _TOTALS.to_bytes(_PARTITION_BYTES, "big", signed=True)
+    plain = struct.pack(">5q", records_in, bytes_in, records_out, bytes_out, spilled)
+    yield from (partition, plain)
+    yield from (partition, plain.ljust(int(os.environ.get("SPARK_BUFFER_SIZE", _STREAM_BUFFER)), b"\0"))
 
 
 def plain_report(report: dict[str, Any]) -> bytes:

@@ -48,7 +48,8 @@ class ChainExecutor:
         token: cancel token of the task.
 
     Attributes:
-        records_in, records_out: running totals; out counts each record once for each edge that carries it.
+        records_in, records_out: running totals; out counts each record once for each edge that carries it, and for each
+            sink that takes it, as Flink does (FLINK-33681).
         input_watermark: timestamp of the last watermark that went in.
         output_watermark: timestamp of the last watermark that left a stage, for other tasks and sinks.
     """
@@ -240,6 +241,7 @@ class ChainExecutor:
         batches = outlet.for_readers(batch)
         guard, token = self.guard, self._token
         for consumer in outlet.consumers:
+            self.records_out += count
             guard.active = token
             consumer.take(next(batches))
             guard.active = None

@@ -109,14 +109,15 @@ class ChainPlan:
         """Name, records taken and results made of each operator; may be called from any thread.
 
         Whole batches are counted where they enter and leave a stage, so that no record costs time. Inside a stage
-        operators count the records that they drop, where that number does not follow from those two counts. A consumer
-        makes no results.
+        operators count the records that they drop, where that number does not follow from those two counts. What a sink
+        takes is what it writes, as in Flink (FLINK-33681).
         """
         flows: list[tuple[str, int, int]] = []
         last_results: dict[ChainStage, int] = {}  # results of the operator in the stage that was looked at last
         for index, operator in enumerate(self.operators):
             if index in self.read_by:
-                flows.append((operator.name, self.read_by[index].records, 0))
+                records = self.read_by[index].records
+                flows.append((operator.name, records, records))
                 continue
             stage = self.stage_of[index]
             records = last_results.get(stage, stage.records_in)
