@@ -3,7 +3,7 @@
 # where YARN is; FIRESTEEL_PYTHON names the Python of an environment with Firesteel (default: that of `firesteel`).
 set -eu
 if [ -n "${FIRESTEEL_PYTHON:-}" ]; then
-    exec "$FIRESTEEL_PYTHON" -P -m firesteel.client.cli yarn-session "$@"
+    exec "$FIRESTEEL_PYTHON" -P -m firesteel yarn-session "$@"
 fi
 command -v firesteel >/dev/null || {
     echo "yarn-session.sh: there is no firesteel on the PATH; set FIRESTEEL_PYTHON to a Python that has it" >&2

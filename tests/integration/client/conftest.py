@@ -82,7 +82,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
         threads = -1
         while threads != threading.active_count():  # whatever a cluster starts stands before the first test
             threads = threading.active_count()
-            with program(folder, "-m", "firesteel.client.cli", "run", *remote.options, "program.py") as run:
+            with program(folder, "-m", "firesteel", "run", *remote.options, "program.py") as run:
                 assert run.end() == 0, run.err
         yield remote
     finally:

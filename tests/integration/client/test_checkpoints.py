@@ -227,7 +227,7 @@ def test_verbs_show_and_change_a_running_job(
         assert main(["top", *remote.options]) == 0
         text = capsys.readouterr().out
         assert "counting" in text
-        assert "BACKPR" in text
+        assert "BACKPRESSURED" in text
 
         found = told("loglevel", "counting.test", "DEBUG")["processes"]
         assert {one["process"].partition(" ")[0] for one in found} == {

@@ -16,7 +16,7 @@ from tests.integration.client.conftest import Remote
 from tests.integration.embedded.programs import program
 
 pytestmark = pytest.mark.timeout(400)
-COMMAND = ["-m", "firesteel.client.cli"]
+COMMAND = ["-m", "firesteel"]
 HEAD = """
 import sys
 from firesteel.common import Configuration, WatermarkStrategy

@@ -31,7 +31,7 @@ class Terminal:
         self.text = ""
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "firesteel.client.cli", *words],
+                [sys.executable, "-m", "firesteel", *words],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": "", "COLUMNS": "200", "TERM": "xterm"},
                 stdin=slave,

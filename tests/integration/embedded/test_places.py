@@ -125,9 +125,7 @@ def test_a_script_that_python_runs(folder: Path, tmp_path_factory: pytest.TempPa
 def test_a_script_that_the_command_runs(folder: Path) -> None:
     options = ["-p", "3", "-D", "taskmanager.numberOfTaskSlots=4"]
     (folder / "fails.py").write_text(CLASSES + RUN + EDITED + FAILS)
-    with program(
-        folder, "-m", "firesteel.client.cli", "run", "-t", "local", *options, "fails.py", "--name", "y"
-    ) as run:
+    with program(folder, "-m", "firesteel", "run", "-t", "local", *options, "fails.py", "--name", "y") as run:
         assert run.end() == 1, run.err
         assert "parallelism 3 arguments ['--name', 'y'] done\nedited\n" in run.out
         for words in ("ZeroDivisionError", "return 1 // i", "at the record 0"):

@@ -146,7 +146,7 @@ def environment_of_a_user(folder: Path) -> Path:
 def test_packages_are_shipped_once(client: YarnClient) -> None:
     """Nodes have a Python, and nothing else."""
     path, helper = program(client)
-    client.command = [str(environment_of_a_user(client.folder / "environment")), "-m", "firesteel.client.cli"]
+    client.command = [str(environment_of_a_user(client.folder / "environment")), "-m", "firesteel"]
     del client.settings["yarn.python.executable"]
     base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
     more = {"firesteel.yarn.python.interpreter": str(base)}

@@ -116,7 +116,7 @@ def test_a_misspelt_option_of_flinks_is_named_with_its_neighbour(capsys: pytest.
 def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "firesteel.client.cli", "memory", "-Dtaskmanager.memory.process.size=2g"]
+    command = [sys.executable, "-m", "firesteel", "memory", "-Dtaskmanager.memory.process.size=2g"]
     try:
         ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
     finally:

@@ -52,6 +52,54 @@ def test_what_flink_has_and_we_have_not_is_refused_by_name(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--detach", "p.py"], "firesteel run: there is no option --detach. Do you mean --detached?"),
+        (["savepoint", "--typ=native"], "firesteel savepoint: there is no option --typ. Do you mean --type?"),
+        (["list", "--qqqq"], "firesteel list: there is no option --qqqq. `firesteel list --help` tells more"),
+        (["list", "x"], "firesteel list: 'x' is one word too many."),
+        (["run"], "firesteel run: the following arguments are required: program.py."),
+        (["--versio"], "firesteel: there is no option --versio. Do you mean --version?"),
+    ],
+)
+def test_a_word_that_is_not_known_is_answered_in_one_line_by_its_verb(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == exit_codes.WRONG
+    shown = capsys.readouterr()
+    assert shown.err.startswith(said)
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+def test_the_command_alone_lists_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == exit_codes.WRONG
+    assert {"run", "list", "cancel"} <= {line.split()[0] for line in capsys.readouterr().err.splitlines() if line}
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "firesteel", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "firesteel")
+
+
+def test_with_json_the_first_line_of_standard_output_is_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("firesteel.client.cli.local_cluster.running_clusters", list)
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    program = tmp_path / "submits.py"
+    program.write_text(
+        "from firesteel.client.context import current\ncurrent().console.say('Job has been submitted')\n"
+    )
+    assert main(["run", "-d", "--json", str(program)]) == exit_codes.DONE
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"jobs": [], "running": []}
+    assert "Job has been submitted" in shown.err
+
+
 def test_verbs_of_flink_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["modify", "x"]) == exit_codes.WRONG
     assert "a running job can't be rescaled" in capsys.readouterr().err
@@ -197,7 +245,7 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mo
 def test_bash_asks_the_command(tmp_path: Path) -> None:
     """With the script that is printed for it."""
     command = tmp_path / "firesteel"
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m firesteel.client.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m firesteel "$@"\n')
     command.chmod(0o755)
     code = (
         'eval "$(firesteel completion bash)"; COMP_WORDS=(firesteel ca); COMP_CWORD=1; COMP_LINE="firesteel ca"; '

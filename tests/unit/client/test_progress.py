@@ -44,6 +44,18 @@ def test_what_a_job_waits_for_stands_in_the_line() -> None:
     assert Progress.of(details, graph()).line("job", 5).endswith("slots 0/3  0:00:05  waits: 2 more slots are needed.")
 
 
+def test_after_a_restart_the_line_says_from_when_on_it_counts_and_why() -> None:
+    details = {
+        "state": "RUNNING", "vertices": [vertex("s", 0, 11, RUNNING=2)],
+        "firesteel-restarts": 2, "firesteel-last-failure": "LookupError: no price",
+    }  # fmt: skip
+    line = Progress.of(details, graph()).line("job", 60)
+    assert "records in 11 out 0 since the restart  slots" in line
+    assert line.endswith("0:01:00  restarted 2 times after LookupError: no price")
+    once = Progress.of({**details, "firesteel-restarts": 1}, graph()).line("job", 60)
+    assert "restarted once after" in once
+
+
 def test_a_job_of_which_little_is_known_yet() -> None:
     assert Progress.of({"state": "CREATED", "vertices": []}, graph()) == Progress("CREATED", 0, 0, 0, 3)
 

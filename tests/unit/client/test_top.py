@@ -40,6 +40,13 @@ def test_rates_are_of_all_subtasks_and_shares_of_the_worst() -> None:
     assert found.cells() == ("Map -> Sink", "RUNNING", "1/2", "5.0", "2,346", "81%", "100%", "1.5 s")
 
 
+def test_tasks_that_have_finished_count_as_well_as_those_that_run() -> None:
+    """A stage of a batch job that is done has all its tasks behind it, not none."""
+    done = VertexRow.of({**VERTEX, "status": "FINISHED", "tasks": {"RUNNING": 0, "FINISHED": 2}}, [], 100_000)
+    assert done.cells()[1:3] == ("FINISHED", "2/2")
+    assert (done.running, done.finished) == (0, 2)
+
+
 def test_what_is_not_known_stays_empty() -> None:
     nothing = VertexRow.of(VERTEX, [], 100_000)
     assert nothing.cells()[3:] == ("-", "-", "-", "-", "-")

@@ -259,3 +259,13 @@ def test_what_is_picked_has_the_fields_of_its_type() -> None:
     assert picked(c.Checkpoint, failed) == failed
     with pytest.raises(KeyError, match="className"):
         picked(c.Checkpoint, {name: value for name, value in checkpoint.items() if name != "className"})
+
+
+def test_a_job_that_was_restarted_says_how_often_and_why_last(archive: dict[str, Any]) -> None:
+    assert "firesteel-restarts" not in views.job_details({**archive, "restarts": {"numRestarts": 0}})
+    failures = [
+        {"error_class": "builtins.LookupError", "message": "no price\nfor c4", "timestamp": 5},
+        {"error_class": "OSError", "message": "", "timestamp": 4},
+    ]
+    shown = views.job_details({**archive, "restarts": {"numRestarts": 2}, "exceptions": failures})
+    assert (shown["firesteel-restarts"], shown["firesteel-last-failure"]) == (2, "LookupError: no price")

@@ -126,7 +126,7 @@ def test_who_holds_the_watermark_back_is_named_once_in_a_while(caplog: pytest.Lo
         marks.update(0, Watermark(10 + second))
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
-    assert "Task (1/1)#0: the watermark has stood at 5 for 60 s" in lines[0]
+    assert "Task (1/1)#0: the watermark has stood at 1970-01-01T00:00:00.005+00:00 (5) for 60 s" in lines[0]
     assert "channel 0:1->0 (input 1) holds it back" in lines[0]
     clock.now += HELD_SECONDS
     marks.update(1, Watermark(500))

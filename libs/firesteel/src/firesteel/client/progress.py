@@ -25,6 +25,8 @@ class Progress:
         slots: number of slots that run tasks.
         slots_needed: number that the whole job needs.
         waiting_for: why slots are missing, in words; empty = none is, or the reason is unknown.
+        restarts: number of restarts so far; records are counted from the last one on.
+        last_failure: why it was restarted last.
     """
 
     state: str
@@ -33,6 +35,8 @@ class Progress:
     slots: int
     slots_needed: int
     waiting_for: str = ""
+    restarts: int = 0
+    last_failure: str = ""
 
     @staticmethod
     def of(details: Mapping[str, Any], graph: JobGraph) -> Progress:
@@ -55,13 +59,19 @@ class Progress:
             sum(groups.values()),
             graph.slots_needed(),
             str(details.get(WAITING, "")),
+            int(details.get("firesteel-restarts", 0)),
+            str(details.get("firesteel-last-failure", "")),
         )
 
     def line(self, name: str, elapsed_s: float) -> str:
+        times = "once" if self.restarts == 1 else f"{self.restarts} times"
+        after = f" after {self.last_failure}" if self.last_failure else ""
+        since_restart = " since the restart" if self.restarts else ""
         return (
-            f"{name}: {self.state}  records in {self.records_in:,} out {self.records_out:,}  "
+            f"{name}: {self.state}  records in {self.records_in:,} out {self.records_out:,}{since_restart}  "
             f"slots {self.slots}/{self.slots_needed}  {clock_text(elapsed_s)}"
             f"{f'  waits: {self.waiting_for}' if self.waiting_for else ''}"
+            f"{f'  restarted {times}{after}' if self.restarts else ''}"
         )
 
 

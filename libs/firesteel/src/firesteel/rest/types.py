@@ -371,6 +371,8 @@ JobDetails = TypedDict(
         "firesteel-progress": NotRequired[str],
         "firesteel-waiting-for": NotRequired[str],
         "firesteel-checkpoint-warning": NotRequired[str],
+        "firesteel-restarts": NotRequired[int],
+        "firesteel-last-failure": NotRequired[str],
     },
 )
 ExecutionConfig = TypedDict(

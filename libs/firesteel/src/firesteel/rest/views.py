@@ -67,6 +67,7 @@ def job_details(archive: Archive) -> t.JobDetails:
         {
             **archive,
             **({"firesteel-checkpoint-warning": warning} if warning else {}),
+            **_restarts(archive),
             "application-id": application_id(archive),
             "schedulerType": _scheduler(archive),
             "vertices": [
@@ -75,6 +76,19 @@ def job_details(archive: Archive) -> t.JobDetails:
             "pending-operators": 0,
         },
     )
+
+
+def _restarts(archive: Archive) -> dict[str, Any]:
+    """How often a job was restarted, and the first line of its last failure; nothing if it never was."""
+    number = archive.get("restarts", {}).get("numRestarts", 0)
+    if not number:
+        return {}
+    last = max(archive.get("exceptions", ()), key=lambda e: e["timestamp"], default=None)
+    if last is None:
+        return {"firesteel-restarts": number}
+    message = str(last["message"]).partition("\n")[0]
+    name = str(last["error_class"]).removeprefix("builtins.")
+    return {"firesteel-restarts": number, "firesteel-last-failure": f"{name}: {message}" if message else name}
 
 
 def _sharing_group(archive: Archive, vertex: Mapping[str, Any]) -> dict[str, str]:

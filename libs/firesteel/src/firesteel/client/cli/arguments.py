@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any
+import difflib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from firesteel import __version__
 from firesteel.checkpoint.savepoints import CANONICAL, FORMATS
+from firesteel.client.cli import exit_codes
 from firesteel.client.cli.refused import (
     OF_CLUSTER_VERBS,
     OF_PROGRAMS,
@@ -391,12 +394,48 @@ def parser() -> argparse.ArgumentParser:
         "300 MB in ~/.cache/firesteel): starts take less time from then on.",
     )
     _common(warm_up)
+    whole.verbs = verbs.choices
     return whole
 
 
 class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the words, what may be meant, and where to read on.
+
+    Attributes:
+        verbs: parsers of the verbs by their names; of a verb itself there are none.
+    """
+
     def __init__(self, **keywords: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **keywords)
+        self.verbs: Mapping[str, _Parser] = {}
+
+    def parse_args(  # type: ignore[override] # nobody passes a namespace of another class
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Read the words; what the verb does not know is an error of the verb, which knows its own options."""
+        words = list(sys.argv[1:] if args is None else args)
+        if self.verbs and words and words[0].startswith("-") and words[0] not in self._options():
+            self._refuse(words[0])  # else argparse would ask for a verb
+        parsed, unknown_words = self.parse_known_args(words, namespace)
+        if unknown_words:
+            self.verbs.get(getattr(parsed, "verb", ""), self)._refuse(unknown_words[0])
+        return parsed
+
+    def _refuse(self, word: str) -> NoReturn:
+        if not word.startswith("-"):
+            self.error(f"{word!r} is one word too many")
+        option = word.partition("=")[0]
+        alike = difflib.get_close_matches(option, self._options(), 1)
+        self.error(f"there is no option {option}." + (f" Do you mean {alike[0]}?" if alike else ""))
+
+    def _options(self) -> list[str]:
+        actions = [action for action in self._actions if action.help is not argparse.SUPPRESS]
+        return [spelling for action in actions for spelling in action.option_strings]
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        end = "" if message.endswith((".", "?")) else "."
+        self.exit(exit_codes.WRONG, f"{self.prog}: {message}{end} `{self.prog} --help` tells more\n")
 
 
 def _common(verb: argparse.ArgumentParser) -> None:

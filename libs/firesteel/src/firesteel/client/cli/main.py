@@ -67,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         meant = f" Do you mean `firesteel {alike[0]}`?" if alike else ""
         console.note(f"firesteel: there is no verb {words[0]!r}.{meant} `firesteel --help` lists them")
         return exit_codes.WRONG
+    if not words:
+        console.note(parser().format_help())
+        return exit_codes.WRONG
     parsed = parser().parse_args(words)
     as_json = getattr(parsed, "json", False)
     name = "firesteel savepoint inspect" if parsed.verb == "savepoint-inspect" else f"firesteel {parsed.verb}"

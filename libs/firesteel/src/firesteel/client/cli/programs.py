@@ -36,7 +36,8 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
     program = _program(parsed)
     settings = settings_of_run(parsed)
     ends_jobs = settings.get(options.EXECUTION_ATTACHED) and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
-    with running(ProgramContext(console)) as context, _terminated_in_order(ends_jobs):
+    told = Console(out=sys.stderr) if parsed.json else console  # what is not the result has no place before the JSON
+    with running(ProgramContext(told)) as context, _terminated_in_order(ends_jobs):
         try:
             _execute(program, parsed, settings)
         except FiresteelError as error:

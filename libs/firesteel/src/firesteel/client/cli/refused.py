@@ -36,7 +36,7 @@ OF_PROGRAMS: Final[Sequence[tuple[Sequence[str], str]]] = (
 OF_PROGRAMS_HERE: Final[Sequence[tuple[Sequence[str], str]]] = (
     (
         ("-pyclientexec", "--pyClientExecutable"),
-        "the program is run by the Python of this command: start `PYTHON -m firesteel.client.cli run` with another one",
+        "the program is run by the Python of this command: start `PYTHON -m firesteel run` with another one",
     ),
 )
 """Of programs that this process runs."""

@@ -259,7 +259,7 @@ def _cluster(scratch: Path) -> Finding:
         problem = _wait_listening(scratch, services)
         if problem:
             return Finding("cluster", Level.ERROR, problem, "pip install all of Firesteel's services, of one version")
-        command = [sys.executable, "-m", "firesteel.client.cli", "run", str(_program(scratch))]
+        command = [sys.executable, "-m", "firesteel", "run", str(_program(scratch))]
         return _job("cluster", command, environment)
     finally:
         for service in services.values():

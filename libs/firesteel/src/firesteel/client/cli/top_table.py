@@ -16,7 +16,7 @@ WANTED: Final = (*RATES, *TIMES, *WATERMARKS)
 """Metrics of a vertex's subtasks; those that it does not have stay empty."""
 _NO_WATERMARK: Final = -(1 << 62)
 _LAST_WATERMARK: Final = 1 << 62
-HEADER: Final = ("VERTEX", "STATE", "TASKS", "IN/S", "OUT/S", "BUSY", "BACKPR", "WM LAG")
+HEADER: Final = ("VERTEX", "STATE", "TASKS", "IN/S", "OUT/S", "BUSY", "BACKPRESSURED", "WM LAG")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class VertexRow:
     Attributes:
         id, name: of the vertex.
         status: of its tasks together.
-        running, parallelism: tasks that run, and all.
+        running, finished, parallelism: tasks that run, that have ended well, and all.
         records_in, records_out: a second, of all subtasks; None = not known.
         busy, back_pressured: share of the time from 0 to 1 of the subtask that has most of it.
         watermark_lag_ms: of the subtask that is furthest behind; None = it has no watermark.
@@ -36,6 +36,7 @@ class VertexRow:
     name: str
     status: str
     running: int
+    finished: int
     parallelism: int
     records_in: float | None
     records_out: float | None
@@ -63,6 +64,7 @@ class VertexRow:
             str(vertex["name"]),
             str(vertex["status"]),
             int(vertex.get("tasks", {}).get("RUNNING", 0)),
+            int(vertex.get("tasks", {}).get("FINISHED", 0)),
             int(vertex["parallelism"]),
             _number(metrics_by_name, RATES[0], "sum"),
             _number(metrics_by_name, RATES[1], "sum"),
@@ -76,7 +78,7 @@ class VertexRow:
         return (
             self.name,
             self.status,
-            f"{self.running}/{self.parallelism}",
+            f"{self.running + self.finished}/{self.parallelism}",
             _rate(self.records_in),
             _rate(self.records_out),
             _percent(self.busy),

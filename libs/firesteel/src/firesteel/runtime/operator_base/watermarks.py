@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 HELD_SECONDS: Final = 60.0
 """Time for which a watermark has to stand still before the log says who holds it back, and between two such lines."""
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FOLLOWING: Final = (WatermarkGeneratorKind.MONOTONOUS, WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS)
 
 
@@ -332,16 +334,21 @@ class HeldBack:
                 "%s: the watermark has stood at %s for %d s since %s holds it back, while %s is at %s; "
                 "WatermarkStrategy.with_idleness() leaves out inputs without records",
                 self._name,
-                shown(watermark),
+                time_text(watermark),
                 HELD_SECONDS,
                 lowest[1],
                 highest[1],
-                shown(highest[0]),
+                time_text(highest[0]),
             )
 
 
-def shown(watermark: int) -> str:
-    """A watermark as text for people."""
-    if watermark == MIN_WATERMARK:
+def time_text(timestamp: int) -> str:
+    """A time in epoch ms as text for people, with the number, as programs may use numbers that are no dates."""
+    if timestamp == MIN_WATERMARK:
         return "no watermark"
-    return "the end" if watermark == MAX_WATERMARK else str(watermark)
+    if timestamp == MAX_WATERMARK:
+        return "the end of the input"
+    try:
+        return f"{(_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec='milliseconds')} ({timestamp})"
+    except OverflowError:
+        return str(timestamp)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.operator_base.watermarks import time_text
 from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK
 
 logger = logging.getLogger(__name__)
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LateRecords:
@@ -63,16 +63,6 @@ class LateRecords:
             _distance(timestamp, watermark),
             f", which comes from {origin}" if origin else "",
         )
-
-
-def time_text(timestamp: int) -> str:
-    """A time in epoch ms as text for people, with the number, as programs may use numbers that are no dates."""
-    if timestamp == MAX_WATERMARK:
-        return "the end of the input"
-    try:
-        return f"{(_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec='milliseconds')} ({timestamp})"
-    except OverflowError:
-        return str(timestamp)
 
 
 def _distance(timestamp: int, watermark: int) -> str:

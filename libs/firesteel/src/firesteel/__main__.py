@@ -1,4 +1,4 @@
-"""``python -m firesteel.client.cli``."""
+"""``python -m firesteel``: the command ``firesteel``, also where its script is not on the path."""
 
 from __future__ import annotations
 
