@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import pickle
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -67,6 +69,15 @@ def test_malformed_messages(odd: bytes) -> None:
         read.deserialize(odd)
 
 
+def test_records_are_not_malformed_because_an_answer_of_the_registry_broke_off() -> None:
+    registry = filled(*[http.client.IncompleteRead(b"{")] * 5)
+    read = ConfluentRegistryAvroDeserializationSchema(json.dumps(NEW), "http://registry", fetch=registry)
+    read._registry = SchemaRegistry("http://registry", None, registry, lambda seconds: None)
+    with pytest.raises(ConnectionError):
+        read.deserialize(MESSAGES[0])
+    assert read.deserialize(MESSAGES[0]).id == 5
+
+
 @pytest.mark.parametrize(("number", "reason"), [(9, "has no schema 9"), (3, "is one of JSON, not of Avro")])
 def test_schemas_that_are_not_there(number: int, reason: str) -> None:
     with pytest.raises(MalformedDataError, match=reason):
@@ -109,7 +120,7 @@ def registry(*trouble: Exception) -> tuple[SchemaRegistry, list[float]]:
 
 
 def test_a_registry_that_is_away_is_asked_again() -> None:
-    asked, waits = registry(OSError("away"), refusal(503), refusal(429))
+    asked, waits = registry(http.client.IncompleteRead(b"{"), refusal(503), refusal(429))
     assert asked.schema(1, "AVRO") == RegisteredSchema("AVRO", json.dumps(OLD))
     assert waits == [0.2, 0.4, 0.8]
     assert "secret" not in asked.url
@@ -120,6 +131,15 @@ def test_a_registry_that_stays_away_or_refuses() -> None:
     with pytest.raises(ConnectionError, match="the registry at http://registry does not answer: away"):
         asked.schema(1, "AVRO")
     assert len(waits) == 4
+    asked, waits = registry(*[http.client.IncompleteRead(b"{")] * 5)
+    with pytest.raises(ConnectionError, match="does not answer: IncompleteRead"):
+        asked.schema(1, "AVRO")
+    assert len(waits) == 4
+    cut_off = refusal(401)
+    cut_off.read = cut_off.fp.read = Mock(side_effect=http.client.IncompleteRead(b""))  # type: ignore[method-assign]
+    asked, _ = registry(cut_off)
+    with pytest.raises(ProgramError, match="refuses schema 1"):
+        asked.schema(1, "AVRO")
     asked, _ = registry(refusal(401))
     with pytest.raises(ProgramError, match="refuses schema 1"):
         asked.schema(1, "AVRO")

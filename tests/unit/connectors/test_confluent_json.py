@@ -101,6 +101,20 @@ def test_a_schema_that_uses_another_one() -> None:
         read.deserialize(framed(number, b'{"id": -1}'))
 
 
+def test_a_schema_that_is_used_may_use_others() -> None:
+    registry = Registry()
+    registry.add(json.dumps({"type": "integer", "minimum": 0}), "JSON", subject="number")
+    to_number = {"name": "number.json", "subject": "number", "version": 1}
+    key = {"type": "object", "properties": {"n": {"$ref": "number.json"}}}
+    registry.add(json.dumps(key), "JSON", [to_number], subject="key")
+    uses = {"type": "object", "properties": {"note": {"anyOf": [{"$ref": "key.json"}, {"type": "string"}]}}}
+    number = registry.add(json.dumps(uses), "JSON", [{"name": "key.json", "subject": "key", "version": 1}])
+    read = reader(registry, validate=True)
+    assert read.deserialize(framed(number, b'{"id": 1, "note": "x"}')) == Row(id=1, note="x")
+    with pytest.raises(MalformedDataError, match="not valid"):
+        read.deserialize(framed(number, b'{"id": 1, "note": {"n": -1}}'))
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [

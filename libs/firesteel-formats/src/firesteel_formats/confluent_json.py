@@ -19,21 +19,21 @@ __all__ = ["ConfluentRegistryJsonDeserializationSchema", "ConfluentRegistryJsonS
 KIND: Final = "JSON"
 _DRAFTS: Final = ("draft-04", "draft-06", "draft-07")
 Check = Callable[[Any], object]
-"""Raises ``ValueError`` for a value that is not valid."""
+"""A function that raises ``ValueError`` for a value that is not valid."""
 
 
 class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
-    """JSON objects behind the number of their schema, as rows.
+    """Reads JSON objects behind the number of their schema as rows.
 
     Args:
-        type_info: of the rows, as of ``JsonRowDeserializationSchema``.
-        schema_registry_url: of the registry, which is asked only to validate.
-        registry_configs: of ``SchemaRegistry``.
-        validate: objects that are not valid by the schema that they were written with are malformed. Needs the extra
-            ``json-schema``, takes time for each record, and gives no columns.
+        type_info: type of the rows, as for ``JsonRowDeserializationSchema``.
+        schema_registry_url: URL of the registry, which is asked only to validate.
+        registry_configs: settings, as for ``SchemaRegistry``.
+        validate: treat objects as malformed that are not valid by the schema that they were written with. This needs
+            the extra ``json-schema``, takes time for each record, and gives no columns.
 
     Raises:
-        ProgramError: the URL is none, or the package is not installed.
+        ProgramError: the URL is not one of HTTP, or the package is not installed.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
         fetch: Fetch | None = None,
     ) -> None:
         self._rows = JsonRowDeserializationSchema.builder().type_info(type_info).build()
-        self._where = schema_registry_url, registry_configs, fetch
-        self._registry: SchemaRegistry | None = SchemaRegistry(*self._where)
+        self._registry_arguments = schema_registry_url, registry_configs, fetch
+        self._registry: SchemaRegistry | None = SchemaRegistry(*self._registry_arguments)
         self._validate = validate
         if validate:
             _compiler()
@@ -58,7 +58,7 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
         """Returns the row.
 
         Raises:
-            MalformedDataError: it is malformed or not valid, or the registry does not know its schema.
+            MalformedDataError: the message is malformed or not valid, or the registry does not know its schema.
             ConnectionError: the registry does not answer.
         """
         if message is None:
@@ -73,7 +73,7 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
         return self._rows.deserialize(payload)
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of many messages; None = read them one by one."""
+        """Returns the rows of many messages; None = call ``deserialize`` for each."""
         try:
             payloads = [unframed(message)[1] for message in messages]
         except (ValueError, TypeError):
@@ -88,7 +88,7 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
         check = self._checks.get(number)
         if check is None:
             if self._registry is None:
-                self._registry = SchemaRegistry(*self._where)
+                self._registry = SchemaRegistry(*self._registry_arguments)
             check = self._checks[number] = _compiled(self._registry, self._registry.schema(number, KIND))
         return check
 
@@ -97,19 +97,19 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
 
 
 class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
-    """Rows as JSON objects behind the number of their schema.
+    """Writes rows as JSON objects behind the number of their schema.
 
     Args:
-        subject: for which the schema is registered; of values of a topic ``<topic>-value``, by Confluent's habit.
-        json_schema: the JSON Schema, as text.
-        type_info: of the rows, as of ``JsonRowSerializationSchema``.
-        schema_registry_url: of the registry.
-        registry_configs: of ``SchemaRegistry``.
-        validate: a row that is not valid is an error. Needs the extra ``json-schema``.
-        auto_register: a schema that is not registered is; otherwise it is an error.
+        subject: subject to register the schema for; Confluent's convention for values of a topic is ``<topic>-value``.
+        json_schema: JSON Schema, as text.
+        type_info: type of the rows, as for ``JsonRowSerializationSchema``.
+        schema_registry_url: URL of the registry.
+        registry_configs: settings, as for ``SchemaRegistry``.
+        validate: raise an error for a row that is not valid. This needs the extra ``json-schema``.
+        auto_register: register the schema if it is not registered; otherwise that is an error.
 
     Raises:
-        ProgramError: the schema is none, the URL is none, or the package is not installed.
+        ProgramError: the schema is not valid, the URL is not one of HTTP, or the package is not installed.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
         except (ValueError, TypeError) as error:
             raise ProgramError(f"the JSON Schema of {subject} is no JSON: {error}") from error
         self._rows = JsonRowSerializationSchema.builder().with_type_info(type_info).build()
-        self._subject, self._schema, self._new = subject, RegisteredSchema(KIND, text), auto_register
-        self._where = schema_registry_url, registry_configs, fetch
-        registry = SchemaRegistry(*self._where)
+        self._subject, self._schema, self._auto_register = subject, RegisteredSchema(KIND, text), auto_register
+        self._registry_arguments = schema_registry_url, registry_configs, fetch
+        registry = SchemaRegistry(*self._registry_arguments)
         self._validate = validate
         self._check: Check | None = _compiled(registry, self._schema) if validate else None
         self._number: int | None = None
@@ -143,23 +143,25 @@ class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
         Raises:
             ValueError, TypeError: the record does not fit the type, or is not valid.
             ConnectionError: the registry does not answer.
-            ProgramError: it refuses the schema.
+            ProgramError: the registry refuses the schema.
         """
         payload = self._rows.serialize(element)
         if self._validate:
             if self._check is None:
-                self._check = _compiled(SchemaRegistry(*self._where), self._schema)
+                self._check = _compiled(SchemaRegistry(*self._registry_arguments), self._schema)
             self._check(json.loads(payload))
-        return framed(self._registered(), payload)
+        return framed(self._schema_number(), payload)
 
     def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
         """Returns the bytes of each row of a batch; raises as ``serialize`` does."""
-        number = self._registered()
+        number = self._schema_number()
         return [framed(number, payload) for payload in self._rows.serialize_columns(batch)]
 
-    def _registered(self) -> int:
+    def _schema_number(self) -> int:
         if self._number is None:
-            self._number = SchemaRegistry(*self._where).register(self._subject, self._schema, new=self._new)
+            self._number = SchemaRegistry(*self._registry_arguments).register(
+                self._subject, self._schema, new=self._auto_register
+            )
         return self._number
 
     def __getstate__(self) -> dict[str, Any]:
@@ -171,36 +173,37 @@ def _compiler() -> Any:
         import fastjsonschema
     except ImportError:
         raise ProgramError(
-            "to validate JSON by schemas needs the package fastjsonschema: pip install 'firesteel[json-schema]'"
+            "validating JSON by schemas needs the package fastjsonschema: pip install 'firesteel[json-schema]'"
         ) from None
     return fastjsonschema
 
 
 def _compiled(registry: SchemaRegistry, schema: RegisteredSchema) -> Check:
-    """What checks a value.
+    """Make the function that checks values.
 
     Raises:
-        ProgramError: the schema is not valid, or of a draft that is not known.
+        ProgramError: the schema is not valid, or of a draft that is not supported.
     """
     fastjsonschema = _compiler()
-    others = {one.name: json.loads(registry.referred(one).text) for one in schema.references}
+    referred: dict[str, Any] = {}
+    _collect(registry, schema, referred)
 
-    def referred(uri: str) -> Any:
+    def resolve(uri: str) -> Any:
         name = uri.partition("#")[0]
-        found = others.get(name, others.get(name.rpartition("/")[2]))
-        if found is None:
+        definition = referred.get(name, referred.get(name.rpartition("/")[2]))
+        if definition is None:
             raise ProgramError(f"the JSON Schema refers to {name!r}, which is none of its references in the registry")
-        return found
+        return definition
 
     definition = json.loads(schema.text)
     draft = str(definition.get("$schema", _DRAFTS[-1])) if isinstance(definition, dict) else _DRAFTS[-1]
-    if not any(known in draft for known in _DRAFTS):
+    if not any(supported in draft for supported in _DRAFTS):
         raise ProgramError(f"JSON Schemas of {', '.join(_DRAFTS)} can be validated by, and not of {draft!r}")
     try:
-        validate = fastjsonschema.compile(definition, handlers=dict.fromkeys(("", "http", "https", "file"), referred))
+        validate = fastjsonschema.compile(definition, handlers=dict.fromkeys(("", "http", "https", "file"), resolve))
     except ProgramError:
         raise
-    except Exception as error:  # it raises what it stumbles over
+    except Exception as error:  # fastjsonschema raises errors of any kind
         raise ProgramError(f"the JSON Schema is not valid: {type(error).__name__}: {error}") from error
 
     def check(value: Any) -> None:
@@ -210,3 +213,12 @@ def _compiled(registry: SchemaRegistry, schema: RegisteredSchema) -> Check:
             raise ValueError(f"not valid by its JSON Schema: {error}") from error
 
     return check
+
+
+def _collect(registry: SchemaRegistry, schema: RegisteredSchema, referred: dict[str, Any]) -> None:
+    """Add the definitions that a schema refers to, and those that they refer to, by the names that are used."""
+    for reference in schema.references:
+        if reference.name not in referred:
+            other = registry.referred(reference)
+            referred[reference.name] = json.loads(other.text)
+            _collect(registry, other, referred)

@@ -1,14 +1,16 @@
-"""A schema registry that speaks Confluent's REST API, and its wire format: a zero, a schema's number, the message."""
+"""Client of a schema registry with Confluent's REST API. Messages: a zero, the number of a schema, the payload."""
 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -24,23 +26,27 @@ FIRST_PAUSE_SECONDS: Final = 0.2
 TIMEOUT_SECONDS: Final = 10.0
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _LOGIN: Final = "basic.auth.user.info"
-_TOKEN: Final = "bearer.auth.token"  # a name
+_TOKEN: Final = "bearer.auth.token"
 _CA: Final = "schema.registry.ssl.ca.location"
 Fetch = Callable[[str, bytes | None], bytes]
-"""The body that a URL gives, or that it answers to a body; raises ``urllib.error.HTTPError`` and ``OSError``."""
+"""Gets a URL, or posts a body to it, and returns the body of the answer.
+
+It raises ``urllib.error.HTTPError`` for an answer that is an error, and other kinds of ``OSError`` or
+``http.client.HTTPException`` if there is no answer, or not all of it.
+"""
 
 
 class UnknownSchemaError(ValueError):
-    """The registry has no schema of this number, or one of another kind."""
+    """The registry has no such schema, or its schema is of another kind."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Another schema that a schema uses.
+    """Names another schema that a schema uses.
 
     Attributes:
-        name: under which it is used.
-        subject, version: of it.
+        name: name by which the schema uses it.
+        subject, version: place of the other schema in the registry.
     """
 
     name: str
@@ -50,12 +56,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as a registry has it.
+    """A schema as a registry stores it.
 
     Attributes:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        text: of it.
-        references: to others.
+        text: text of the schema.
+        references: other schemas that it uses.
     """
 
     kind: str
@@ -64,15 +70,15 @@ class RegisteredSchema:
 
 
 def framed(number: int, payload: bytes) -> bytes:
-    """A message in the wire format."""
+    """Put the number of its schema before a payload, in the wire format."""
     return b"\0" + number.to_bytes(4, "big") + payload
 
 
 def unframed(message: bytes) -> tuple[int, bytes]:
-    """The number of a message's schema, and what is behind it.
+    """The number of a message's schema, and the payload behind it.
 
     Raises:
-        ValueError: it is not in the wire format.
+        ValueError: the message is not in the wire format.
     """
     if len(message) < HEADER_BYTES or message[0] != 0:
         raise ValueError("it does not begin with a zero and the number of a schema")
@@ -80,17 +86,17 @@ def unframed(message: bytes) -> tuple[int, bytes]:
 
 
 class SchemaRegistry:
-    """Asks a registry; what it has said once is not asked again.
+    """Client of a registry, which remembers schemas and numbers.
 
     Args:
-        url: of the registry; may hold ``user:password@``.
+        url: URL of the registry; may hold ``user:password@``.
         configs: ``basic.auth.user.info`` (``user:password``), ``bearer.auth.token``,
             ``schema.registry.ssl.ca.location``.
         fetch: gets a URL; None = by HTTP.
-        pause: waits between two attempts.
+        pause: waits so many seconds between two attempts.
 
     Raises:
-        ProgramError: it is no URL of HTTP, or a setting is not known.
+        ProgramError: the URL is not one of HTTP, or a setting is not known.
     """
 
     def __init__(
@@ -103,66 +109,66 @@ class SchemaRegistry:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ProgramError("a schema registry is at http://host:port or https://host:port")
-        given = dict(configs or {})
-        unknown = sorted(set(given) - {_LOGIN, _TOKEN, _CA})
+        settings = dict(configs or {})
+        unknown = sorted(set(settings) - {_LOGIN, _TOKEN, _CA})
         if unknown:
             raise ProgramError(f"a schema registry has no setting {unknown[0]!r}, but {_LOGIN}, {_TOKEN} and {_CA}")
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        login = given.get(_LOGIN, "" if parts.username is None else f"{parts.username}:{parts.password or ''}")
-        token = given.get(_TOKEN, "")
+        login = settings.get(_LOGIN, "" if parts.username is None else f"{parts.username}:{parts.password or ''}")
+        token = settings.get(_TOKEN, "")
         if login and token:
             raise ProgramError(f"a schema registry takes {_LOGIN} or {_TOKEN}, not both")
         basic = base64.b64encode(login.encode()).decode()
         self._authorization = f"Basic {basic}" if login else f"Bearer {token}" if token else ""
-        self._ca = given.get(_CA)
+        self._ca = settings.get(_CA)
         self._fetch, self._pause = fetch or self._get, pause or threading.Event().wait
-        self._known: dict[int, RegisteredSchema] = {}
+        self._schemas: dict[int, RegisteredSchema] = {}
         self._numbers: dict[tuple[str, RegisteredSchema], int] = {}
 
     def schema(self, number: int, kind: str) -> RegisteredSchema:
-        """The schema of this number.
+        """The schema with a number.
 
         Args:
-            number: of it.
-            kind: that it has to be of.
+            number: number of the schema.
+            kind: kind that the schema has to be of.
 
         Raises:
-            UnknownSchemaError: there is none, or it is of another kind.
-            ConnectionError: the registry did not answer, five times.
-            ProgramError: it refuses.
+            UnknownSchemaError: there is no such schema, or it is of another kind.
+            ConnectionError: the registry has not answered five requests.
+            ProgramError: the registry refuses.
         """
-        known = self._known.get(number)
-        if known is None:
-            what = f"schema {number}"
-            known = self._known[number] = _read(self._ask(f"/schemas/ids/{number}", what), what)
-        if known.kind != kind:
-            raise UnknownSchemaError(f"schema {number} at {self.url} is one of {known.kind}, not of {kind.title()}")
-        return known
+        schema = self._schemas.get(number)
+        if schema is None:
+            title = f"schema {number}"
+            schema = self._schemas[number] = _read(self._ask(f"/schemas/ids/{number}", title), title)
+        if schema.kind != kind:
+            raise UnknownSchemaError(f"schema {number} at {self.url} is one of {schema.kind}, not of {kind.title()}")
+        return schema
 
     def referred(self, reference: Reference) -> RegisteredSchema:
-        """The schema that another one uses; raises as ``schema`` does."""
-        what = f"version {reference.version} of subject {reference.subject!r}"
+        """The schema that a reference names; raises as ``schema`` does."""
+        title = f"version {reference.version} of subject {reference.subject!r}"
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-        return _read(self._ask(path, what), what)
+        return _read(self._ask(path, title), title)
 
     def register(self, subject: str, schema: RegisteredSchema, *, new: bool = True) -> int:
-        """The number of a schema, which has it from then on if it had none.
+        """The number of a schema in its subject; the schema is registered if it is not yet.
 
         Args:
-            subject: for which it is.
-            schema: it.
-            new: it may be registered; otherwise somebody has to have done so.
+            subject: subject of the schema.
+            schema: the schema.
+            new: the schema may be registered by this call; otherwise it has to be registered already.
 
         Raises:
-            UnknownSchemaError: it is not registered, and must not be.
-            ConnectionError: the registry did not answer, five times.
-            ProgramError: it refuses, as a schema that is not compatible with those before.
+            UnknownSchemaError: the schema is not registered, and must not be.
+            ConnectionError: the registry has not answered five requests.
+            ProgramError: the registry refuses, for example because the schema is not compatible with earlier ones.
         """
-        known = self._numbers.get((subject, schema))
-        if known is None:
-            known = self._numbers[subject, schema] = int(self._post(subject, schema, "/versions" if new else "")["id"])
-        return known
+        number = self._numbers.get((subject, schema))
+        if number is None:
+            number = self._numbers[subject, schema] = int(self._post(subject, schema, "/versions" if new else "")["id"])
+        return number
 
     def version(self, subject: str, schema: RegisteredSchema) -> int:
         """The version that a registered schema has in its subject; raises as ``register`` does."""
@@ -171,24 +177,28 @@ class SchemaRegistry:
     def _post(self, subject: str, schema: RegisteredSchema, path: str) -> Any:
         body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.kind}
         if schema.references:
-            body["references"] = [vars(one) for one in schema.references]
+            body["references"] = [vars(reference) for reference in schema.references]
         url = f"/subjects/{quote(subject, safe='')}{path}"
         return self._ask(url, f"schema of subject {subject!r}", json.dumps(body).encode())
 
-    def _ask(self, path: str, what: str, body: bytes | None = None) -> Any:
+    def _ask(self, path: str, title: str, body: bytes | None = None) -> Any:
+        """Ask the registry, again after a pause if it does not answer; ``title`` names the schema in messages."""
         wait = FIRST_PAUSE_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return json.loads(self._fetch(self.url + path, body))
             except urllib.error.HTTPError as error:
-                with error:
-                    said = error.read()[:500].decode(errors="replace")
+                detail = ""
+                with error, suppress(OSError, http.client.HTTPException):
+                    detail = error.read()[:500].decode(errors="replace")
                 if error.code == 404:
-                    raise UnknownSchemaError(f"the registry at {self.url} has no {what}") from None
+                    raise UnknownSchemaError(f"the registry at {self.url} has no {title}") from None
                 if error.code < 500 and error.code not in (408, 429):
-                    raise ProgramError(f"the registry at {self.url} refuses {what}: {error} {said}".rstrip()) from error
+                    raise ProgramError(
+                        f"the registry at {self.url} refuses {title}: {error} {detail}".rstrip()
+                    ) from error
                 reason: Exception = error
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:  # also answers that break off
                 if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                     raise ProgramError(f"the registry at {self.url} is not trusted: {error}") from error
                 reason = error
@@ -204,16 +214,16 @@ class SchemaRegistry:
             request.add_header("Authorization", self._authorization)
         context = ssl.create_default_context(cafile=self._ca) if url.startswith("https") else None
         with opener_for(url, context).open(request, timeout=TIMEOUT_SECONDS) as answer:
-            found: bytes = answer.read()
-        return found
+            content: bytes = answer.read()
+        return content
 
 
-def _read(answer: Any, what: str) -> RegisteredSchema:
+def _read(answer: Any, title: str) -> RegisteredSchema:
     try:
         references = tuple(
-            Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
-            for one in answer.get("references") or ()
+            Reference(str(reference["name"]), str(reference["subject"]), int(reference["version"]))
+            for reference in answer.get("references") or ()
         )
         return RegisteredSchema(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), references)
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnknownSchemaError(f"the registry's answer about {what} is no schema: {error}") from error
+        raise UnknownSchemaError(f"the registry's answer about {title} is no schema: {error}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import http.client
 import json
 import ssl
 import threading
@@ -273,7 +274,7 @@ def _of_endpoint(settings: OAuthSettings) -> Token:
         raise TokenRefusedError(f"{endpoint} gives no token to client {settings.client_id!r}: {error.code}") from None
     except ssl.SSLError as error:
         raise TokenRefusedError(f"{endpoint}: {error}") from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:  # also answers that break off
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise TokenRefusedError(f"{endpoint}: {reason}") from error

@@ -366,6 +366,8 @@ class KafkaReader(AsyncSourceReader[Any]):
             except (ConnectionError, TaskInterrupt):  # a schema registry is away, or the task ends: the record is fine
                 raise
             except BaseException as error:  # raised by the user's schema: this record is malformed
+                if type(error) is ProgramError:  # unless the program is wrong, or a registry refuses its credentials
+                    raise
                 values = self._malformed_record(part, record, error)
             if values:
                 rows += values

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -254,6 +256,20 @@ def test_tokens_of_files_and_those_that_are_not_signed(tmp_path: Path) -> None:
         "sub": "me", "iat": 5, "exp": 3605, "scope": ["a", "b"],
     }  # fmt: skip
     assert 0 < token.seconds < 3600
+
+
+def test_an_answer_of_the_endpoint_that_breaks_off_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> bytes:
+        raise http.client.IncompleteRead(b"{")
+
+    answer = SimpleNamespace(read=read)
+    opener = SimpleNamespace(open=lambda request, timeout: nullcontext(answer))
+    monkeypatch.setattr("firesteel_kafka.oauth.opener_for", lambda url, context: opener)
+    settings = OAuthSettings("http://idp/token", "me", "hidden")
+    with pytest.raises(ConnectionError, match="does not answer: IncompleteRead"):
+        fetch_token(settings, lambda: 0)
+    answer.read = lambda: b'{"access_token": "abc", "expires_in": 100}'
+    assert fetch_token(settings, lambda: 0) == Token("abc", 80.0)
 
 
 def given_token(config: str) -> Any:

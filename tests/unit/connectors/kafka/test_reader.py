@@ -218,6 +218,8 @@ class Poisonous(DeserializationSchema):
     def deserialize(self, message: bytes) -> Any:
         if message == b"poison":
             raise KeyError("boom")
+        if message == b"refused":
+            raise ProgramError("the registry refuses schema 1: 401")
         return None if message == b"nothing" else message.decode()
 
 
@@ -238,6 +240,15 @@ def test_poison_is_skipped_and_counted(drive: Callable[..., Driven], caplog: pyt
     assert (found.values, found.timestamps, found.position) == (["a", "b"], [1000, 1004], 8)
     assert one.reader._malformed.count == 1
     assert "1 so far in this subtask: topic 't', partition 0, offset 4: KeyError" in caplog.text
+
+
+def test_records_are_not_skipped_because_a_registry_refuses_the_credentials(drive: Callable[..., Driven]) -> None:
+    schema = KafkaRecordDeserializationSchema.value_only(Poisonous())
+    one = drive({P0: [batch(0, [b"refused", b"a"])]}, schema, malformed=MalformedPolicy.SKIP)
+    one.add(P0)
+    with pytest.raises(ProgramError, match="401"):
+        one.poll()
+    assert one.reader._malformed.count == 0
 
 
 def test_poison_is_given_as_a_record(drive: Callable[..., Driven]) -> None:
