@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.config import Settings
-from firesteel.core.call_pool import CallPool, close_in_time
+from firesteel.core.call_pool import CallPool, PoolThread, close_in_time
 from firesteel.rest.job_archives import ArchivePlace
 from firesteel_dispatcher import archiving
 from firesteel_dispatcher.archiving import Archiver
@@ -122,6 +122,23 @@ def test_a_process_ends_while_calls_hang() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert (done.returncode, done.stdout) == (0, "given up\n")
+
+
+def test_where_the_end_of_the_process_allows_no_new_thread_calls_are_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(thread: PoolThread) -> None:
+        raise RuntimeError(reason)
+
+    async def main() -> object:
+        return await CallPool("late").call(lambda: threading.current_thread() is threading.main_thread())
+
+    monkeypatch.setattr(PoolThread, "start", start)
+    reason = "can't create new thread at interpreter shutdown"
+    assert asyncio.run(main()) is True
+    reason = "can't start new thread"
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        asyncio.run(main())
 
 
 def test_what_does_not_close_in_time_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

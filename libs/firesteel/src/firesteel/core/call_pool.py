@@ -90,9 +90,20 @@ class CallPool(Executor):
             self._idle -= 1
             if self._idle < 0 and len(self._alive) < self._threads:
                 self._idle += 1
-                thread = PoolThread(target=self._work, name=self.kind, daemon=True)
+                thread = PoolThread(target=self._make_calls, name=self.kind, daemon=True)
                 self._alive.add(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self._alive.discard(thread)
+                    self._idle -= 1
+                    if "shutdown" not in str(error):  # the system has no more threads
+                        raise
+            if self._alive:
+                return future
+        # Python 3.12.0 to 3.12.2 start no thread once the main one has ended. What stops an embedded cluster is called
+        # right here then, one call after the other and without a deadline.
+        self._make_calls(until_empty=True)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -111,11 +122,13 @@ class CallPool(Executor):
             for thread in threads:
                 thread.join()
 
-    def _work(self) -> None:
+    def _make_calls(self, *, until_empty: bool = False) -> None:
         while True:
             try:
-                call = self._calls.get(timeout=_IDLE)
+                call = self._calls.get(block=not until_empty, timeout=_IDLE)
             except queue.Empty:
+                if until_empty:
+                    return
                 with self._lock:
                     if not self._calls.empty():  # it came just now
                         continue
