@@ -378,7 +378,7 @@ def test_a_second_failure_while_it_waits_begins_the_pause_anew() -> None:
     d = begun()
     d.report(d.ids()[0], "FAILED", failure())
     d.cancelled()
-    d.core.fail_job(TaskFailure("external", "x.Y", "checkpoints fail", "checkpoints fail"))
+    d.core._job.failover.fail(TaskFailure("external", "x.Y", "checkpoints fail", "checkpoints fail"))
     d.did(d.core.settle())
     d.fire("restart", 1.0)
     assert d.core.state.name == "RUNNING"

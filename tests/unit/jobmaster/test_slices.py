@@ -166,7 +166,7 @@ def test_anything_may_happen_while_a_job_is_started_again(
         elif event == "suspended":
             d.did(d.core.suspend("it stops"))
         else:
-            d.core.fail_job(TaskFailure("user", "E", "no", "no", recoverable=event == "all fail"))
+            d.core._job.failover.fail(TaskFailure("user", "E", "no", "no", recoverable=event == "all fail"))
             d.did(d.core.resourcemanager_connected())
         _until_rest(d, tm="other")
         d.offer(FEW, tm="other")

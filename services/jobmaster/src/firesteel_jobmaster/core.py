@@ -24,13 +24,13 @@ from firesteel.graph.job_archive import CLEAN_UP, LOGS, archive_in_slices, job_t
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
-from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.protocol.stages import RunLook
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_layout import BatchLayout
 from firesteel_jobmaster.checkpoint_work import Done
+from firesteel_jobmaster.checkpointed_job import CheckpointedJob
 from firesteel_jobmaster.checkpoints.coordinator import TIMER as CHECKPOINT_TIMER
 from firesteel_jobmaster.checkpoints.of_job import JobCheckpoints
 from firesteel_jobmaster.checkpoints.pending import SavepointTarget
@@ -54,8 +54,6 @@ from firesteel_jobmaster.stimuli import Stimuli
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
-_IN_SLOTS = (do.SendTriggerCheckpoint, do.NotifyCheckpointComplete, do.NotifyCheckpointAborted)
-"""Instructions of the checkpoint coordinator that slots carry out."""
 
 
 def query(
@@ -129,15 +127,13 @@ class JobMasterCore:
         self.pool = self._state.pool
         self._job = parts_of(self._state, create)
         self.checkpoints = self._state.checkpoints = JobCheckpoints(
-            self, settings.checkpoints, clock, lambda: self._job.sources.assigner, may_recover, follows=follows
+            CheckpointedJob(self._job), settings.checkpoints, clock, may_recover, follows=follows
         )
         self._layout = self._state.layout = _layout_of(job_graph, settings, self._job)
         self._archive: dict[str, Any] | None = None
         """What is shown of the job once it has ended."""
         self.logs: dict[str, str] = {}
         """Where the log of its JobMaster is (``firesteel.graph.job_archive.LOGS``)."""
-        self.is_followed = False
-        """Another JobMaster leads the job."""
         self.stimuli = Stimuli()
 
     def settle(self) -> list[do.Instruction]:
@@ -177,6 +173,11 @@ class JobMasterCore:
     def is_terminal(self) -> bool:
         """Whether the job has ended, or was given up by this JobMaster."""
         return self.graph.state.is_terminal_state()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether another JobMaster leads the job."""
+        return self._job.ending.is_followed
 
     @property
     def is_batch(self) -> bool:
@@ -258,22 +259,12 @@ class JobMasterCore:
     @event
     def cancel(self, cause: str) -> None:
         """Cancel the job; nothing happens if it has ended or is being cancelled."""
-        self.cancel_job(cause)
+        self._job.ending.cancel_job(cause)
 
     @event
     def suspend(self, cause: str) -> None:
         """This JobMaster stops: the slots go back at once, whatever runs in them."""
-        self._suspend(cause)
-
-    def _suspend(self, cause: str) -> None:
-        if self.is_terminal:
-            return
-        self._job.failover.forget_restarts()
-        for execution in self.graph.executions():
-            if not execution.state.is_terminal:
-                execution.machine.move(ExecutionState.CANCELED, cause)
-        self._state.move(JobStatus.SUSPENDED, cause)
-        self._job.ending.let_go(cause)
+        self._job.ending.suspend(cause)
 
     @event
     def adopted(self) -> None:
@@ -287,7 +278,7 @@ class JobMasterCore:
     def followed(self, cause: str) -> None:
         """Another JobMaster leads the job, as those say who know."""
         if not self.is_followed:
-            self.leadership_lost(cause)
+            self._job.ending.leadership_lost(cause)
 
     @event
     def go_on(self) -> None:
@@ -494,40 +485,6 @@ class JobMasterCore:
     def _batch(self) -> BatchLayout:
         assert isinstance(self._layout, BatchLayout)
         return self._layout
-
-    # -- what the checkpoints want (``checkpoints.of_job.Core``)
-
-    def emit(self, instruction: do.Instruction) -> None:
-        """Have the shell do this; slots in which nothing runs take no part in checkpoints."""
-        if self._layout.runs_in_slots or not isinstance(instruction, _IN_SLOTS):
-            self._state.emit(instruction)
-
-    def fail_job(self, failure: TaskFailure) -> None:
-        """All tasks fail; the job is restarted if the failure and the strategy allow it."""
-        self._job.failover.fail(failure)
-
-    def cancel_job(self, cause: str) -> None:
-        """The job is to be cancelled."""
-        if not self._layout.may_cancel():
-            logger.info("the job is not cancelled: its results are being shown")
-        elif not self.is_terminal and self.state is not JobStatus.CANCELLING:
-            self._job.failover.forget_restarts()
-            self._state.move(JobStatus.CANCELLING, cause)
-            self._job.ending.cancel_tasks(cause)
-
-    def checkpoints_settled(self) -> None:
-        """It is known now from which checkpoint the job goes on: what has waited for that is deployed."""
-        self._layout.settled()
-
-    def checkpoint_decided(self) -> None:
-        """A job that ends need not wait for a checkpoint any more."""
-        self._job.ending.check()
-
-    def leadership_lost(self, message: str) -> None:
-        """Another JobMaster leads the job."""
-        self.is_followed = True
-        logger.error("another JobMaster leads the job: this one stops (%s)", message)
-        self._suspend(f"another JobMaster leads the job: {message}")
 
 
 def _layout_of(job_graph: JobGraph, settings: JobMasterSettings, parts: JobParts) -> JobLayout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from firesteel.common.job_status import JobStatus
@@ -21,6 +22,7 @@ from firesteel_jobmaster.job_state import (
 )
 from firesteel_jobmaster.slices import LongWork, batches
 
+logger = logging.getLogger(__name__)
 CANCEL_GRACE = 30.0
 """Seconds after ``task.cancellation.timeout`` in which a TaskManager should have killed the slot and said so."""
 REASON_SECONDS = 0.2
@@ -42,6 +44,8 @@ class Ending:
         """The failure with which the job ends."""
         self._reason_is_open = False
         """That failure may only be a consequence of another one, of which it was not heard yet."""
+        self.is_followed = False
+        """Another JobMaster leads the job."""
         self.explained_within = 0.0
         """Seconds in which the ResourceManager says how a TaskManager has ended; 0: it does not."""
         self._unexplained: dict[str, float] = {}
@@ -167,6 +171,34 @@ class Ending:
         return REASON_SECONDS if self._reason_is_open else 0.0
 
     # -- the job
+
+    def cancel_job(self, cause: str) -> None:
+        """Cancel the job; nothing happens if it has ended, is being cancelled, or its results are being shown."""
+        state = self._state
+        if not state.layout.may_cancel():
+            logger.info("the job is not cancelled: its results are being shown")
+        elif not state.is_terminal and state.status is not JobStatus.CANCELLING:
+            state.failover.forget_restarts()
+            state.move(JobStatus.CANCELLING, cause)
+            self.cancel_tasks(cause)
+
+    def suspend(self, cause: str) -> None:
+        """This JobMaster stops: the slots go back at once, whatever runs in them."""
+        state = self._state
+        if state.is_terminal:
+            return
+        state.failover.forget_restarts()
+        for execution in state.graph.executions():
+            if not execution.state.is_terminal:
+                execution.machine.move(ExecutionState.CANCELED, cause)
+        state.move(JobStatus.SUSPENDED, cause)
+        self.let_go(cause)
+
+    def leadership_lost(self, message: str) -> None:
+        """Another JobMaster leads the job."""
+        self.is_followed = True
+        logger.error("another JobMaster leads the job: this one stops (%s)", message)
+        self.suspend(f"another JobMaster leads the job: {message}")
 
     def check(self, ended: Execution | None = None) -> None:
         """Do what follows when all tasks have ended, or those of a region that is to be restarted.

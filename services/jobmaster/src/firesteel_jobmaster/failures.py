@@ -13,7 +13,6 @@ from firesteel.core.errors import (
     CheckpointVersionError,
     FleetError,
     NoResourceAvailableError,
-    ProgramError,
     RpcError,
     StateAwayError,
     TaskManagerStoppedError,
@@ -142,8 +141,13 @@ def no_resources(message: str, recoverable: bool = True) -> TaskFailure:
     return replace(external(message, NoResourceAvailableError), recoverable=recoverable)
 
 
-def of_the_user(error: ProgramError) -> TaskFailure:
-    """The program, or what it was given, is wrong; found before any task ran."""
+def checkpoints_fail(message: str) -> TaskFailure:
+    """More checkpoints have failed in a row than the job tolerates."""
+    return TaskFailure("external", _CHECKPOINTS, message, message)
+
+
+def of_the_user(error: Exception) -> TaskFailure:
+    """The program, or what it was told to start from, is wrong: no restart helps."""
     return TaskFailure("user", class_name(error), str(error), f"{error}\n", recoverable=False)
 
 

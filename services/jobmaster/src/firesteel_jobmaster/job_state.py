@@ -47,6 +47,9 @@ class FailureHandler(Protocol):
             failed: the attempts that it touches, if ``execution`` is not all of them; none of both: all.
         """
 
+    def forget_restarts(self) -> None:
+        """Nothing is started again any more."""
+
 
 class JobState:
     """One job: where it stands, and the instructions that its parts have decided on during an event.

@@ -194,7 +194,7 @@ class ReactiveLayout(JobLayout):
         try:
             point = state.checkpoints.restarting()
         except StateRestoreError as error:
-            state.checkpoints.restore_failed(error)
+            state.failover.fail(failures.of_the_user(error))
             return
         if job.sources.begin_anew(point):
             job.deploying.schedule_all()

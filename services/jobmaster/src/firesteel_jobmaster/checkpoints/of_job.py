@@ -3,81 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Protocol
+from collections.abc import Generator, Mapping
+from typing import Any
 
-from firesteel.checkpoint.metadata import EnumeratorState
 from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.core.clock import Clock
-from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, class_name
-from firesteel.graph.execution_graph import Execution, ExecutionGraph
-from firesteel.protocol.deployment import TaskFailure
+from firesteel.core.errors import CheckpointCorruptedError, class_name
+from firesteel.graph.execution_graph import Execution
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.coordinator import CheckpointCoordinator
+from firesteel_jobmaster.checkpoints.job import CoordinatedJob
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
-from firesteel_jobmaster.splits import SplitAssigner
 
 logger = logging.getLogger(__name__)
 _CORRUPTED = class_name(CheckpointCorruptedError)
 
 
-class Core(Protocol):
-    """What they need of the core."""
-
-    graph: ExecutionGraph
-
-    def emit(self, instruction: do.Instruction) -> None:
-        """Have the shell do this."""
-
-    def fail_job(self, failure: TaskFailure) -> None:
-        """All tasks fail; the job is restarted if the failure and the strategy allow it."""
-
-    def cancel_job(self, cause: str) -> None:
-        """The job is to be cancelled."""
-
-    def checkpoints_settled(self) -> None:
-        """It is known now from which checkpoint the job would go on."""
-
-    def checkpoint_decided(self) -> None:
-        """A job that ends need not wait for a checkpoint any more."""
-
-    def leadership_lost(self, message: str) -> None:
-        """Another JobMaster leads the job."""
-
-
 class JobCheckpoints:
-    """Between the core and the coordinator.
+    """What tasks go on from, and what their reports mean for checkpoints; the coordinator decides about these.
 
     Args:
-        core: of the job.
+        job: what the coordinator needs of the job.
         settings: of the job's checkpoints.
         clock: of the core.
-        sources: gives the enumerators; None before there are any.
         may_recover: there may be checkpoints of an earlier JobMaster of the job.
         follows: there was an earlier JobMaster of the job.
     """
 
     def __init__(
-        self,
-        core: Core,
-        settings: CheckpointSettings,
-        clock: Clock,
-        sources: Callable[[], SplitAssigner | None],
-        may_recover: bool,
-        follows: bool,
+        self, job: CoordinatedJob, settings: CheckpointSettings, clock: Clock, may_recover: bool, follows: bool
     ) -> None:
-        self.graph, self.settings = core.graph, settings
-        self._core, self._sources = core, sources
+        self.graph, self.settings = job.graph, settings
         self._follows = follows
         self._may_recover = may_recover or settings.restore_path is not None or settings.needs_look
         self._restored_from: dict[str, int] = {}
-        completed = CompletedCheckpoints(
-            core.graph.job_graph, settings, lambda work: core.emit(do.CheckpointWork(work))
-        )
-        self.coordinator = CheckpointCoordinator(self, settings, clock, completed)
+        """Task -> id of the checkpoint that it was deployed with."""
+        completed = CompletedCheckpoints(job.graph.job_graph, settings, lambda work: job.emit(do.CheckpointWork(work)))
+        self.coordinator = CheckpointCoordinator(job, settings, clock, completed)
 
-    # -- what the core asks
+    # -- what tasks go on from
 
     @property
     def is_settled(self) -> bool:
@@ -167,45 +132,3 @@ class JobCheckpoints:
         logger.error("%s can't read its state: %s", execution.task_name, plain.get("message"))
         self.coordinator.damaged(checkpoint_id, str(plain.get("message")))
         return True
-
-    # -- what the coordinator wants
-
-    def emit(self, instruction: do.Instruction) -> None:
-        """See ``Job``."""
-        self._core.emit(instruction)
-
-    def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState | None:
-        """See ``Job``."""
-        sources = self._sources()
-        return None if sources is None else sources.snapshot(vertex_id, serials, number)
-
-    def splits_are_safe(self, vertex_id: str, serials: Mapping[int, int]) -> None:
-        """See ``Job``."""
-        sources = self._sources()
-        if sources is not None:
-            sources.completed(vertex_id, serials)
-
-    def checkpoints_fail(self, message: str) -> None:
-        """See ``Job``."""
-        self._core.fail_job(TaskFailure("external", class_name(CheckpointError), message, message))
-
-    def cancel_job(self, cause: str) -> None:
-        """See ``Job``."""
-        self._core.cancel_job(cause)
-
-    def checkpoints_settled(self) -> None:
-        """See ``Job``."""
-        self._core.checkpoints_settled()
-
-    def checkpoint_decided(self) -> None:
-        """See ``Job``."""
-        self._core.checkpoint_decided()
-
-    def restore_failed(self, error: Exception) -> None:
-        """See ``Job``."""
-        name = class_name(error)
-        self._core.fail_job(TaskFailure("user", name, str(error), f"{error}\n", recoverable=False))
-
-    def leadership_lost(self, message: str) -> None:
-        """See ``Job``."""
-        self._core.leadership_lost(message)
