@@ -29,7 +29,7 @@ from firesteel.service.otlp_metrics import otlp_metric_reporters
 from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import Tracing, tracing_of
-from firesteel_jobmaster.attempts import JobAttempts
+from firesteel_jobmaster.handover import JobAttempts
 from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.routes import host_routes, job_routes
 from firesteel_jobmaster.settings import JobMasterSettings

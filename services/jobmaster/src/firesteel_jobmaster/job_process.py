@@ -60,8 +60,8 @@ from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.reporting import report_metrics
 from firesteel_jobmaster.app import JobMasterService
-from firesteel_jobmaster.attempts import JobAttempts, attempts_of
 from firesteel_jobmaster.checkpoints.queue import in_a_thread
+from firesteel_jobmaster.handover import JobAttempts, attempts_of
 from firesteel_jobmaster.order import GO, JobOrder
 from firesteel_jobmaster.registry import ProcessRegistry, RegisteredProcess
 from firesteel_jobmaster.shell import JobMaster

@@ -37,7 +37,6 @@ from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
 from firesteel.traces.context import TraceContext
 from firesteel.traces.tracing import Tracing
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.batch_layout import batch_settings
 from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
@@ -45,6 +44,7 @@ from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import LONGEST_WAIT_MS, collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
+from firesteel_jobmaster.handover import JobAttempts
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.stage_run_link import StageRunLink
