@@ -71,8 +71,8 @@ def check_counted(name: str, archive: Mapping[str, Any], jobmasters: Sequence[Jo
     entries = archive["exceptions"]
     times = [entry["timestamp"] for entry in entries]
     assert times == sorted(times), f"{name}: the history of exceptions is not in order: {times}"
-    assert last._attempts is not None
-    first, end = last._attempts.first, graph.next_attempt()
+    assert last.notes.attempts is not None
+    first, end = last.notes.attempts.first, graph.next_attempt()
     for failure in [one for entry in entries for one in (entry, *entry["concurrent"])]:
         number = int(failure["taskName"].rpartition("#")[2] or first)
         assert first <= number < end, f"{name}: {failure['taskName']} has failed, and attempts are {first}-{end - 1}"

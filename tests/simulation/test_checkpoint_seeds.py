@@ -13,7 +13,7 @@ from firesteel.testing import check_checkpoint_storage
 from firesteel_jobmaster import shell
 from firesteel_jobmaster.checkpoint_work import Complete, Done
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
-from firesteel_jobmaster.shell import JobMaster
+from firesteel_jobmaster.dispatcher import DispatcherReporter
 from tests.simulation.ledger import Ledger
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
 from tests.simulation.storage import Disk, SimulatedStorage
@@ -99,11 +99,11 @@ def test_stores_that_do_not_fence_are_found_out() -> None:
 
 @pytest.mark.timeout(600)
 def test_a_jobmaster_that_removes_its_checkpoints_before_its_end_is_known_is_found_out() -> None:
-    async def known(_: JobMaster) -> bool:
+    async def known(_: DispatcherReporter) -> bool:
         return True
 
     _found(
-        mock.patch.object(JobMaster, "_end_is_stored", known),
+        mock.patch.object(DispatcherReporter, "end_is_stored", known),
         "checkpoints",
         "to go on from",
         "is not safe",

@@ -227,7 +227,7 @@ def test_the_end_is_told_until_the_dispatcher_knows() -> None:
         ids = await others.all_run()
         await others.report("FINISHED", *ids)
         await others.wait_for("job_finished", 3)
-        await service.job(JOB).acknowledged.wait()
+        await service.job(JOB).dispatcher.acknowledged.wait()
 
     run(test)
 
@@ -349,7 +349,7 @@ def test_splits_that_do_not_arrive_fail_the_job() -> None:
         vars(others)["on_assign_splits"] = refuse
         push = do.PushSplits("tm", slot.allocation_id, ids[0], m.Splits(({"id": "x", "data": {}},), False, 1))
         vars(core)["timer_fired"] = lambda _: [push]
-        service.job(JOB).timer("splits")
+        service.job(JOB).door.handle(service.job(JOB).core.timer_fired, "splits")
         archive = (await others.wait_for("job_finished"))["archive"]
         assert archive["state"] == "FAILED"
         assert "Splits did not reach V1 (1/2)#0" in archive["failure"]["message"]
@@ -421,7 +421,7 @@ def test_a_jobmaster_that_an_exception_strikes_is_followed_by_another(
         if where == "a handler":
             monkeypatch.setattr(first.core, "update_task_states", fails)
         else:
-            monkeypatch.setattr(first._dispatcher, "state", fails)
+            monkeypatch.setattr(first.dispatcher, "state", fails)
         failure = TaskFailure("user", "builtins.ValueError", "boom", "Traceback ...").to_plain()
         await others.report("FAILED", ids[0], error=failure)
         lost = await others.wait_for("jobmaster_lost")

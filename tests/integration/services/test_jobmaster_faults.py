@@ -178,10 +178,10 @@ def test_an_end_that_a_deposed_dispatcher_refuses_is_kept_for_the_next() -> None
                 await asyncio.sleep(0.01)
         job = w.service.running_jobs().jobs[0]
         assert await w.state() == "FINISHED"
-        assert not w.service.job(job.job_id).acknowledged.is_set()
+        assert not w.service.job(job.job_id).dispatcher.acknowledged.is_set()
         await w.jobmaster.adopt(m.AdoptJob(w.others.address, "another leader"))
         await w.others.wait_for("job_finished")
-        await w.service.job(job.job_id).acknowledged.wait()
+        await w.service.job(job.job_id).dispatcher.acknowledged.wait()
         assert not w.service.running_jobs().jobs
 
     run(test, {})

@@ -16,8 +16,8 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster import job_process
 from firesteel_jobmaster.job_process import _JobProcess
+from firesteel_jobmaster.performer import InstructionPerformer
 from firesteel_jobmaster.registry import ProcessRegistry, RegisteredProcess
-from firesteel_jobmaster.shell import JobMaster
 from tests.unit.jobmaster.jobs import two_by_two
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -77,8 +77,8 @@ def test_output_that_can_not_be_written_crashes_no_jobmaster(
             raise FULL
 
     monkeypatch.setattr(sys, "stdout", Full())
-    jobmaster: Any = SimpleNamespace(_after_record=None)
-    JobMaster._perform(jobmaster, do.WriteOutput("a line", False))
+    performer: Any = SimpleNamespace(_notes=SimpleNamespace(holds_back=lambda _: False))
+    InstructionPerformer.perform(performer, do.WriteOutput("a line", False))
     assert "No space left on device" in caplog.text
 
 

@@ -25,7 +25,7 @@ class World:
         self.graph = ExecutionGraph(two_by_two(), self.clock)
         self.spans: list[Span] = []
         self.statistics = CheckpointStatistics(10)
-        self.traces = JobTraces(self._take, self.graph, start, lambda: self.statistics.last_restored)
+        self.traces = JobTraces(self._take, self.graph, start, lambda: self.statistics.last_restored, [{"name": "o"}])
         self.statistics.on_end = self.traces.checkpoint_ended
         self.graph.move_job(JobStatus.CREATED, "test")
         self.graph.move_job(JobStatus.RUNNING, "test")
@@ -83,7 +83,7 @@ def test_the_start_is_below_the_submission() -> None:
     world = World(submission)
     begun = world.now
     root = world.traces.root
-    assert world.traces.for_slots([{"name": "o"}]) == {"traceparent": root.header, "reporters": [{"name": "o"}]}
+    assert world.traces.for_slots() == {"traceparent": root.header, "reporters": [{"name": "o"}]}
     world.start()
     (start,) = world.named("JobInitialization")
     assert (start.parent, start.context, start.begin_ms, start.end_ms) == (submission, root, begun, begun + 40)

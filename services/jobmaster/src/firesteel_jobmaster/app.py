@@ -110,7 +110,7 @@ class JobMasterService(Service):
         """Also the jobs that run here."""
         found, labels = await super().measured(), {"host": self.host}
         for job_id, job in self._jobs.items():
-            if not job.acknowledged.is_set():
+            if not job.dispatcher.acknowledged.is_set():
                 found += of_job(job_id, job.core.graph.job_graph.name, job.core.job_values(), labels)
         return found
 
@@ -129,8 +129,8 @@ class JobMasterService(Service):
         if job is not None and str(job.token) in message.given_up:
             job.suspend("the Dispatcher has given this JobMaster up")
             job = None
-        elif job is not None and job.crashed.is_set():
-            raise RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {graph.job_id} {job.crash_cause}")
+        elif job is not None and job.door.crashed.is_set():
+            raise RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {graph.job_id} {job.door.crash_cause}")
         if job is None:
             job = self._create(graph, settings, message)
             job.start()
@@ -202,10 +202,10 @@ class JobMasterService(Service):
 
     async def _report_crash(self, job: JobMaster) -> None:
         """Where JobMasters have no process that could die, one that crashes is lost all the same."""
-        await job.crashed.wait()
+        await job.door.crashed.wait()
         assert self._rpc is not None
-        job.give_up()
-        cause = f"The JobMaster of job {job.core.graph.job_graph.name!r} {job.crash_cause}"
+        job.resourcemanager.disconnect()  # the slots go back, for the JobMaster that follows
+        cause = f"The JobMaster of job {job.core.graph.job_graph.name!r} {job.door.crash_cause}"
         lost, start = m.JobMasterLost(job.job_id, cause, job.token), job.start_message
         dispatcher = DispatcherGateway(self._rpc, start.dispatcher_address)
         await until_it_works(f"loss of job {job.job_id}", lambda: dispatcher.jobmaster_lost(lost))
@@ -227,13 +227,13 @@ class JobMasterService(Service):
             tuple(
                 m.RunningJob(id_, job.address, job.token, job.start_message.job_graph)
                 for id_, job in self._jobs.items()
-                if not (job.acknowledged.is_set() or job.crashed.is_set())
+                if not (job.dispatcher.acknowledged.is_set() or job.door.crashed.is_set())
             )
         )
 
     async def _forget_later(self, job: JobMaster) -> None:
-        await job.acknowledged.wait()
-        ended = [id_ for id_, job in self._jobs.items() if job.acknowledged.is_set()]
+        await job.dispatcher.acknowledged.wait()
+        ended = [id_ for id_, job in self._jobs.items() if job.dispatcher.acknowledged.is_set()]
         for job_id in ended[:-KEPT_JOBS]:
             del self._jobs[job_id], self._graphs[job_id]
             self._left.pop(job_id, None)

@@ -34,7 +34,7 @@ class DispatcherReporter:
     """
 
     def __init__(self, gateway: DispatcherGateway, job_id: str, token: str, clock: Clock, spawn: Spawn) -> None:
-        self._gateway, self._job_id, self._token, self._clock = gateway, job_id, token, clock
+        self.gateway, self._job_id, self._token, self._clock = gateway, job_id, token, clock
         self._lane: Lane[_News] = Lane("reports to the Dispatcher", self._tell, spawn, lambda _, newer: newer)
         self._end: m.JobFinished | None = None
         self._give_up_at = 0.0
@@ -47,6 +47,11 @@ class DispatcherReporter:
         """Nothing is to be told any more: the Dispatcher has taken the end or does not want it, or nobody listens."""
         self.is_end_stored = False
         """The Dispatcher has taken the end: no other JobMaster will go on with the job."""
+
+    async def end_is_stored(self) -> bool:
+        """Wait until nothing is to be told any more; returns whether the Dispatcher has taken the end."""
+        await self.acknowledged.wait()
+        return self.is_end_stored
 
     def state(self, state: str, timestamps: Mapping[str, int]) -> None:
         """The job entered a state."""
@@ -65,7 +70,7 @@ class DispatcherReporter:
 
     def adopt(self, gateway: DispatcherGateway) -> None:
         """Another Dispatcher leads: what is still to be told goes to it, at once."""
-        self._gateway, self._pause = gateway, FIRST_PAUSE
+        self.gateway, self._pause = gateway, FIRST_PAUSE
         self._news.set()
 
     def hurry(self) -> None:
@@ -80,12 +85,12 @@ class DispatcherReporter:
         self._news.set()
 
     async def _tell(self, news: _News) -> None:
-        asked = self._gateway
+        asked = self.gateway
 
         async def tell() -> None:
             nonlocal news, asked
             self._news.clear()
-            news, asked = self._lane.with_next(news), self._gateway
+            news, asked = self._lane.with_next(news), self.gateway
             if self._silent:
                 return
             if isinstance(news, m.JobFinished):
@@ -94,7 +99,7 @@ class DispatcherReporter:
                 await asked.job_state_changed(news)
 
         def goes_on(error: Failure) -> bool:
-            if asked is not self._gateway:  # the next one is told at once
+            if asked is not self.gateway:  # the next one is told at once
                 return True
             if not self._worth_a_repeat(news, error):
                 return False

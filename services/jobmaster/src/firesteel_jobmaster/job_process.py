@@ -278,20 +278,20 @@ class _JobProcess:
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
         waits = [
-            job.acknowledged.wait(), job.followed_by_another.wait(), job.crashed.wait(), self._stop.wait(),
+            job.dispatcher.acknowledged.wait(), job.door.followed.wait(), job.door.crashed.wait(), self._stop.wait(),
             service.end_wanted(), self._orphaned(job),
         ]  # fmt: skip
         if self._leadership is not None:
             waits.append(self._hold(self._leadership, job))
         await first_of(*waits)
-        if job.followed_by_another.is_set():
+        if job.door.followed.is_set():
             logger.error("another JobMaster leads job %s: this process ends", job.job_id)
-        elif job.crashed.is_set() or service.failure is not None:
-            cause = job.crash_cause or f"failed: {type(service.failure).__qualname__}: {service.failure}"
+        elif job.door.crashed.is_set() or service.failure is not None:
+            cause = job.door.crash_cause or f"failed: {type(service.failure).__qualname__}: {service.failure}"
             self._tell({"crashed": cause})
             logger.critical("the JobMaster of job %s %s: another one has to follow", job.job_id, cause)
             self._crashed = True
-        elif job.acknowledged.is_set():
+        elif job.dispatcher.acknowledged.is_set():
             await self._after_the_end(job)
 
     async def _after_the_end(self, job: JobMaster) -> None:
@@ -320,7 +320,7 @@ class _JobProcess:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 is_clean = await job.checkpoints_closed()
-                await job.end_recorded()  # a write that is under way must not come behind the removal
+                await job.notes.written()  # a write that is under way must not come behind the removal
                 return is_clean
         except TimeoutError:
             logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)

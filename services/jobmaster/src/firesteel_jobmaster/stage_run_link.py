@@ -7,7 +7,6 @@ import base64
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ParamSpec, Protocol
 
 from firesteel.core.backoff import pauses
 from firesteel.core.errors import RpcError
@@ -17,47 +16,42 @@ from firesteel.protocol.stages import RunLook, StageProgress
 from firesteel.service.lanes import Spawn
 from firesteel.service.retries import FIRST_PAUSE
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.core import JobMasterCore
+from firesteel_jobmaster.event_door import EventDoor
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 
 logger = logging.getLogger(__name__)
-P = ParamSpec("P")
 LONGEST_PAUSE = 5.0
 """Seconds between two tries of a call that was not answered."""
 LOOK_PAUSES = (0.03, 0.5)
 """Seconds between two looks, at first and later."""
 
 
-class Owner(Protocol):
-    """The JobMaster whose core has decided on a run, and hears how far it has come."""
-
-    job_id: str
-    token: str
-    core: JobMasterCore
-
-    def handle(self, decide: Callable[P, list[do.Instruction]], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have the core deal with an event."""
-
-
 class StageRunLink:
-    """One run at a time.
+    """One run at a time; the core hears how far it has come.
 
     Args:
-        owner: hears of it.
+        door: of the core.
+        token: of the JobMaster.
         resourcemanager: has it run.
         blob_address: where the job's blobs are, as of now.
         spawn: runs what goes on until the job ends.
     """
 
     def __init__(
-        self, owner: Owner, resourcemanager: ResourceManagerLink, blob_address: Callable[[], str], spawn: Spawn
+        self,
+        door: EventDoor,
+        token: str,
+        resourcemanager: ResourceManagerLink,
+        blob_address: Callable[[], str],
+        spawn: Spawn,
     ) -> None:
-        self._owner, self._resourcemanager = owner, resourcemanager
+        self._door, self._token, self._resourcemanager = door, token, resourcemanager
+        self._job_id = door.core.graph.job_graph.job_id
         self._blob_address, self._spawn = blob_address, spawn
         self._wanted = ""
 
     def run(self, order: do.StartStageRun) -> None:
-        """Have it run, and tell its owner what becomes of it."""
+        """Have it run, and tell the core what becomes of it."""
         self._wanted = order.run_id
         self._spawn(self._follow(order), f"stages {order.run_id}")
 
@@ -74,19 +68,19 @@ class StageRunLink:
             logger.warning("stages %s may be left in Spark: %s", run_id, error)
 
     def _ref(self, run_id: str, offset: int = 0) -> m.StageRunRef:
-        return m.StageRunRef(self._owner.job_id, run_id, offset, self._owner.token)
+        return m.StageRunRef(self._job_id, run_id, offset, self._token)
 
     async def _follow(self, order: do.StartStageRun) -> None:
         run_id = order.run_id
         message = m.RunStages(
-            self._owner.job_id,
+            self._job_id,
             run_id,
             order.description,
             order.cores,
             tuple(stage.to_plain() for stage in order.stages),
             order.blobs,
             self._blob_address(),
-            self._owner.token,
+            self._token,
         )
         waits = pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while self._wanted == run_id:
@@ -95,7 +89,7 @@ class StageRunLink:
                 break
             except RpcError as error:  # the ResourceManager, the fleet or the Dispatcher may come back
                 if isinstance(error, RpcFault) and error.code is RpcCode.BAD_REQUEST:
-                    self._owner.handle(self._owner.core.stages_failed, run_id, str(error))
+                    self._door.handle(self._door.core.stages_failed, run_id, str(error))
                     return
                 logger.warning("stages can't be started, which is tried again: %s", error)
             await asyncio.sleep(next(waits))
@@ -112,7 +106,7 @@ class StageRunLink:
                 if seen.state == "done":
                     results = await self._results(run_id)
                     if self._wanted == run_id:
-                        self._owner.handle(self._owner.core.stages_ended, run_id, results)
+                        self._door.handle(self._door.core.stages_ended, run_id, results)
                     return
             except RpcError as error:
                 logger.warning("nobody says how stages go, which is asked again: %s", error)
@@ -121,14 +115,14 @@ class StageRunLink:
             if self._wanted != run_id:
                 return
             if seen.state == "failed":
-                self._owner.handle(self._owner.core.stages_failed, run_id, seen.message)
+                self._door.handle(self._door.core.stages_failed, run_id, seen.message)
                 return
             if seen.state == "unknown":
-                self._owner.handle(self._owner.core.stages_lost, run_id)
+                self._door.handle(self._door.core.stages_lost, run_id)
                 return
             progress = {stage: StageProgress.from_plain(plain) for stage, plain in seen.progress.items()}
             known = tuple(stage for stage, one in progress.items() if one.is_complete)
-            self._owner.handle(self._owner.core.stages_seen, run_id, RunLook(seen.state, "", progress, seen.pages))
+            self._door.handle(self._door.core.stages_seen, run_id, RunLook(seen.state, "", progress, seen.pages))
             await asyncio.sleep(pause)
             pause = min(longest, pause * 1.2)
 

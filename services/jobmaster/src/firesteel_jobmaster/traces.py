@@ -27,6 +27,7 @@ class JobTraces:
         graph: of the job.
         start: the span of the submission; None = there is none.
         restored: says from which checkpoint the job went on last, and since when (epoch ms); None = from none yet.
+        reporters: plain reporters to which slots export their spans.
     """
 
     def __init__(
@@ -35,8 +36,9 @@ class JobTraces:
         graph: ExecutionGraph,
         start: TraceContext | None,
         restored: Callable[[], tuple[int, int] | None],
+        reporters: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self._export, self._graph, self._restored = export, graph, restored
+        self._export, self._graph, self._restored, self._reporters = export, graph, restored, list(reporters)
         self._job: dict[str, Value] = {"job.id": graph.job_graph.job_id, "job.name": graph.job_graph.name}
         self._checkpoints: OrderedDict[int, TraceContext] = OrderedDict()
         self._begin_ms = graph.clock.epoch_ms()
@@ -53,9 +55,9 @@ class JobTraces:
             self.root = TraceContext.new() if start is None else start.child()
             self._parent = start
 
-    def for_slots(self, reporters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def for_slots(self) -> dict[str, Any]:
         """What slots that are told to run tasks now have to know (``Deployment.trace``)."""
-        return {"traceparent": self.root.header, "reporters": list(reporters)}
+        return {"traceparent": self.root.header, "reporters": self._reporters}
 
     # -- starts and recoveries
 

@@ -178,6 +178,10 @@ class Gateway:
         for row in cls.methods.values():
             row.fence = getattr(row, "fence", fence)
 
+    def at(self, address: str, token: str) -> Self:
+        """For calls to another one, over the same channel."""
+        return type(self)(self._channel, address, token, self.timeout)
+
     async def call(self, method: Method[Request, Answer], message: Request) -> Answer:
         """Call one of the methods; see ``RemoteMethod``."""
         timeout = max(method.at_least, self.timeout)
