@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from firesteel.core.errors import (
     CheckpointError,
     CheckpointVersionError,
     FleetError,
-    NoResourceAvailableError,
     RpcError,
     StateAwayError,
     TaskManagerStoppedError,
@@ -134,11 +132,6 @@ def slot_lost_since(failure: Mapping[str, Any], cause: str) -> Mapping[str, Any]
 def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFailure:
     """A TaskManager did not take tasks."""
     return external(f"The tasks of slot {where} could not be submitted: {cause}", RpcError, execution)
-
-
-def no_resources(message: str, recoverable: bool = True) -> TaskFailure:
-    """The job did not get its slots."""
-    return replace(external(message, NoResourceAvailableError), recoverable=recoverable)
 
 
 def checkpoints_fail(message: str) -> TaskFailure:

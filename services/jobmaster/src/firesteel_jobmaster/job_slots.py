@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 
+from firesteel.core.errors import NoResourceAvailableError
 from firesteel.core.ids import AllocationId
 from firesteel.graph.execution_graph import Execution, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
+from firesteel.protocol import slot_shortage
+from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.job_state import IDLE_TIMER, SLOTS_TIMER, JobState
@@ -69,30 +73,24 @@ class JobSlots:
         if self._pool.is_full and not state.checkpoints.is_settled:  # the job waits for its storage, not for slots
             state.set_timer(SLOTS_TIMER, seconds)
             return
-        present = f"{len(self._pool)} of them came within {seconds:g} s (slot.request.timeout)"
-        detail = state.graph.waiting_reason if self._is_connected else "The ResourceManager does not answer."
-        failure = failures.no_resources(self.missing_text(present, detail))
-        state.failover.fail(failure, failed=state.new_tasks())
+        reason = state.graph.waiting_reason if self._is_connected else slot_shortage.NO_RESOURCEMANAGER
+        present = slot_shortage.came_in_time(len(self._pool), seconds, "slot.request.timeout")
+        state.failover.fail(self.shortage(present, reason), failed=state.new_tasks())
 
     def too_few(self, message: m.NotifyNoResources) -> None:
         """The cluster has fewer slots than the job needs. A job that ran before waits for slots to come back."""
         if self._state.layout.waits_for_slots and not self._state.has_deployed and not self._pool.is_full:
-            text = self.missing_text(f"the cluster has {message.total} in all", message.message)
-            self._state.failover.fail(failures.no_resources(text, recoverable=False))
+            present = slot_shortage.there_are(message.total)
+            self._state.failover.fail(self.shortage(present, message.message, recoverable=False))
         else:
             logger.info("the cluster has %d slots in all: %s", message.total, message.message)
 
-    def missing_text(self, present: str, detail: str = "") -> str:
-        """What a user is told whose job does not get its slots."""
+    def shortage(self, present: str, reason: str, recoverable: bool = True) -> TaskFailure:
+        """The failure of a job that does not get its slots; ``present`` and ``reason``: see ``slot_shortage``."""
         graph = self._state.graph
         groups = Counter(shared.group for shared in graph.shared_slots)
-        parts = ", ".join(f"{count} for group {name!r}" for name, count in groups.items())
-        text = (
-            f"Job {graph.job_graph.name!r} needs {self._pool.needed} slots ({parts}) and {present}. "
-            "Lower its parallelism, put operators into fewer slot sharing groups, wait for other jobs to end, "
-            "or give the cluster more slots (taskmanager.numberOfTaskSlots, more TaskManagers)."
-        )
-        return f"{text} {detail}".strip()
+        message = slot_shortage.job_lacks_slots(graph.job_graph.name, self._pool.needed, groups, present, reason)
+        return replace(failures.external(message, NoResourceAvailableError), recoverable=recoverable)
 
     # -- TaskManagers
 

@@ -22,6 +22,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import REACTIVE
 from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
+from firesteel.protocol import slot_shortage
 from firesteel_jobmaster import failures
 from firesteel_jobmaster.job_state import RESTART_TIMER, SLOTS_TIMER
 from firesteel_jobmaster.layout import JobLayout, SlotTasks
@@ -139,11 +140,11 @@ class ReactiveLayout(JobLayout):
         if name == SETTLE_TIMER:
             self._begin_if_ready()
         elif name == SLOTS_TIMER and self.waits_for_slots and self._settings.wait is not None:
-            came = f"{len(self._state.pool)} of them came within {self._settings.wait:g} s"
-            text = self._job.slots.missing_text(
-                f"{came} (submission.resource-wait-timeout)", self._state.graph.waiting_reason
+            present = slot_shortage.came_in_time(
+                len(self._state.pool), self._settings.wait, "submission.resource-wait-timeout"
             )
-            self._state.failover.fail(failures.no_resources(text, recoverable=False))
+            shortage = self._job.slots.shortage(present, self._state.graph.waiting_reason, recoverable=False)
+            self._state.failover.fail(shortage)
         return name in (SETTLE_TIMER, SLOTS_TIMER, RESCALE_TIMER)
 
     def _begin_if_ready(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from firesteel.core.ids import AllocationIds, new_allocation_id
+from firesteel.protocol import slot_shortage
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel.protocol.stages import Places
@@ -256,7 +257,8 @@ class ResourceManagerCore:
         if job is not None:
             job.refusals += 1
             if job.refusals == MOST_REFUSALS:
-                out.append(self._manager.no_slots(job, f"TaskManager {slot.taskmanager_id} refuses its slots: {cause}"))
+                refusal = slot_shortage.slots_are_refused(slot.taskmanager_id, cause)
+                out.append(self._manager.no_slots(job, refusal))
         return [*out, *self._life.release(slot, "the request was not answered"), *self._settle(now)]
 
     # -- JobMasters
@@ -391,7 +393,7 @@ class ResourceManagerCore:
         for job in self.jobs.values():
             idle = [s for s in self.registry.held(job) if not s.launched]
             if self.registry.missing(job) or idle:
-                out.append(self._manager.no_slots(job, f"slots can't be started: {message}"))
+                out.append(self._manager.no_slots(job, slot_shortage.no_slot_starts(message)))
                 for slot in idle:
                     out += self._life.release(slot, message)
         return out

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from firesteel.protocol import slot_shortage
 from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import Instruction, SendFailSlot, SendNoResources, SendRequestSlot
 from firesteel_resourcemanager.registry import ClusterRegistry, FleetState, RegisteredJob
@@ -98,12 +99,9 @@ class SlotManager:
             return ""
         total = registry.table.total()
         if job.wanted > total:
-            return (
-                f"{job.wanted} slots are needed, and the cluster has {total}. Start more TaskManagers, raise "
-                "taskmanager.numberOfTaskSlots, or lower the parallelism."
-            )
+            return slot_shortage.more_are_needed(job.wanted, total)
         free = registry.table.total_free()
-        return f"Slots that are missing: {missing}; {free} of {total} are free." if missing > free else ""
+        return slot_shortage.too_few_are_free(missing, free, total) if missing > free else ""
 
     def no_slots(self, job: RegisteredJob, cause: str) -> SendFailSlot:
         """The job waits in vain, though there are slots; it holds none yet that could be named."""
@@ -133,11 +131,11 @@ class SlotManager:
             return []
         job.told = (job.wanted, most)
         if self._workers.is_active:
-            message = f"No more TaskManagers are started: slotmanager.number-of-slots.max is {settings.max_slots}."
+            message = slot_shortage.no_more_are_started(settings.max_slots)
         elif total:
-            message = f"Set taskmanager.numberOfTaskSlots to {job.wanted} or more, or lower the parallelism."
+            message = slot_shortage.larger_taskmanagers_are_needed(job.wanted)
         else:
-            message = "No TaskManager has registered: start one."
+            message = slot_shortage.NO_TASKMANAGER
         return [SendNoResources(job.address, job.token, job.wanted, most, message)]
 
     def _no_executors(self, job: RegisteredJob) -> list[Instruction]:
@@ -146,5 +144,5 @@ class SlotManager:
             return []
         job.told_executors = True
         taskmanager_id, cause = failing
-        text = f"TaskManager {taskmanager_id} can't start a Spark executor: {cause}"
+        text = slot_shortage.no_executor_starts(taskmanager_id, cause)
         return [SendFailSlot(job.address, job.token, taskmanager_id, "", text)]
