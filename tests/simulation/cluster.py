@@ -478,7 +478,7 @@ class Cluster:
             blob = received / "chain"
             blob.write_bytes(bytes(_CHAIN_BYTES))
             try:
-                await dispatcher.service.submit(Submission(graph, {_CHAIN: blob}), received)
+                await dispatcher.service.jobs.admission.submit(Submission(graph, {_CHAIN: blob}), received)
             except (FencedError, OSError) as error:
                 self.tell(f"{dispatcher} does not take {self.short(graph.job_id)}: {error}")
                 return
@@ -498,7 +498,7 @@ class Cluster:
         async def do() -> None:
             if job_id in service.core.jobs and not service.core.job(job_id).ended:
                 try:
-                    await service.cancel(job_id)
+                    await service.jobs.cancel(job_id)
                 except (FencedError, OSError) as error:
                     self.tell(f"{dispatcher} does not cancel {self.short(job_id)}: {error}")
 

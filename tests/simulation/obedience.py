@@ -118,7 +118,12 @@ class Obedience:
         if call.method in ("register_taskmanager", "register_jobmaster"):
             return
         service = callee.service
-        own = service._jobs[call.path["job_id"]].token if "job_id" in call.path else getattr(service, "token", None)
+        if "job_id" in call.path:
+            own = service._jobs[call.path["job_id"]].token
+        elif service.name == "dispatcher":
+            own = service.leadership.token
+        else:
+            own = getattr(service, "token", None)
         assert own is None or call.token == own, f"{callee} obeyed {call.method}, which was meant for another leader"
 
 

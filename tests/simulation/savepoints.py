@@ -159,7 +159,7 @@ class Users:
 
         async def do() -> None:
             try:
-                await service.trigger_savepoint(job_id, wanted)
+                await service.jobs.trigger_savepoint(job_id, wanted)
             except (FiresteelError, OSError) as error:
                 cluster.tell(f"{dispatcher} asks for no savepoint of {cluster.short(job_id)}: {error}")
 

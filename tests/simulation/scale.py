@@ -336,7 +336,7 @@ class Scale(_Run):
         self._wait("heartbeat", 10.0)
         self._for_job(job_id, lambda jobmaster: jobmaster.trigger_checkpoint(m.TriggerJobCheckpoint("one")))
         self._until("checkpoint", lambda: job.completed == total)
-        self._ask(lambda: cluster.dispatcher.service.details.of(job_id, _SINK))
+        self._ask(lambda: cluster.dispatcher.service.jobs.details.of(job_id, _SINK))
         assert [len(vertex["subtasks"]) for vertex in self.seen["vertices"]] == [0, self.parallelism]
         failed = next(iter(job.running))
         error = {"kind": "user", "error_class": "ValueError", "message": "no", "traceback": "", "recoverable": True}
@@ -368,7 +368,7 @@ class Session(_Run):
         jobs = [self._submit(1, "HASH") for _ in range(self._jobs)]
         self._until("start", lambda: all(self._all_run(job_id, 2) for job_id in jobs))
         self._wait("heartbeat", 10.0)
-        self._ask(cluster.dispatcher.service.details.overviews)
+        self._ask(cluster.dispatcher.service.jobs.details.overviews)
         another = self._submit(1, "HASH")
         self._until("one more", lambda: self._all_run(another, 2))
         cluster.cancel(another)

@@ -165,7 +165,7 @@ class World:
 
     async def ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
         """Status and JSON of any request."""
-        async with self.session.request(method, self.service.rest_address + path, **options) as answer:
+        async with self.session.request(method, self.service.rest.address + path, **options) as answer:
             text = await answer.read()
             return answer.status, json.loads(text) if text else None
 
@@ -237,10 +237,10 @@ async def world(
             )
             prepare(service)
             await service.start("127.0.0.1", 0)
-            rest = RestClient(service.rest_address, TOKEN)
+            rest = RestClient(service.rest.address, TOKEN)
             try:
                 async with aiohttp.ClientSession() as session:
-                    yield World(service, host, manager, rest, session, Path(service.store.where))
+                    yield World(service, host, manager, rest, session, Path(service.leadership.store.where))
                 assert service.failure is None
             finally:
                 await rest.close()

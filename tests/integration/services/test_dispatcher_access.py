@@ -67,13 +67,13 @@ def test_changing_the_cluster_needs_a_token(caplog: pytest.LogCaptureFixture, tm
             await w.submit()
             for method, path in GUARDED:
                 for headers in strangers:
-                    url = w.service.rest_address + path
+                    url = w.service.rest.address + path
                     async with w.session.request(method, url, headers=headers) as answer:
                         assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer"), path
                         assert "Authorization: Bearer" in (await answer.json())["errors"][0]
                 assert (await w.ask(method, f"/v1{path}"))[0] == 401
             job = w.service.core.job(JOB)
-            assert (job.ended, job.cancel_wanted, w.service.closing) == (False, False, False)
+            assert (job.ended, job.cancel_wanted, w.service.jobs.admission.is_closed) == (False, False, False)
 
     with caplog.at_level(logging.WARNING):
         run(scenario())
@@ -91,17 +91,17 @@ def test_reading_is_free_unless_there_is_a_token_file(token_file: Path) -> None:
         async with world() as w:
             await w.submit()
             for path in FREE:
-                async with w.session.get(w.service.rest_address + path) as answer:
+                async with w.session.get(w.service.rest.address + path) as answer:
                     assert answer.status == 200, path
         async with world(options={"firesteel.rest.token-file": str(token_file)}) as w:
             await w.submit()
             for path in FREE:
-                url = w.service.rest_address + path
+                url = w.service.rest.address + path
                 for headers, status in (({}, 401), (own, 200), (BEARER, 200)):
                     async with w.session.get(url, headers=headers) as answer:
                         assert answer.status == status, path
             for path in ("/health", "/ready", *PAGE):  # the page shows nothing before its user has logged in
-                async with w.session.get(w.service.rest_address + path) as answer:
+                async with w.session.get(w.service.rest.address + path) as answer:
                     assert answer.status == 200, path
             assert (await w.ask("PATCH", f"/jobs/{JOB}", headers=own))[0] == 202
 
@@ -112,7 +112,7 @@ def test_whoever_asks_is_told_what_they_may_do() -> None:
     async def scenario() -> None:
         async with world() as w:  # an embedded one, whose jobs can be cancelled by everybody
             assert (await w.get("/config"))[1]["firesteel-access"] == {"change": False, "cancel": True}
-            async with w.session.get(w.service.rest_address + "/config", headers=BEARER) as answer:
+            async with w.session.get(w.service.rest.address + "/config", headers=BEARER) as answer:
                 assert (await answer.json())["firesteel-access"] == {"change": True, "cancel": True}
 
     run(scenario())
@@ -127,7 +127,7 @@ def test_the_ports_answer_only_what_is_theirs() -> None:
                     assert answer.status == 404, path
             for path in ("/rpc/job_finished", f"/blobs/{SHA}"):
                 for headers in ({}, BEARER):
-                    async with w.session.post(w.service.rest_address + path, json={}, headers=headers) as answer:
+                    async with w.session.post(w.service.rest.address + path, json={}, headers=headers) as answer:
                         assert answer.status == 404, path
             async with w.session.post(w.service.address + "/rpc/jobmaster_lost", json={}, headers=BEARER) as answer:
                 assert answer.status == 401
@@ -248,8 +248,8 @@ def test_the_advertised_name_is_answered_and_others_are_not(tmp_path: Path) -> N
     async def scenario() -> None:
         options = {"rest.address": "flink.example"}
         async with world(options=options, cluster_directory=tmp_path) as w:
-            assert w.service.rest_address.startswith("http://flink.example:")
-            port = w.service.rest_address.rpartition(":")[2]
+            assert w.service.rest.address.startswith("http://flink.example:")
+            port = w.service.rest.address.rpartition(":")[2]
             url = f"http://127.0.0.1:{port}/config"
             for host, origin, status in (
                 ("flink.example", "http://flink.example", 200), ("evil.example", "", 403),
@@ -366,7 +366,7 @@ def test_a_cluster_does_not_start_where_somebody_listens_on_its_port(tmp_path: P
             (free,) = free_ports(1)
             bind = {"rest.bind-port": f"{port},{free}"}
             async with world(port, cluster_directory=private_directory(tmp_path / "b"), options=bind) as w:
-                assert w.service.rest_address == f"http://127.0.0.1:{free}"
+                assert w.service.rest.address == f"http://127.0.0.1:{free}"
 
     run(main())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import re
 import socket
@@ -453,8 +452,8 @@ def test_a_dispatcher_that_was_cut_off_leaves_its_jobmaster_alone_and_leads_it_a
 def test_a_silent_jobmaster_whose_host_answers_is_given_up() -> None:
     async def scenario() -> None:
         async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "250 ms"}) as w:
-            w.service.settings = dataclasses.replace(w.service.settings, takes_over=True)
-            w.service._takes_over = True
+            w.service.jobs.admission.follows_jobmasters = True
+            w.service.jobs.lasting = True
             await w.submit()
             await w.jobmaster.wait_for("details")
             w.host.silent = True
@@ -475,7 +474,7 @@ def test_a_jobmaster_whose_port_is_closed_is_given_up_before_its_time_is_over(
 
     async def scenario() -> None:
         async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "1 h"}) as w:
-            w.service._takes_over = True
+            w.service.jobs.lasting = True
             gone = Peer({})
             await gone.start("127.0.0.1", 0)
             w.host.elsewhere = gone.address
@@ -499,21 +498,21 @@ def test_a_jobmaster_that_went_with_its_host_is_followed_as_soon_as_another_host
 
     async def scenario() -> None:
         async with world(options={"heartbeat.interval": "1 h", "heartbeat.timeout": "2 h"}) as w:
-            w.service.settings = dataclasses.replace(w.service.settings, takes_over=True)
-            w.service._takes_over = True
+            w.service.jobs.admission.follows_jobmasters = True
+            w.service.jobs.lasting = True
             with nothing_answers() as address:
                 w.host.elsewhere = address
                 await w.submit()
                 w.host.elsewhere, w.host.running = "", {}
-                w.service._host_changed()
+                w.service.jobs.host_changed()
                 await w.jobmaster.wait_for("start_job", 2)
             assert w.jobmaster.of("start_job")[-1]["given_up"] == ["jm"]
             while (await w.get(f"/jobs/{JOB}"))[1]["state"] != "RUNNING":
                 pass
             w.host.running = {}
-            w.service._host_changed()
+            w.service.jobs.host_changed()
             await w.jobmaster.wait_for("list_jobs", 2)
-            while w.service._calls._running:
+            while w.service.jobs.calls._running:
                 await asyncio.sleep(0.01)
             assert len(w.jobmaster.of("start_job")) == 2, "somebody is reached there"
 
@@ -523,11 +522,11 @@ def test_a_jobmaster_that_went_with_its_host_is_followed_as_soon_as_another_host
 def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:
     async def scenario() -> None:
         async with world(options={"heartbeat.interval": "1 h", "heartbeat.timeout": "2 h"}) as w:
-            w.service._takes_over = True
+            w.service.jobs.lasting = True
             await w.submit()
             await w.jobmaster.wait_for("details")
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            while w.service.details._asking:
+            while w.service.jobs.details._asking:
                 await asyncio.sleep(0.01)
             seen = len(w.jobmaster.of("details"))
 
@@ -535,17 +534,17 @@ def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None
                 return await answer
 
             w.host.details = late
-            w.service.details.outdated(JOB)
-            asked = asyncio.ensure_future(w.service.details.refresh_job(JOB))
+            w.service.jobs.details.outdated(JOB)
+            asked = asyncio.ensure_future(w.service.jobs.details.refresh_job(JOB))
             await w.jobmaster.wait_for("details", seen + 1)
             w.host.details = archive
-            w.service.jobmaster_lost(m.JobMasterLost(JOB, "killed", "jm"))
+            w.service.jobs.jobmaster_lost(m.JobMasterLost(JOB, "killed", "jm"))
             await w.jobmaster.wait_for("start_job", 2)
             while (led := w.service.core.job(JOB)).jobmaster is None:
                 await asyncio.sleep(0)
             answer.set_exception(RpcFault(RpcCode.NOT_FOUND, "no JobMaster here runs the job"))
             await asked
-            while any(job == JOB for job, _ in w.service.details._asking):
+            while any(job == JOB for job, _ in w.service.jobs.details._asking):
                 await asyncio.sleep(0.01)
             assert (led.phase, led.takeovers) == (JobPhase.LED, 1)
             assert len(w.jobmaster.of("start_job")) == 2

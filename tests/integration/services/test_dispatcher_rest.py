@@ -59,7 +59,7 @@ def test_the_cluster_presents_itself_as_flinks_clients_expect() -> None:
             _, listed = await w.get("/taskmanagers")
             assert listed["taskmanagers"][0]["assignedTasks"] == 0
             assert (await w.get("/taskmanagers/unknown"))[0] == 404
-            async with w.session.get(w.service.rest_address + "/") as page:
+            async with w.session.get(w.service.rest.address + "/") as page:
                 assert "Firesteel" in await page.text()
                 assert "Access-Control-Allow-Origin" not in page.headers
                 assert "script-src 'self'" in page.headers["Content-Security-Policy"]
@@ -105,7 +105,7 @@ def test_waiting_for_the_end_of_a_job() -> None:
             await w.submit()
             assert await w.rest.execution_result(JOB, 1) is None
             waiting = asyncio.gather(w.rest.execution_result(JOB, 60_000))
-            await eventually(lambda: w.service.news.is_awaited(JOB))
+            await eventually(lambda: w.service.jobs.news.is_awaited(JOB))
             failure = {"kind": "user", "error_class": "E", "message": "boom", "traceback": "T", "operator": "o"}
             await w.finish("FAILED", failure=failure, **{"end-time": 5})
             (result,) = await waiting
@@ -121,7 +121,7 @@ def test_waiting_ends_when_the_dispatcher_stops() -> None:
         async with world() as w:
             await w.submit()
             waiting = asyncio.gather(w.rest.execution_result(JOB, 60_000), return_exceptions=True)
-            await eventually(lambda: w.service.news.is_awaited(JOB))
+            await eventually(lambda: w.service.jobs.news.is_awaited(JOB))
             await w.service.stop()
             await waiting
 
@@ -135,7 +135,7 @@ def test_cancelling(method: str, path: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(cluster_directory=tmp_path / "cluster") as w:
             assert (await w.ask(method, path, headers=BEARER))[0] == 404
-            services: Any = w.service.ha
+            services: Any = w.service.leadership.ha
             w.host.may_start.clear()
             await w.rest.submit(graph(), {SHA: BLOB})
             await w.jobmaster.wait_for("start_job")

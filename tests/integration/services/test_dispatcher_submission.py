@@ -160,7 +160,7 @@ def test_a_bad_graph_is_refused_and_leaves_nothing() -> None:
 def test_submissions_need_the_token_and_have_a_limit() -> None:
     async def scenario() -> None:
         async with world(options={"rest.server.max-content-length": "1 mb"}) as w:
-            stranger = RestClient(w.service.rest_address, "wrong")
+            stranger = RestClient(w.service.rest.address, "wrong")
             try:
                 with pytest.raises(UnauthorizedError, match="token is wrong"):
                     await stranger.submit(graph(), {SHA: BLOB})
@@ -206,7 +206,7 @@ class FullDisk(Disk):
 
 def _on(disk: Disk, directory: Path) -> Any:
     def prepare(service: DispatcherService) -> None:
-        services: Any = service.ha
+        services: Any = service.leadership.ha
         services.payloads = DirectoryPayloads(directory / "dispatcher", disk)
 
     return prepare

@@ -38,6 +38,6 @@ def test_nothing_is_shown_before_the_token_is_there(program: str, tmp_path: Path
     async def scenario() -> None:
         async with world(options={"firesteel.rest.token-file": str(path)}) as w:
             await w.submit()
-            await asyncio.to_thread(look, w.service.rest_address)
+            await asyncio.to_thread(look, w.service.rest.address)
 
     run(scenario())

@@ -56,7 +56,7 @@ def looked(program: str, told: Mapping[str, Any], look: Callable[[Chromium], Non
         async with world() as w:
             w.host.details = lambda: told
             await w.submit()
-            await asyncio.to_thread(in_browser, w.service.rest_address)
+            await asyncio.to_thread(in_browser, w.service.rest.address)
 
     run(scenario())
 

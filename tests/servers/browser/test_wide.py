@@ -82,7 +82,7 @@ def looked(program: str, look: Callable[[Chromium], None]) -> None:
             told = wide()
             w.host.details = lambda: told
             await w.submit()
-            await asyncio.to_thread(in_browser, w.service.rest_address)
+            await asyncio.to_thread(in_browser, w.service.rest.address)
 
     run(scenario())
 

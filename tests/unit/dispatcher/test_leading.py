@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError
 from firesteel.ha.jobs import JobsUnreadableError, StoreContents
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.services import DISPATCHER
-from firesteel.service.leaders import Candidate
-from firesteel_dispatcher import shell
-from firesteel_dispatcher.shell import DispatcherService, RestListener
+from firesteel_dispatcher import leadership
+from firesteel_dispatcher.rest_server import RestListener
 
 
 class Store:
@@ -30,11 +30,13 @@ class Store:
             raise self.errors.pop(0)
         return StoreContents((), ())
 
+    def close(self) -> None:
+        pass
+
 
 def lead(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryServices, list[int]]:
-    monkeypatch.setattr(shell, "pauses", lambda *_: iter([0.0] * 10))
+    monkeypatch.setattr(leadership, "pauses", lambda *_: iter([0.0] * 10))
     services, epochs = MemoryServices(), []
-    candidate = Candidate(services, DISPATCHER)
 
     def note_epoch() -> None:
         leader = services.leader(DISPATCHER)
@@ -42,19 +44,16 @@ def lead(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> tuple[Memo
         epochs.append(leader.epoch)
 
     store = Store(errors, note_epoch)
-
-    class Led:
-        _listener, ha, _candidate = RestListener(), services, candidate
-        clock = type("Clock", (), {"epoch_ms": staticmethod(lambda: 1)})
-
-        async def on_disk(self, function: Any, *arguments: Any) -> Any:
-            return function(*arguments)
-
-        def _restore(self, found: StoreContents) -> None:
-            assert found == StoreContents((), ())
-
     monkeypatch.setattr(services, "job_store", lambda _: store)
-    asyncio.run(DispatcherService.lead(Led()))  # type: ignore[arg-type]
+
+    async def scenario() -> None:
+        dispatcher = leadership.DispatcherLeadership(services, SystemClock())
+        assert await dispatcher.lead(RestListener()) == StoreContents((), ())
+        opened: Any = dispatcher.store
+        assert opened is store
+        await dispatcher.close()
+
+    asyncio.run(scenario())
     return services, epochs
 
 

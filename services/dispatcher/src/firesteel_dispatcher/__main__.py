@@ -44,7 +44,7 @@ def _show(context: ServiceContext, service: DispatcherService) -> None:
     """Let `firesteel` commands on this host find the configuration of the cluster."""
     if context.config_directory is None:
         return
-    cluster = RunningCluster(context.config_directory.absolute(), service.rest_address)
+    cluster = RunningCluster(context.config_directory.absolute(), service.rest.address)
     try:
         context.at_end.enter_context(shown_as_running(cluster))
     except (OSError, RunDirectoryError) as error:

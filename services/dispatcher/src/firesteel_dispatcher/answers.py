@@ -17,10 +17,10 @@ from firesteel.rest.rescale_views import NotAdaptiveError, UnknownRescaleError
 from firesteel.rest.views import UnknownVertexError
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import UnknownLogError
+from firesteel_dispatcher.admission import ClosingError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
 from firesteel_dispatcher.programs import BusyError, ProgramFailedError, UnknownProgramError
 from firesteel_dispatcher.rest_processes import UnknownTaskManagerError
-from firesteel_dispatcher.shell import ClosingError
 from firesteel_dispatcher.submission import TooLargeError
 
 logger = logging.getLogger(__name__)

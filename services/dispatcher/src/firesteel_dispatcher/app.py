@@ -11,9 +11,10 @@ from firesteel.ha.services import HighAvailabilityServices
 from firesteel.rest.access import check_binding
 from firesteel.service.bearer import tokens_of
 from firesteel_dispatcher.internal import internal_routes
+from firesteel_dispatcher.rest_server import RestListener
 from firesteel_dispatcher.routes import rest_routes
 from firesteel_dispatcher.settings import DispatcherSettings
-from firesteel_dispatcher.shell import DispatcherService, RestListener
+from firesteel_dispatcher.shell import DispatcherService
 
 
 def create_service(
@@ -54,11 +55,11 @@ def create_service(
         tokens=tokens_of(settings, secret, config_directory),
         all_paths=settings.is_set(options.REST_TOKEN_FILE),
         cancel_is_free=not lasting,
-        takes_over=lasting,
+        lasting=lasting,
         host_names=(*host_names, *(settings.get(options.REST_HOST_NAMES) or ())),
     )
     service.app.add_routes(internal_routes(service))
-    service.rest.add_routes(rest_routes(service))
+    service.rest.app.add_routes(rest_routes(service))
     return service
 
 

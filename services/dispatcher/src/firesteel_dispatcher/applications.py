@@ -33,7 +33,7 @@ class Applications:
     """All applications of a cluster whose programs it runs, or ran.
 
     Args:
-        programs: starts processes.
+        programs: uploaded programs; starts their processes.
         core: knows the jobs.
         cancel: cancels a job.
         failure_of: class and stack trace of what ended a job, by its id.
@@ -52,7 +52,7 @@ class Applications:
         now_ms: Callable[[], int],
         terminate_on_any_job: bool,
     ) -> None:
-        self._programs, self._core, self._cancel_job, self._failure_of = programs, core, cancel, failure_of
+        self.programs, self._core, self._cancel_job, self._failure_of = programs, core, cancel, failure_of
         self._spawn, self._now_ms, self._terminate_on_any_job = spawn, now_ms, terminate_on_any_job
         self._jobs: dict[str, str] = {}
         self.known: dict[str, Application] = {}
@@ -97,7 +97,7 @@ class Applications:
         """
         named = replace(order, job_id=order.job_id or str(new_job_id()))
         assert named.job_id is not None
-        await self._programs.check(named)
+        await self.programs.check(named)
         name = named.path.name if named.path is not None else named.program.partition("_")[2]
         terminate = (named.settings or {}).get(options.TERMINATE_APPLICATION_ON_ANY_JOB.key)
         application = Application(
@@ -105,7 +105,7 @@ class Applications:
         )
         application.timestamps[ApplicationState.CREATED.value] = self._now_ms()
         self.keep(application)
-        make = lambda: self._programs.main(named, rest_address, own=own)  # noqa: E731
+        make = lambda: self.programs.main(named, rest_address, own=own)  # noqa: E731
         self._spawn(self._run(application, make, _MOST_KILLS if own else 0), f"application {application.id}")
         return application
 

@@ -14,6 +14,7 @@ from firesteel.rpc import by_token, handlers_of, rpc_routes
 from firesteel.rpc.guard import RequestGuard
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.job import UnknownJobError
+from firesteel_dispatcher.jobs import ClusterJobs
 from firesteel_dispatcher.shell import DispatcherService
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
             return error_response(401, str(error))
         name = request.match_info["sha"]
         try:
-            path = await service.on_disk(service.store.blob, name)
+            path = await service.leadership.on_disk(service.leadership.store.blob, name)
         except DamagedBlobError as error:
             logger.error("%s", error)
             return error_response(500, str(error))
@@ -40,9 +41,9 @@ def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
 
     calls = handlers_of(
         DispatcherGateway,
-        DispatcherService,
-        lambda _: service,
-        by_token(lambda _: service.token),
+        ClusterJobs,
+        lambda _: service.jobs,
+        by_token(lambda _: service.leadership.token),
         {UnknownJobError: RpcCode.NOT_FOUND},
     )
     return [

@@ -5,46 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.core.backoff import pauses
 from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway, ResourceManagerGateway
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, check_reachable
-from firesteel.service.leader_link import LeaderChannel
+from firesteel.service.lanes import Spawn
 from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import CancelJob, Instruction, ProbeJobMaster, SendAdoptJob
 from firesteel_dispatcher.job import JobPhase, Moment
+from firesteel_dispatcher.leadership import Coordinators, DispatcherLeadership
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 """Seconds; short enough that jobs start soon when the host comes."""
-Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """Where the services are, and what tells JobMasters who leads.
-
-    Attributes:
-        dispatcher: internal base URL of this Dispatcher.
-        token: its fencing token.
-        term: orders it among Dispatchers.
-        host: to the JobMaster host.
-        resourcemanager: to the ResourceManager.
-    """
-
-    dispatcher: str
-    token: str
-    term: int
-    host: LeaderChannel[JobMasterHostGateway]
-    resourcemanager: LeaderChannel[ResourceManagerGateway]
 
 
 class JobMasterCalls:
@@ -52,6 +32,8 @@ class JobMasterCalls:
 
     Args:
         core: of the Dispatcher.
+        leadership: tells JobMasters who leads, and where.
+        coordinators: the links to the JobMaster host and the ResourceManager.
         graphs: of jobs that have not ended.
         perform: carries out what the core decides then.
         spawn: runs calls in the background.
@@ -65,6 +47,8 @@ class JobMasterCalls:
     def __init__(
         self,
         core: DispatcherCore,
+        leadership: DispatcherLeadership,
+        coordinators: Coordinators,
         graphs: Mapping[str, JobGraph],
         perform: Callable[[Iterable[Instruction]], None],
         spawn: Spawn,
@@ -72,18 +56,19 @@ class JobMasterCalls:
         patience: float,
         has_ended: Callable[[str], Awaitable[bool]],
         read_again: Callable[[str], Awaitable[JobGraph]],
-        trace_of: Callable[[str], str] = lambda job_id: "",
+        trace_of: Callable[[str], str],
     ) -> None:
-        self._core, self._graphs, self._perform, self._spawn = core, graphs, perform, spawn
+        self._core, self._leadership, self._coordinators = core, leadership, coordinators
+        self._graphs, self._perform, self._spawn = graphs, perform, spawn
         self._now, self._patience, self._has_ended, self._trace_of = now, patience, has_ended, trace_of
         self._read_again = read_again
         self._running: set[str] = set()
         self.listed: dict[str, m.RunningJob] = {}
-        """What the host told last, by job id."""
+        """The last list of the JobMaster host, by job id."""
 
-    def connect(self, client: RpcClient, addresses: Addresses) -> None:
-        """Has to come first."""
-        self._client, self._addresses = client, addresses
+    def connect(self, client: RpcClient) -> None:
+        """Make calls with this client; comes before any other method."""
+        self._client = client
 
     def start(self, job_id: str, delay: float = 0.0) -> None:
         """Have a JobMaster run a job, after a pause in seconds."""
@@ -130,11 +115,11 @@ class JobMasterCalls:
             graph = self._graphs.get(job_id) or await self._read_again(job_id)
             if await self._has_ended(job_id) or not self._core.may_start(job_id):
                 return
-            where, job = self._addresses, self._core.job(job_id)
-            resourcemanager, _ = where.resourcemanager.where()
+            leadership, job = self._leadership, self._core.job(job_id)
+            resourcemanager, _ = self._coordinators.resourcemanager.where()
             message = m.StartJob(
-                graph.to_plain(), where.dispatcher, where.token, resourcemanager, where.dispatcher, where.term,
-                job.takeovers, job.takeover_cause, tuple(job.former),
+                graph.to_plain(), leadership.address, leadership.token, resourcemanager, leadership.address,
+                leadership.term, job.takeovers, job.takeover_cause, tuple(job.former),
                 self._trace_of(job_id), job.submitted_ms,
             )  # fmt: skip
             answer = await host.start_job(message)
@@ -149,7 +134,7 @@ class JobMasterCalls:
                 self._perform(self._core.unreachable(job_id, str(error), self._now()))
             return True
 
-        await self._addresses.host.ask(start, failed, pauses(FIRST_PAUSE, LONGEST_PAUSE))
+        await self._coordinators.jobmaster_host.ask(start, failed, pauses(FIRST_PAUSE, LONGEST_PAUSE))
 
     async def _ask_host(self) -> None:
         def failed(error: Failure) -> bool:
@@ -157,7 +142,7 @@ class JobMasterCalls:
             self._perform(self._core.host_away(str(error), self._now()))
             return True
 
-        answer = await self._addresses.host.ask(
+        answer = await self._coordinators.jobmaster_host.ask(
             lambda host: host.list_jobs(), failed, pauses(FIRST_PAUSE, LONGEST_PAUSE)
         )
         self.listed = {job.job_id: job for job in answer.jobs}
@@ -166,7 +151,7 @@ class JobMasterCalls:
 
     async def _adopt(self, order: SendAdoptJob) -> None:
         jobmaster = JobMasterGateway(self._client, order.address, order.token)
-        message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
+        message = m.AdoptJob(self._leadership.address, self._leadership.token, self._leadership.term)
 
         def goes_on(error: Failure) -> bool:
             if is_gone(error):

@@ -21,18 +21,18 @@ _PATIENCE: Final = 5.0
 
 def coordinators(service: DispatcherService) -> dict[str, str]:
     """Addresses of ResourceManager, JobMaster host and JobMasters, by name; empty = where it is is not known."""
-    found = {name: channel.where()[0] for name, channel in service.coordinators.items()}
+    addresses = service.coordinators.addresses()
     for job in service.core.jobs.values():
         if not job.ended and job.jobmaster is not None:
             parts = urlsplit(job.jobmaster[0])
-            found[f"jobmaster of job {job.id}"] = f"{parts.scheme}://{parts.netloc}"
-    return found
+            addresses[f"jobmaster of job {job.id}"] = f"{parts.scheme}://{parts.netloc}"
+    return addresses
 
 
 async def taskmanagers(service: DispatcherService) -> dict[str, str]:
     """Their addresses, by name; none where the ResourceManager does not answer."""
     try:
-        found = (await service.cluster()).taskmanagers
+        found = (await service.coordinators.overview()).taskmanagers
     except RpcError:
         return {}
     return {f"taskmanager {one['id']}": str(one["path"]) for one in found}

@@ -23,7 +23,7 @@ REFRESH_MS: Final = 3000
 
 async def config(service: DispatcherService, call: RestCall) -> t.DashboardConfiguration:
     """What kind of cluster this is, and what who asks may do."""
-    known = service.access.is_known(call.request)
+    known = service.rest.access.is_known(call.request)
     offset = -(time.altzone if time.localtime().tm_isdst else time.timezone)
     return {
         "refresh-interval": REFRESH_MS,
@@ -38,13 +38,13 @@ async def config(service: DispatcherService, call: RestCall) -> t.DashboardConfi
             "web-history": False,
         },
         "firesteel-version": firesteel.__version__,
-        "firesteel-access": {"change": known, "cancel": known or service.access.cancel_is_free},
+        "firesteel-access": {"change": known, "cancel": known or service.rest.access.cancel_is_free},
     }
 
 
 async def overview(service: DispatcherService, _: RestCall) -> t.ClusterOverview:
     """Counters of the cluster."""
-    cluster = await service.cluster()
+    cluster = await service.coordinators.overview()
     return {
         "taskmanagers": len(cluster.taskmanagers),
         "slots-total": cluster.slots_total,

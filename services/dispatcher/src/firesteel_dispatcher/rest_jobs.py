@@ -34,13 +34,13 @@ async def jobs(service: DispatcherService, _: RestCall) -> t.Jobs:
 
 
 async def overview(service: DispatcherService, _: RestCall) -> t.JobsOverview:
-    return {"jobs": await service.details.overviews()}
+    return {"jobs": await service.jobs.details.overviews()}
 
 
 async def applications(service: DispatcherService, _: RestCall) -> t.ApplicationsOverview:
     """Programs with their jobs; a job that was submitted by itself is one, too."""
     grouped: dict[str, list[t.JobRow]] = {one: [] for one in service.applications.known}
-    for overview in await service.details.overviews():
+    for overview in await service.jobs.details.overviews():
         grouped.setdefault(service.applications.of_job(overview["jid"]), []).append(overview)
     now, known = service.clock.epoch_ms(), service.applications.known
     return {"applications": [application_row(one, known.get(one), jobs, now) for one, jobs in grouped.items()]}
@@ -84,7 +84,7 @@ async def status(service: DispatcherService, call: RestCall) -> t.JobStatusInfo:
 async def metric_history(service: DispatcherService, call: RestCall) -> t.MetricHistoryInfo:
     """What a job, or a vertex of it, did within the last hour."""
     job = service.core.job(call.job_id)
-    return service.metric_history.of(job.id, call.query["vertex"], call.query["since"])
+    return service.diagnostics.metric_history.of(job.id, call.query["vertex"], call.query["since"])
 
 
 async def metrics_of_jobs(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
@@ -96,7 +96,7 @@ async def metrics_of_jobs(service: DispatcherService, call: RestCall) -> list[t.
 
 async def execution_result(service: DispatcherService, call: RestCall) -> t.ExecutionResult:
     """How a job ended; waits for that as long as ``wait-ms`` says."""
-    job = await service.news.ended(call.job_id, call.query["wait-ms"] / 1000)
+    job = await service.jobs.news.ended(call.job_id, call.query["wait-ms"] / 1000)
     if not job.ended:
         return {"status": {"id": "IN_PROGRESS"}}
     return views.execution_result(await service.archive_of(job.id))
@@ -105,7 +105,7 @@ async def execution_result(service: DispatcherService, call: RestCall) -> t.Exec
 async def collect(service: DispatcherService, call: RestCall) -> web.Response:
     """Results of a collect operator, as a pickled list."""
     query = call.query
-    results = await service.collect(
+    results = await service.jobs.collect(
         call.job_id, call.path["operator_id"], query["offset"], query["max-bytes"], query["wait-ms"]
     )
     headers = {
@@ -134,7 +134,7 @@ async def cancel(service: DispatcherService, call: RestCall) -> t.EmptyResponse 
     mode = call.query.get("mode", "cancel")
     if mode != "cancel":
         return error_response(308, "Only mode=cancel is possible: to stop a job is POST /jobs/:jobid/stop in Flink.")
-    await service.cancel(call.job_id)
+    await service.jobs.cancel(call.job_id)
     return {}
 
 
@@ -153,33 +153,33 @@ async def stop_of_old(service: DispatcherService, call: RestCall) -> web.Respons
 async def trigger_checkpoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a checkpoint now."""
     trigger_id, full = read_trigger(call.body)
-    await service.trigger_checkpoint(call.job_id, trigger_id, full)
+    await service.jobs.trigger_checkpoint(call.job_id, trigger_id, full)
     return {"request-id": trigger_id}
 
 
 async def checkpoint_status(service: DispatcherService, call: RestCall) -> c.CheckpointStatus:
     """What became of a checkpoint that somebody asked for."""
-    service.details.outdated(call.job_id)
+    service.jobs.details.outdated(call.job_id)
     return checkpoint_views.trigger_status(await service.archive_of(call.job_id), call.given())
 
 
 async def trigger_savepoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a savepoint now."""
     savepoint = read_savepoint(call.body)
-    await service.trigger_savepoint(call.job_id, savepoint)
+    await service.jobs.trigger_savepoint(call.job_id, savepoint)
     return {"request-id": savepoint.trigger_id}
 
 
 async def stop(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Stop a job with a savepoint."""
     savepoint = read_stop(call.body)
-    await service.trigger_savepoint(call.job_id, savepoint)
+    await service.jobs.trigger_savepoint(call.job_id, savepoint)
     return {"request-id": savepoint.trigger_id}
 
 
 async def savepoint_status(service: DispatcherService, call: RestCall) -> c.SavepointStatus:
     """What became of a savepoint that somebody asked for, or of a stop."""
-    service.details.outdated(call.job_id)
+    service.jobs.details.outdated(call.job_id)
     return checkpoint_views.savepoint_status(await service.archive_of(call.job_id), call.given())
 
 
@@ -199,7 +199,7 @@ async def client_heartbeat(service: DispatcherService, call: RestCall) -> t.Empt
     expires = call.body["expiredTimestamp"]
     if not math.isfinite(expires):
         raise ConfigurationError("expiredTimestamp has to be milliseconds since 1970")
-    now = service.now()
+    now = service.jobs.now()
     service.core.client_alive(call.job_id, (expires - now.epoch_ms) / 1000, now)
     return {}
 
@@ -208,23 +208,23 @@ async def submit(service: DispatcherService, call: RestCall) -> t.Submitted | we
     """Submit a job: it is stored when this answers."""
     request = call.request
     received: Path | None = None
-    traces, job = service.traces, ("", "")
+    traces, job = service.jobs.admission.traces, ("", "")
     trace = traces.begin(request.headers.get("traceparent"))
     try:
-        received = await service.on_disk(service.store.receive)
+        received = await service.leadership.on_disk(service.leadership.store.receive)
         limit = service.settings.max_content_length
         submission = await read_submission(request, received, client_versions(), limit)
         job = submission.graph.job_id, submission.graph.name
         traces.step(trace, "Upload")
-        await service.submit(submission, received, trace)
+        await service.jobs.admission.submit(submission, received, trace)
         traces.ended(trace, *job)
     except OSError as error:
         traces.ended(trace, *job, error=str(error))
-        return not_stored(error, service.store.where)
+        return not_stored(error, service.leadership.store.where)
     except Exception as error:
         traces.ended(trace, *job, error=f"{type(error).__name__}: {error}")
         raise
     finally:
         if received is not None and received.exists():
-            await service.on_disk(service.store.drop, received)
+            await service.leadership.on_disk(service.leadership.store.drop, received)
     return {"jobUrl": f"/jobs/{submission.graph.job_id}"}

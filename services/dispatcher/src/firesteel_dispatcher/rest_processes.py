@@ -60,13 +60,13 @@ async def taskmanager(service: DispatcherService, call: RestCall) -> t.TaskManag
 
 async def taskmanager_metrics(service: DispatcherService, call: RestCall) -> list[t.MetricValue]:
     """What a TaskManager measures of itself."""
-    report = _find(await service.cluster(), call.path["taskmanager_id"])
+    report = _find(await service.coordinators.overview(), call.path["taskmanager_id"])
     return metric_views.plain(await _metrics_of(service, report), call.given())
 
 
 async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
     """Aggregates over TaskManagers; those that do not answer are left out."""
-    cluster = await service.cluster()
+    cluster = await service.coordinators.overview()
     chosen = call.query["taskmanagers"]
     ids = [row["id"] for row in cluster.taskmanagers] if chosen is None else metric_views.names(chosen)
     reports = [_find(cluster, taskmanager_id) for taskmanager_id in ids]
@@ -88,8 +88,8 @@ async def taskmanager_threads(service: DispatcherService, call: RestCall) -> t.T
 
 
 async def _what_runs(service: DispatcherService) -> tuple[m.ClusterOverview, Counter[tuple[str, str]]]:
-    cluster = await service.cluster()
-    return cluster, tasks_by_taskmanager(await service.details.of_running())
+    cluster = await service.coordinators.overview()
+    return cluster, tasks_by_taskmanager(await service.jobs.details.of_running())
 
 
 def _find(cluster: m.ClusterOverview, taskmanager_id: str) -> Mapping[str, Any]:
@@ -120,7 +120,7 @@ async def address_of(service: DispatcherService, taskmanager_id: str) -> str:
     Raises:
         UnknownTaskManagerError, RpcError: see ``gateway_of``.
     """
-    return str(_find(await service.cluster(), taskmanager_id)["path"])
+    return str(_find(await service.coordinators.overview(), taskmanager_id)["path"])
 
 
 # -- JobManager: this process, and what it knows of the others that make it up
@@ -146,7 +146,7 @@ async def jobmanager_metrics(service: DispatcherService, call: RestCall) -> list
     values = process_values(await service.measured_of_process(), JOBMANAGER)
     values["numRunningJobs"] = sum(not job.ended for job in service.core.jobs.values())
     try:
-        cluster = await service.cluster()
+        cluster = await service.coordinators.overview()
     except RpcError:
         pass
     else:
@@ -202,7 +202,7 @@ class _There:
 async def _source(service: DispatcherService, call: RestCall) -> LogSource:
     if "taskmanager_id" in call.path:
         return _There(await gateway_of(service, call.path["taskmanager_id"]))
-    return _Here(service.logs)
+    return _Here(service.diagnostics.logs)
 
 
 async def log_list(service: DispatcherService, call: RestCall) -> t.LogListInfo:
@@ -280,5 +280,5 @@ async def log_url(service: DispatcherService, call: RestCall) -> t.LogUrl:
     """Where a log is."""
     service.core.job(call.job_id)
     if "taskmanager_id" in call.path:
-        return {"url": f"{service.rest_address}/taskmanagers/{call.path['taskmanager_id']}/log"}
-    return {"url": f"{service.rest_address}/jobmanager/log"}
+        return {"url": f"{service.rest.address}/taskmanagers/{call.path['taskmanager_id']}/log"}
+    return {"url": f"{service.rest.address}/jobmanager/log"}

@@ -33,20 +33,20 @@ async def flame_graph(service: DispatcherService, call: RestCall) -> t.FlameGrap
     homes = {row["taskmanager-id"] for row in vertex["subtasks"]}
 
     async def gateways() -> list[InspectionGateway]:
-        cluster = await service.cluster()
+        cluster = await service.coordinators.overview()
         return [
             InspectionGateway(service.client, str(found["path"]))
             for found in cluster.taskmanagers
             if found["id"] in homes
         ]
 
-    return service.flame_graphs.of(call.job_id, call.vertex_id, call.query["type"], subtask, gateways)
+    return service.diagnostics.flame_graphs.of(call.job_id, call.vertex_id, call.query["type"], subtask, gateways)
 
 
 async def profiles(service: DispatcherService, call: RestCall) -> t.ProfileList:
     """Runs of the profiler."""
     process = await _process(service, call)
-    return {"profilingList": [one.to_rest() for one in service.profiles.of(process)]}
+    return {"profilingList": [one.to_rest() for one in service.diagnostics.profiles.of(process)]}
 
 
 async def profile(service: DispatcherService, call: RestCall) -> t.Profile | web.Response:
@@ -55,16 +55,16 @@ async def profile(service: DispatcherService, call: RestCall) -> t.Profile | web
         raise ConfigurationError(f"mode = {call.body['mode'][:40]!r} is none of {', '.join(MODES)}")
     if not 1 <= seconds <= LONGEST_PROFILE:
         raise ConfigurationError(f"duration = {seconds}: from 1 to {LONGEST_PROFILE} seconds are possible")
-    if service.profiles.is_busy(process):
+    if service.diagnostics.profiles.is_busy(process):
         return error_response(409, f"A profile of {process} is being taken already.")
     take = functools.partial(sample_jobmanager, service)
     if process != _HERE:
         take = functools.partial(sample_there, process_at(service, await address_of(service, process)))
-    return service.profiles.begin(process, mode, seconds, take).to_rest()
+    return service.diagnostics.profiles.begin(process, mode, seconds, take).to_rest()
 
 
 async def profile_file(service: DispatcherService, call: RestCall) -> web.Response:
-    found = service.profiles.find(await _process(service, call), call.path["filename"])
+    found = service.diagnostics.profiles.find(await _process(service, call), call.path["filename"])
     if found is None:
         return error_response(
             404, f"There is no profile {call.path['filename'][:80]!r}: the last ones are kept, in memory."

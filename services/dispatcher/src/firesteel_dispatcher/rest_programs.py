@@ -25,7 +25,7 @@ _PIECE: Final = 1 << 18
 
 
 async def uploaded(service: DispatcherService, _: RestCall) -> t.Programs:
-    return {"address": service.rest_address, "files": await service.programs.listed()}
+    return {"address": service.rest.address, "files": await service.applications.programs.listed()}
 
 
 async def upload(service: DispatcherService, call: RestCall) -> t.Uploaded:
@@ -42,9 +42,9 @@ async def upload(service: DispatcherService, call: RestCall) -> t.Uploaded:
             if not isinstance(part, BodyPartReader) or not part.filename:
                 continue
             if path is not None:
-                await service.programs.remove(path.name)
+                await service.applications.programs.remove(path.name)
                 raise ConfigurationError("exactly one file is uploaded at a time")
-            path = await service.programs.add(part.filename, _pieces(part, limit))
+            path = await service.applications.programs.add(part.filename, _pieces(part, limit))
     except ConfigurationError:  # a ValueError, too
         raise
     except ValueError as error:
@@ -64,18 +64,18 @@ async def _pieces(part: BodyPartReader, limit: int) -> AsyncIterator[bytes]:
 
 
 async def delete(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
-    await service.programs.remove(call.path["jar_id"])
+    await service.applications.programs.remove(call.path["jar_id"])
     return {}
 
 
 async def plan(service: DispatcherService, call: RestCall) -> t.JobPlan:
     """The plan of its first job."""
-    return {"plan": await service.programs.plan(_order(call), service.own_rest_address)}
+    return {"plan": await service.applications.programs.plan(_order(call), service.rest.local_address)}
 
 
 async def run(service: DispatcherService, call: RestCall) -> t.RunAnswer:
     """Run it; answers when its first job is submitted."""
-    job_id = await service.programs.run(_order(call), service.own_rest_address)
+    job_id = await service.applications.programs.run(_order(call), service.rest.local_address)
     return {"jobid": job_id, "applicationId": job_id}
 
 
@@ -86,7 +86,7 @@ async def run_application(service: DispatcherService, call: RestCall) -> t.RunAp
         return error_response(409, f"There is a job {order.job_id} already.")
     if order.job_id in service.applications.known:
         return error_response(409, f"There is an application {order.job_id} already.")
-    return {"applicationid": (await service.applications.begin(order, service.own_rest_address)).id}
+    return {"applicationid": (await service.applications.begin(order, service.rest.local_address)).id}
 
 
 def _order(call: RestCall) -> ProgramOrder:

@@ -24,9 +24,9 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
 
 def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
     guarded = {
-        CallerRights.READ: service.access.all_paths,
+        CallerRights.READ: service.rest.access.all_paths,
         CallerRights.CHANGE: True,
-        CallerRights.CANCEL: not service.access.cancel_is_free,
+        CallerRights.CANCEL: not service.rest.access.cancel_is_free,
     }[endpoint.access]
 
     async def answer_to(request: web.Request) -> web.StreamResponse:
@@ -46,7 +46,7 @@ def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
             outcome = outcome_of(response)
             return response
         finally:
-            log_request(request, service.access.caller(request), endpoint, outcome)
+            log_request(request, service.rest.access.caller(request), endpoint, outcome)
 
     return handle_and_log
 
@@ -65,9 +65,9 @@ def _switched_off(service: DispatcherService, endpoint: Endpoint, request: web.R
 
 def _check(service: DispatcherService, request: web.Request, guarded: bool) -> None:
     if guarded:
-        service.access.check(request)
+        service.rest.access.check(request)
     else:
-        service.access.is_known(request)
+        service.rest.access.is_known(request)
 
 
 def _route(method: str, path: str, handler: Handler) -> web.RouteDef:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from firesteel.core.call_pool import close_in_time
 from firesteel.core.clock import Clock
 from firesteel.traces.context import TraceContext
-from firesteel.traces.tracing import Span, Value
+from firesteel.traces.tracing import Span, Tracing, Value
 
 KEPT: Final = 1000
 """Jobs whose submission is remembered until their JobMaster is told of it."""
@@ -36,12 +36,12 @@ class SubmissionTraces:
     """Makes the trace of each submission.
 
     Args:
-        export: takes spans; None = nothing is traced.
+        tracing: exports spans; None = nothing is traced.
         clock: stamps them.
     """
 
-    def __init__(self, export: Callable[[Iterable[Span]], None] | None, clock: Clock) -> None:
-        self._export, self._clock = export, clock
+    def __init__(self, tracing: Tracing | None, clock: Clock) -> None:
+        self._tracing, self._clock = tracing, clock
         self._of_jobs: OrderedDict[str, TraceContext] = OrderedDict()
 
     def begin(self, header: str | None) -> Submitting:
@@ -56,7 +56,7 @@ class SubmissionTraces:
 
     def known(self, submitting: Submitting, job_id: str) -> None:
         """Which job it is: its JobMaster goes on with the trace."""
-        if self._export is not None:
+        if self._tracing is not None:
             self._of_jobs.setdefault(job_id, submitting.context)
             while len(self._of_jobs) > KEPT:
                 self._of_jobs.popitem(last=False)
@@ -74,7 +74,7 @@ class SubmissionTraces:
             job_id, name: of the job, as far as they are known.
             error: why it was refused.
         """
-        if self._export is None:
+        if self._tracing is None:
             return
         about: dict[str, Value] = {key: value for key, value in (("job.id", job_id), ("job.name", name)) if value}
         context, at = submitting.context, submitting.begin_ms
@@ -83,4 +83,9 @@ class SubmissionTraces:
         for step, then in submitting.steps.items():
             found.append(Span(context.child(), step, at, then, context, about))
             at = then
-        self._export(found)
+        self._tracing.export(found)
+
+    async def close(self) -> None:
+        """Export what there is, within some seconds."""
+        if self._tracing is not None:
+            await close_in_time(self._tracing.close, "traces")
