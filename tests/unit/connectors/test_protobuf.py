@@ -155,7 +155,7 @@ def test_a_registry_is_told_all_files(name: str, indexes: tuple[int, ...], head:
     ("message", "told"),
     [
         (b"\1", "does not begin with a zero"),
-        (framed(1, b"\0\x08\1"), r"it is message \[0\] of its file, and \[1\] is wanted"),
+        (framed(1, b"\0\x08\1"), r"it is message \[0\] of its file, and \[1\] is expected"),
         (framed(1, b"\2"), "are cut off"),
         (framed(1, b"\2\2\x08"), "malformed shop.Order"),
         (framed(1, b"\xff" * 9), "are cut off"),

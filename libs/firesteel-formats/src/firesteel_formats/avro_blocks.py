@@ -1,4 +1,4 @@
-"""Avro's container files: a header, then blocks of records with a marker behind each, read by fastavro."""
+"""Reads container files of Avro by fastavro: a header, then blocks of records with a marker behind each."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ _MAGIC: Final = b"Obj\x01"
 _CODECS: Final = ("bzip2", "deflate", "null", "snappy", "xz", "zstandard")
 _CHECKSUM_BYTES: Final = 4
 _SEARCHED: Final = 64 * 1024
+"""Bytes that are searched for a marker at once."""
 
 
 class Container:
     """A container file.
 
     Args:
-        stream: the file; this object moves about in it.
-        schema: that the records are read as, parsed; None = that of the file.
+        stream: the file, whose position this object changes.
+        schema: parsed schema to read records with; None = the file's own.
 
     Attributes:
-        marker: what stands behind the header and each block.
-        length: bytes of the header; its last 16 are the marker.
+        marker: bytes behind the header and behind each block.
+        length: length of the header in bytes; its last 16 bytes are the marker.
 
     Raises:
-        ValueError: it is no container file of Avro.
+        ValueError: the file is no container file of Avro.
     """
 
     def __init__(self, stream: IO[bytes], schema: Any) -> None:
         self._stream, self._schema = stream, schema
-        self._file = _Noticing(stream)
+        self._file = _EndDetector(stream)
         try:
             if stream.read(len(_MAGIC)) != _MAGIC:
                 raise ValueError("it does not begin with Obj and 1")
             self._blocks = self._reader()
             self.length = stream.tell()
-        except Exception as error:  # fastavro raises what it stumbles over, here and below
+        except Exception as error:  # fastavro raises errors of any kind, here and below
             raise ValueError(f"no container file of Avro: {error or type(error).__name__}") from error
         if self._codec not in _CODECS:
             raise ValueError(f"the compression {self._codec!r} is not one of {', '.join(_CODECS)}")
@@ -58,7 +59,7 @@ class Container:
 
         Raises:
             ValueError: the block is damaged, or can't be read.
-            ProgramError: what decompresses it is not installed.
+            ProgramError: the package that decompresses the block is not installed.
         """
         self._stream.seek(begin)
         self._file.ended = False
@@ -68,7 +69,7 @@ class Container:
             if "need to install" in str(error):
                 raise ProgramError(f"Avro: {error}: pip install 'firesteel[avro]'") from error
             reason = self._reason(error)
-            self._blocks = self._reader()  # the one that has raised gives no more
+            self._blocks = self._reader()  # an iterator that has raised gives no more blocks
             raise ValueError(reason) from error
         if block is None:
             self._blocks = self._reader()
@@ -80,8 +81,8 @@ class Container:
         try:
             records.extend(block)
         except Exception as error:
-            which = f"record {len(records) + 1} of the block's {block.num_records}"
-            raise ValueError(f"{which} can't be read: {type(error).__name__}: {error}") from error
+            record = f"record {len(records) + 1} of the block's {block.num_records}"
+            raise ValueError(f"{record} can't be read: {type(error).__name__}: {error}") from error
         if block.bytes_.read(1):
             raise ValueError(f"the block holds more than its {block.num_records} records")
         return records, end
@@ -94,14 +95,14 @@ class Container:
         return f"the block can't be read ({self._codec}): {type(error).__name__}: {error}"
 
     def _check(self, data: bytes, end: int) -> None:
-        """The checksum behind blocks of Snappy, which fastavro passes over."""
+        """Check the checksum behind a block of Snappy, which fastavro skips."""
         self._stream.seek(end - MARKER_BYTES - _CHECKSUM_BYTES)
         if zlib.crc32(data) != int.from_bytes(self._stream.read(_CHECKSUM_BYTES), "big"):
             raise ValueError("the checksum of the block is wrong")
 
 
-class _Noticing:
-    """Notices that a file ended before what was wanted of it: fastavro says so in several ways."""
+class _EndDetector:
+    """A stream that notes whether it ended before a read was complete; fastavro raises various errors then."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._read, self.tell = stream.read, stream.tell
@@ -114,17 +115,17 @@ class _Noticing:
 
 
 def find_marker(stream: IO[bytes], start: int, marker: bytes) -> int | None:
-    """Where the first marker at or behind ``start`` begins; None if there is none."""
+    """Position of the first marker that begins at ``start`` or behind it; None if there is none."""
     stream.seek(start)
     base, tail = start, b""
     while True:
-        more = stream.read(_SEARCHED)
-        if not more:
+        block = stream.read(_SEARCHED)
+        if not block:
             return None
-        data = tail + more
-        found = data.find(marker)
-        if found >= 0:
-            return base + found
-        keep = min(len(data), MARKER_BYTES - 1)
-        base += len(data) - keep
-        tail = data[len(data) - keep :]
+        data = tail + block
+        index = data.find(marker)
+        if index >= 0:
+            return base + index
+        kept_bytes = min(len(data), MARKER_BYTES - 1)
+        base += len(data) - kept_bytes
+        tail = data[len(data) - kept_bytes :]

@@ -1,4 +1,4 @@
-"""Files of Avro records, as source and sink."""
+"""Reads and writes container files of Avro."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["AvroBulkWriters", "AvroFormat", "AvroInputFormat"]
 
 
 class AvroFormat(ContainerFormat, BulkFormat):
-    """Container files of Avro; records are dicts. Large files are cut between blocks.
+    """Container files of Avro; records are dicts. Large files are split between blocks.
 
     Args:
-        schema: that the records are read as (Avro's rules of schema resolution hold); None = that of each file.
+        schema: schema to read records with, by Avro's rules of schema resolution; None = that of each file.
     """
 
     def __init__(self, schema: AvroSchema | None = None) -> None:
@@ -36,18 +36,18 @@ class AvroFormat(ContainerFormat, BulkFormat):
         self._schema = schema
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        """A cursor over the blocks that belong to the range."""
+        """Open a cursor over the blocks whose marker before them begins in the range."""
         return _AvroCursor(split, self._schema, malformed, self.files)
 
     def produced_type(self) -> TypeInformation | None:
-        """Records of the schema, if one was given."""
+        """Records of the schema; None if none was set."""
         return None if self._schema is None else GenericRecordAvroTypeInfo(self._schema)
 
     def check(self) -> None:
-        """See that fastavro is there.
+        """Check that fastavro is installed.
 
         Raises:
-            ProgramError: it is not installed.
+            ProgramError: fastavro is missing.
         """
         fastavro_module()
 
@@ -56,8 +56,8 @@ class AvroInputFormat(InputFormat):
     """Avro files for ``env.create_input()``.
 
     Args:
-        path: a file or folder.
-        schema: that the records are read as.
+        path: path of a file or folder.
+        schema: schema to read records with.
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: AvroSchema) -> None:
@@ -69,7 +69,7 @@ class AvroInputFormat(InputFormat):
         return GenericRecordAvroTypeInfo(self._schema)
 
     def file_format(self) -> FileFormat:
-        """Returns how the files are read."""
+        """Returns the format of the files."""
         return AvroFormat(self._schema)
 
     def source(self) -> FileSource:
@@ -78,9 +78,9 @@ class AvroInputFormat(InputFormat):
 
 
 class _AvroCursor(SplitCursor[Any]):
-    """A block belongs to the range in which the marker before it begins.
+    """Reads the blocks of a split: those whose marker before them begins in the split's range.
 
-    The position is ``[byte at which a block begins, records of it that were given out]``.
+    The position is ``[byte at which a block begins, records of it that were returned]``; -1 behind the last block.
     """
 
     def __init__(
@@ -92,13 +92,16 @@ class _AvroCursor(SplitCursor[Any]):
         self._stream: IO[bytes] = files.of(self._path).open(self._path)
         self._file: Container | None = None
         self._records: list[Any] = []
-        self._given = 0
+        """Records of the current block."""
+        self._returned = 0
+        """Number of these records that were returned."""
         self._block = self._next = 0
+        """Bytes at which the current and the next block begin; the next is -1 if there is none."""
         self._resume = split.position if isinstance(split.position, list) else None
         self._began = False
 
     def _begin(self) -> list[Any]:
-        """Read the header and go to the first block; what stands for a file that can't be read."""
+        """Read the header and find the first block; returns what stands for a file that can't be read."""
         self._began = True
         try:
             self._file = file = Container(self._stream, None if self._schema is None else self._schema.parsed)
@@ -108,11 +111,11 @@ class _AvroCursor(SplitCursor[Any]):
                 return []  # the first range of the file reports it
             return list(self._malformed.found(self._path, 0, str(error)))
         if self._resume is not None:
-            self._next, self._given = self._resume
-            skip = self._given
+            self._next, self._returned = self._resume
+            skip = self._returned
             if self._next >= 0 and skip:
                 instead = self._load()
-                self._given = skip
+                self._returned = skip
                 return instead
             return []
         marker = find_marker(self._stream, max(self._start, file.length - MARKER_BYTES), file.marker)
@@ -120,9 +123,9 @@ class _AvroCursor(SplitCursor[Any]):
         return []
 
     def _load(self) -> list[Any]:
-        """Read the next block; what stands for one that is damaged. ``_next`` is -1 when there is none."""
+        """Read the next block; returns what stands for a block that is damaged."""
         assert self._file is not None
-        self._records, self._given, self._block = [], 0, self._next
+        self._records, self._returned, self._block = [], 0, self._next
         if self._block - MARKER_BYTES >= self._end:
             self._next = -1
             return []
@@ -136,20 +139,20 @@ class _AvroCursor(SplitCursor[Any]):
         except ValueError as error:
             marker = find_marker(self._stream, self._block, self._file.marker)
             self._next = -1 if marker is None else marker + MARKER_BYTES
-            until = "the end of the file" if marker is None else f"byte {self._next}"
-            return list(self._malformed.found(self._path, self._block, f"{error}; it is left out up to {until}"))
+            end = "the end of the file" if marker is None else f"byte {self._next}"
+            return list(self._malformed.found(self._path, self._block, f"{error}; it is left out up to {end}"))
 
     def read(self, max_records: int) -> Chunk[Any] | Wait:
-        """At most so many records."""
+        """Return the next records of the current block, at most so many."""
         instead = [] if self._began else self._begin()
-        if not instead and self._given >= len(self._records) and self._next >= 0:
+        if not instead and self._returned >= len(self._records) and self._next >= 0:
             instead = self._load()
         if instead:
             return Chunk(instead, [self._next, 0], finished=self._next < 0)
-        values = self._records[self._given : self._given + max_records]
-        self._given += len(values)
-        if self._given < len(self._records):
-            return Chunk(values, [self._block, self._given])
+        values = self._records[self._returned : self._returned + max_records]
+        self._returned += len(values)
+        if self._returned < len(self._records):
+            return Chunk(values, [self._block, self._returned])
         if self._next < 0:
             return Chunk(values, [self._next, 0], finished=True)
         return Chunk(values, [self._next, 0]) if values else Wait(0.0)
@@ -163,7 +166,7 @@ class AvroBulkWriters(BulkWriterFactory):
     """Writes container files of Avro. Made by ``AvroBulkWriters.for_generic_record(schema)``.
 
     Args:
-        schema: of the records.
+        schema: schema of the records.
         codec: compression of the blocks: ``null``, ``deflate``, ``bzip2``, ``xz``, ``snappy`` or ``zstandard``.
     """
 
@@ -172,20 +175,20 @@ class AvroBulkWriters(BulkWriterFactory):
 
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> AvroBulkWriters:
-        """The writers of dicts."""
+        """Make a factory of writers that take dicts."""
         if not isinstance(schema, AvroSchema):
             raise TypeError(f"AvroBulkWriters.for_generic_record() takes an AvroSchema, not {type(schema).__name__}")
         return AvroBulkWriters(schema)
 
     def create(self, stream: IO[bytes]) -> BulkWriter:
-        """A writer of one file."""
+        """Make the writer of one file."""
         return _AvroWriter(self._schema, self._codec, stream)
 
     def check(self) -> None:
-        """See that fastavro is there.
+        """Check that fastavro is installed.
 
         Raises:
-            ProgramError: it is not installed.
+            ProgramError: fastavro is missing.
         """
         fastavro_module()
 
@@ -207,7 +210,7 @@ class _AvroWriter(BulkWriter):
 
 
 class _Sequential:
-    """A file that is only appended to: fastavro looks into files that can be read."""
+    """A file that can only be appended to. fastavro would read files that it can seek in."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.write, self.flush = stream.write, stream.flush

@@ -1,4 +1,4 @@
-"""Records of Avro schemas in files of Parquet."""
+"""Reads and writes files of Parquet with records of Avro schemas."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def column_type(schema: Any) -> pa.DataType:
     """Arrow's type for an Avro schema.
 
     Raises:
-        ProgramError: there is none: a union of several types, or a record inside itself.
+        ProgramError: there is none, because the schema has a union of several types, or a record inside itself.
     """
     if isinstance(schema, list):
-        others = [branch for branch in schema if branch != "null"]
-        if len(others) == 1:
-            return column_type(others[0])
+        branches = [branch for branch in schema if branch != "null"]
+        if len(branches) == 1:
+            return column_type(branches[0])
         raise ProgramError(f"Avro in Parquet: the union {schema} is not of one type and null")
     if isinstance(schema, str):
         if schema not in _PRIMITIVES:
@@ -83,22 +83,22 @@ def _columns(schema: AvroSchema, owner: str) -> pa.Schema:
 
 
 class AvroParquetReaders(ContainerFormat, StreamFormat):
-    """Files of Parquet as dicts with the fields of an Avro schema. Made by ``for_generic_record(schema)``.
+    """Reads files of Parquet as dicts with the fields of an Avro schema. Made by ``for_generic_record(schema)``.
 
-    Only the schema's columns are read; a field that a file lacks is None.
+    Only the schema's columns are read; the field of a missing column is None.
     """
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
-        _columns(schema, "AvroParquetReaders.for_generic_record()")  # refuses types at once
+        _columns(schema, "AvroParquetReaders.for_generic_record()")  # raises at once if a type can't be a column
 
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> AvroParquetReaders:
-        """The format of a schema of records."""
+        """Make the format for a schema of records."""
         return AvroParquetReaders(schema)
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        """A cursor over the row groups that begin in the range."""
+        """Open a cursor over the row groups that begin in the range."""
         return ParquetCursor(split, malformed, _RecordColumns(self._schema), BATCH_ROWS, self.files)
 
     def produced_type(self) -> TypeInformation:
@@ -106,50 +106,50 @@ class AvroParquetReaders(ContainerFormat, StreamFormat):
         return GenericRecordAvroTypeInfo(self._schema)
 
     def check(self) -> None:
-        """See that fastavro is there.
+        """Check that fastavro is installed.
 
         Raises:
-            ProgramError: it is not installed.
+            ProgramError: fastavro is missing.
         """
         fastavro_module()
 
 
 class _RecordColumns:
-    """Brings a batch to dicts of the schema's fields."""
+    """Converts batches of a file to dicts with the fields of a schema."""
 
     def __init__(self, schema: AvroSchema) -> None:
-        self._wanted = _columns(schema, "AvroParquetReaders")
+        self._schema_columns = _columns(schema, "AvroParquetReaders")
 
     def chosen(self, schema: pa.Schema) -> list[str]:
-        """The names of the columns that the file has.
+        """Names of the schema's columns that a file has; ``__call__`` then takes batches of this file.
 
         Raises:
-            ValueError: a name stands for several columns of the file, or a column is of another type.
+            ValueError: several columns of the file have the same name, or a column is of another type.
         """
-        self._there = [name for name in self._wanted.names if place_of(name, schema.names)]
-        for name in self._there:
-            check_column(name, schema.field(name).type, self._wanted.field(name).type)
-        return self._there
+        self._present = [name for name in self._schema_columns.names if place_of(name, schema.names)]
+        for name in self._present:
+            check_column(name, schema.field(name).type, self._schema_columns.field(name).type)
+        return self._present
 
     def __call__(self, batch: pa.RecordBatch) -> list[Any]:
-        """The records.
+        """Convert a batch to records.
 
         Raises:
             ValueError: a value is too large for its type.
         """
         columns = []
-        for field in self._wanted:
-            if field.name not in self._there:
+        for field in self._schema_columns:
+            if field.name not in self._present:
                 columns.append([None] * batch.num_rows)
                 continue
             column = fitted(field.name, batch.column(batch.schema.get_field_index(field.name)), field.type)
             columns.append([_maps(value, field.type) for value in column.to_pylist()])
-        names = self._wanted.names
+        names = self._schema_columns.names
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _maps(value: Any, kind: pa.DataType) -> Any:
-    """Arrow gives maps as lists of pairs."""
+    """Convert Arrow's maps, which are lists of pairs, to dicts."""
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_map(kind):
@@ -164,15 +164,15 @@ class AvroParquetWriters(BulkWriterFactory):
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
-        _columns(schema, "AvroParquetWriters.for_generic_record()")  # refuses types at once
+        _columns(schema, "AvroParquetWriters.for_generic_record()")  # raises at once if a type can't be a column
 
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> AvroParquetWriters:
-        """The writers of a schema of records."""
+        """Make a factory of writers for a schema of records."""
         return AvroParquetWriters(schema)
 
     def create(self, stream: IO[bytes]) -> BulkWriter:
-        """A writer of one file."""
+        """Make the writer of one file."""
         columns = _columns(self._schema, "AvroParquetWriters")
         names = columns.names
 
@@ -190,9 +190,9 @@ class AvroParquetWriters(BulkWriterFactory):
         return ParquetWriter(stream, columns, fields, column, "SNAPPY")
 
     def check(self) -> None:
-        """See that fastavro is there.
+        """Check that fastavro is installed.
 
         Raises:
-            ProgramError: it is not installed.
+            ProgramError: fastavro is missing.
         """
         fastavro_module()

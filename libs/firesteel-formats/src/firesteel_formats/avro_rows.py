@@ -1,4 +1,4 @@
-"""Rows as Avro, one at a time: schemas for connectors."""
+"""Schemas of connectors for records in Avro's binary form."""
 
 from __future__ import annotations
 
@@ -54,51 +54,52 @@ def _schema(record_class: Any, text: str | None, owner: str) -> AvroSchema:
 
 
 def type_of(schema: Any, named: dict[str, Any] | None = None) -> TypeInformation:
-    """The type of what is read with an Avro schema, records as rows.
+    """Type of the values that are read with an Avro schema; records are rows.
 
     Args:
-        schema: parsed.
-        named: schemas by their names, as far as they were met; a record inside itself is any object.
+        schema: parsed schema.
+        named: types of the named schemas that were visited, by name. A record inside itself is not among them yet, so
+            its type is that of any object.
     """
-    known = {} if named is None else named
+    named = {} if named is None else named
     if isinstance(schema, str):
         make = _PRIMITIVES.get(schema)
-        return make() if make is not None else known.get(schema, Types.PICKLED_BYTE_ARRAY())
+        return make() if make is not None else named.get(schema, Types.PICKLED_BYTE_ARRAY())
     if isinstance(schema, list):
-        others = [branch for branch in schema if branch != "null"]
-        return type_of(others[0], known) if len(others) == 1 else Types.PICKLED_BYTE_ARRAY()
+        branches = [branch for branch in schema if branch != "null"]
+        return type_of(branches[0], named) if len(branches) == 1 else Types.PICKLED_BYTE_ARRAY()
     logical = _LOGICAL.get(str(schema.get("logicalType")))
     if logical is not None:
         return logical()
     kind = schema["type"]
     if kind == "record":
         fields = schema["fields"]
-        made: TypeInformation = Types.ROW_NAMED(
-            [field["name"] for field in fields], [type_of(field["type"], known) for field in fields]
+        result: TypeInformation = Types.ROW_NAMED(
+            [field["name"] for field in fields], [type_of(field["type"], named) for field in fields]
         )
     elif kind == "enum":
-        made = Types.STRING()
+        result = Types.STRING()
     elif kind == "fixed":
-        made = Types.PRIMITIVE_ARRAY(Types.BYTE())
+        result = Types.PRIMITIVE_ARRAY(Types.BYTE())
     elif kind == "array":
-        return Types.LIST(type_of(schema["items"], known))
+        return Types.LIST(type_of(schema["items"], named))
     elif kind == "map":
-        return Types.MAP(Types.STRING(), type_of(schema["values"], known))
+        return Types.MAP(Types.STRING(), type_of(schema["values"], named))
     else:
-        return type_of(kind, known)
-    known[schema["name"]] = made
-    return made
+        return type_of(kind, named)
+    named[schema["name"]] = result
+    return result
 
 
 class AvroRowDeserializationSchema(DeserializationSchema):
-    """Avro's binary form of a record as a row; records inside it are rows, timestamps are in UTC without a zone.
+    """Reads records in Avro's binary form as rows; records inside are rows, and timestamps are in UTC without a zone.
 
     Args:
-        record_class: the name of a Java class in PyFlink; refused here.
-        avro_schema_string: the schema as JSON.
+        record_class: name of a Java class in PyFlink; refused here.
+        avro_schema_string: JSON of the schema.
 
     Raises:
-        ProgramError: there is no schema, it is not one of records, or fastavro is not installed.
+        ProgramError: the schema is missing or not one of records, or fastavro is not installed.
     """
 
     def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:
@@ -108,7 +109,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         self.gives_columns = uncolumnar(self.get_produced_type()) is None
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of many messages; None = read them one by one."""
+        """Returns the rows of many messages; None = call ``deserialize`` for each."""
         if self._columns is None:
             self._columns = RecordColumns(self._schema)
         return self._columns.read(messages)
@@ -117,7 +118,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         """Returns the row.
 
         Raises:
-            MalformedDataError: it is malformed.
+            MalformedDataError: the message is malformed.
         """
         if message is None:
             return None
@@ -125,8 +126,8 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         try:
             record = fastavro_module().schemaless_reader(stream, self._schema.parsed, None)
             if stream.read(1):
-                raise ValueError("bytes are left behind the record")
-        except Exception as error:  # fastavro raises what it stumbles over
+                raise ValueError("there are bytes behind the record")
+        except Exception as error:  # fastavro raises errors of any kind
             reason = f"malformed Avro {bytes(message)[:40]!r}: {type(error).__name__}: {error}"
             raise MalformedDataError("", None, None, reason) from error
         if self._convert is None:
@@ -134,7 +135,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         return self._convert(record)
 
     def get_produced_type(self) -> TypeInformation:
-        """Returns the row type that the schema stands for."""
+        """Returns the row type of the schema."""
         return type_of(self._schema.parsed)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,10 +143,10 @@ class AvroRowDeserializationSchema(DeserializationSchema):
 
 
 class RecordColumns:
-    """Records in Avro's binary form as columns.
+    """Converts records in Avro's binary form to columns.
 
     Args:
-        schema: of records, all of whose fields can stand in columns.
+        schema: schema of records whose fields can all be columns.
     """
 
     def __init__(self, schema: AvroSchema) -> None:
@@ -159,7 +160,7 @@ class RecordColumns:
         self._read = fastavro_module().schemaless_reader
 
     def read(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """One row for each message; None = one of them is malformed."""
+        """One row for each message; None if a message is malformed."""
         records: list[dict[str, Any]] = []
         try:
             for message in messages:
@@ -167,12 +168,12 @@ class RecordColumns:
                 records.append(self._read(stream, self._parsed, None))
                 if stream.read(1):
                     return None
-        except Exception:  # fastavro raises what it stumbles over; one by one it is found out which it is
+        except Exception:  # fastavro raises errors of any kind; deserialize finds out which message it is
             return None
-        return self.of(records)
+        return self.batch(records)
 
-    def of(self, records: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
-        """One row for each record as fastavro gives it; None = one does not fit."""
+    def batch(self, records: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
+        """One row for each record of fastavro; None if a value does not fit its column."""
         arrays = []
         try:
             for name, declared, convert in zip(self._names, self._types, self._converts, strict=True):
@@ -180,20 +181,20 @@ class RecordColumns:
                 if convert is not _same:
                     values = list(map(convert, values))
                 arrays.append(column_of(values, name, declared))
-        except Exception:  # whatever it is: rows say it
+        except Exception:  # the caller reads row by row, which says what is wrong
             return None
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class AvroRowSerializationSchema(SerializationSchema):
-    """A row (or dict) in Avro's binary form.
+    """Writes rows (or dicts) in Avro's binary form.
 
     Args:
-        record_class: the name of a Java class in PyFlink; refused here.
-        avro_schema_string: the schema as JSON.
+        record_class: name of a Java class in PyFlink; refused here.
+        avro_schema_string: JSON of the schema.
 
     Raises:
-        ProgramError: there is no schema, it is not one of records, or fastavro is not installed.
+        ProgramError: the schema is missing or not one of records, or fastavro is not installed.
     """
 
     def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:
@@ -204,7 +205,7 @@ class AvroRowSerializationSchema(SerializationSchema):
         """Returns the record's bytes.
 
         Raises:
-            ValueError, TypeError: it does not fit the schema.
+            ValueError, TypeError: the record does not fit the schema.
         """
         stream = io.BytesIO()
         if self._convert is None:
@@ -218,20 +219,24 @@ class AvroRowSerializationSchema(SerializationSchema):
 
 
 def record_converter(schema: AvroSchema) -> Convert:
-    """What makes rows of a schema's records as fastavro gives them."""
+    """A function that converts a record of fastavro to a row."""
     return _converter(schema.parsed, {}, to_rows=True)
 
 
 def _converter(schema: Any, named: dict[str, list[Convert]], *, to_rows: bool) -> Convert:
-    """What turns dicts of records into rows, or back; a union of several types besides null is left as it is."""
+    """A function that converts dicts of records to rows, or back; unions of several types besides null stay.
+
+    ``named`` holds a list for each record that was visited, with its converter as the only item. The converter of a
+    record inside itself reads the item when it is called; it is not known before.
+    """
     if isinstance(schema, str):
         box = named.get(schema)
         return _same if box is None else lambda value: None if value is None else box[0](value)
     if isinstance(schema, list):
-        others = [branch for branch in schema if branch != "null"]
-        if len(others) != 1:
+        branches = [branch for branch in schema if branch != "null"]
+        if len(branches) != 1:
             return _same
-        inner = _converter(others[0], named, to_rows=to_rows)
+        inner = _converter(branches[0], named, to_rows=to_rows)
         return inner if inner is _same else lambda value: None if value is None else inner(value)
     if schema.get("logicalType") in ("timestamp-millis", "timestamp-micros"):
         return _without_zone if to_rows else _with_zone
@@ -244,8 +249,8 @@ def _converter(schema: Any, named: dict[str, list[Convert]], *, to_rows: bool) -
         return _same if part is _same else lambda values: {key: part(value) for key, value in values.items()}
     if kind != "record":
         return _same if not isinstance(kind, (dict, list)) else _converter(kind, named, to_rows=to_rows)
-    place: list[Convert] = [_same]
-    named[schema["name"]] = place
+    recursion: list[Convert] = [_same]
+    named[schema["name"]] = recursion
     names = tuple(field["name"] for field in schema["fields"])
     parts = [_converter(field["type"], named, to_rows=to_rows) for field in schema["fields"]]
 
@@ -256,8 +261,8 @@ def _converter(schema: Any, named: dict[str, list[Convert]], *, to_rows: bool) -
         pairs = zip(names, parts, row_values(value, names), strict=True)
         return {name: part(item) for name, part, item in pairs}
 
-    place[0] = row if to_rows else record
-    return place[0]
+    recursion[0] = row if to_rows else record
+    return recursion[0]
 
 
 def _same(value: Any) -> Any:
@@ -269,6 +274,6 @@ def _without_zone(value: Any) -> Any:
 
 
 def _with_zone(value: Any) -> Any:
-    """A time without a zone is in UTC; fastavro would take it for local time."""
+    """Mark a time without a zone as UTC; fastavro would take it for local time."""
     naive = isinstance(value, datetime.datetime) and value.tzinfo is None
     return value.replace(tzinfo=datetime.UTC) if naive else value

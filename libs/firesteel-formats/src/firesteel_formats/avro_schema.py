@@ -1,4 +1,4 @@
-"""Avro schemas. They need the package fastavro: the extra ``avro`` of firesteel."""
+"""Schemas of Avro. They need the package fastavro: the extra ``avro`` of firesteel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["AvroSchema", "GenericRecordAvroTypeInfo", "check_field_names", "fast
 
 
 def fastavro_module() -> Any:
-    """The package.
+    """Import fastavro.
 
     Raises:
-        ProgramError: it is not installed.
+        ProgramError: fastavro is not installed.
     """
     try:
         import fastavro
@@ -29,15 +29,15 @@ def fastavro_module() -> Any:
 
 
 def parsed_schema(definition: Any, named_schemas: dict[str, Any] | None = None) -> Any:
-    """A schema as fastavro takes it.
+    """Parse a schema for fastavro.
 
     Args:
-        definition: what its JSON holds.
-        named_schemas: by name, those that it refers to; those that it defines are added.
+        definition: the schema as decoded JSON.
+        named_schemas: schemas by name that this one may refer to; the schemas that it defines are added.
 
     Raises:
-        ValueError: a record has two fields of one name, of which fastavro would read the last, as Avro itself forbids.
-        Exception: of fastavro, about anything else.
+        ValueError: a record has two fields of one name. Avro forbids that, and fastavro would read the last one.
+        Exception: fastavro refuses the schema.
     """
     parsed = fastavro_module().parse_schema(definition, named_schemas=named_schemas)
     check_field_names(parsed)
@@ -45,10 +45,10 @@ def parsed_schema(definition: Any, named_schemas: dict[str, Any] | None = None) 
 
 
 def check_field_names(schema: Any) -> None:
-    """See that no record of a schema has two fields of one name.
+    """Check that no record of a schema has two fields of one name.
 
     Raises:
-        ValueError: it has.
+        ValueError: a record has.
     """
     if isinstance(schema, list):
         for branch in schema:
@@ -69,7 +69,7 @@ class AvroSchema:
     """A schema of Avro. Made by ``parse_string`` or ``parse_file``.
 
     Attributes:
-        definition: what the JSON holds.
+        definition: the schema as decoded JSON.
     """
 
     def __init__(self, definition: Any) -> None:
@@ -78,19 +78,19 @@ class AvroSchema:
 
     @staticmethod
     def parse_string(json_schema: str) -> AvroSchema:
-        """The schema of a JSON text.
+        """Parse the JSON text of a schema.
 
         Raises:
-            ProgramError: it is no schema.
+            ProgramError: the text is no valid schema.
         """
         return _checked(json_schema, "the Avro schema")
 
     @staticmethod
     def parse_file(file_path: str | os.PathLike[str]) -> AvroSchema:
-        """The schema of a file (``.avsc``).
+        """Parse a file (``.avsc``).
 
         Raises:
-            ProgramError: the file can't be read or holds no schema.
+            ProgramError: the file can't be read, or holds no valid schema.
         """
         try:
             with open(file_path, encoding="utf-8") as stream:
@@ -101,27 +101,27 @@ class AvroSchema:
 
     @property
     def parsed(self) -> Any:
-        """The schema as fastavro takes it."""
+        """The schema as fastavro has parsed it."""
         if self._parsed is None:
             self._parsed = parsed_schema(self.definition)
         return self._parsed
 
     @property
     def name(self) -> str:
-        """The full name of a record schema; otherwise its type."""
-        found = self.parsed
-        return str(found.get("name", found.get("type"))) if isinstance(found, dict) else str(found)
+        """Full name of a schema of records; the type of any other schema."""
+        parsed = self.parsed
+        return str(parsed.get("name", parsed.get("type"))) if isinstance(parsed, dict) else str(parsed)
 
     def record_fields(self, owner: str) -> list[tuple[str, Any]]:
         """Names and schemas of a record's fields.
 
         Raises:
-            ProgramError: it is no schema of records.
+            ProgramError: this is no schema of records.
         """
-        found = self.parsed
-        if not isinstance(found, dict) or found.get("type") != "record":
+        parsed = self.parsed
+        if not isinstance(parsed, dict) or parsed.get("type") != "record":
             raise ProgramError(f"{owner} takes an Avro schema of records, not {self}")
-        return [(field["name"], field["type"]) for field in found["fields"]]
+        return [(field["name"], field["type"]) for field in parsed["fields"]]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"definition": self.definition, "_parsed": None}
@@ -136,25 +136,25 @@ class AvroSchema:
         return json.dumps(self.definition)
 
 
-def _checked(text: str, what: str) -> AvroSchema:
+def _checked(text: str, title: str) -> AvroSchema:
     try:
         definition = json.loads(text)
     except (ValueError, TypeError) as error:
-        raise ProgramError(f"{what} is no JSON: {error}") from error
+        raise ProgramError(f"{title} is no JSON: {error}") from error
     schema = AvroSchema(definition)
     fastavro_module()
     try:
         schema._parsed = parsed_schema(definition)
-    except Exception as error:  # it raises what it stumbles over
-        raise ProgramError(f"{what} is not valid: {type(error).__name__}: {error}") from error
+    except Exception as error:  # fastavro raises errors of any kind
+        raise ProgramError(f"{title} is not valid: {type(error).__name__}: {error}") from error
     return schema
 
 
 class GenericRecordAvroTypeInfo(PickledBytesTypeInfo):
-    """Records of an Avro schema, which are dicts.
+    """Type of records of an Avro schema, which are dicts.
 
     Args:
-        schema: of the records.
+        schema: schema of the records.
     """
 
     def __init__(self, schema: AvroSchema) -> None:

@@ -1,4 +1,4 @@
-"""Avro in Confluent's wire format: records that were written with schemas of a registry."""
+"""Schemas of connectors for Avro in Confluent's wire format, with schemas of a registry."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ KIND = "AVRO"
 
 
 class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
-    """Records that were written with schemas of a registry, as rows of one schema.
+    """Reads records that were written with schemas of a registry as rows of one schema.
 
     Args:
-        avro_schema_string: what rows are, as JSON. Records that were written with another schema are brought to it by
-            Avro's rules.
-        schema_registry_url: of the registry.
-        registry_configs: of ``SchemaRegistry``.
+        avro_schema_string: JSON of the rows' schema. Records that were written with another schema are converted by
+            Avro's rules of schema resolution.
+        schema_registry_url: URL of the registry.
+        registry_configs: settings, as for ``SchemaRegistry``.
 
     Raises:
-        ProgramError: a schema is not one of records, or the URL is none.
+        ProgramError: the schema is not one of records, or the URL is not one of HTTP.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         """Returns the row.
 
         Raises:
-            MalformedDataError: it is malformed, or the registry does not know its schema.
+            MalformedDataError: the message is malformed, or the registry does not know its schema.
             ConnectionError: the registry does not answer.
         """
         if message is None:
@@ -74,38 +74,38 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
             return self._convert(self._record(message))
         except (ConnectionError, ProgramError):
             raise
-        except Exception as error:  # fastavro raises what it stumbles over
+        except Exception as error:  # fastavro raises errors of any kind
             reason = f"malformed Avro {bytes(message)[:40]!r}: {type(error).__name__}: {error}"
             raise MalformedDataError("", None, None, reason) from error
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of many messages; None = read them one by one."""
+        """Returns the rows of many messages; None = call ``deserialize`` for each."""
         if self._columns is None:
             self._columns = RecordColumns(self._schema)
         try:
             records = [self._record(message) for message in messages]
         except (ConnectionError, ProgramError):
             raise
-        except Exception:  # one by one it is found out which it is
+        except Exception:  # deserialize finds out which message it is
             return None
-        return self._columns.of(records)
+        return self._columns.batch(records)
 
     def _record(self, message: bytes) -> Any:
         number, payload = unframed(message)
-        written = self._written.get(number)
-        if written is None:
+        writer_schema = self._written.get(number)
+        if writer_schema is None:
             if self._registry is None:
                 self._registry = SchemaRegistry(*self._where)
             schema = self._registry.schema(number, KIND)
-            written = self._written[number] = _parsed(self._registry, schema, {})
+            writer_schema = self._written[number] = _parsed(self._registry, schema, {})
         stream = io.BytesIO(payload)
-        record = fastavro_module().schemaless_reader(stream, written, self._schema.parsed)
+        record = fastavro_module().schemaless_reader(stream, writer_schema, self._schema.parsed)
         if stream.read(1):
-            raise ValueError("bytes are left behind the record")
+            raise ValueError("there are bytes behind the record")
         return record
 
     def get_produced_type(self) -> TypeInformation:
-        """Returns the row type that the schema stands for."""
+        """Returns the row type of the schema."""
         return type_of(self._schema.parsed)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,17 +113,17 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
 
 
 class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
-    """Rows as records whose schema a registry has.
+    """Writes rows behind the number of their schema in a registry.
 
     Args:
-        subject: for which the schema is registered; of values of a topic ``<topic>-value``, by Confluent's habit.
-        avro_schema_string: of the records, as JSON.
-        schema_registry_url: of the registry.
-        registry_configs: of ``SchemaRegistry``.
-        auto_register: a schema that is not registered is; otherwise it is an error.
+        subject: subject to register the schema for; Confluent's convention for values of a topic is ``<topic>-value``.
+        avro_schema_string: JSON of the records' schema.
+        schema_registry_url: URL of the registry.
+        registry_configs: settings, as for ``SchemaRegistry``.
+        auto_register: register the schema if it is not registered; otherwise that is an error.
 
     Raises:
-        ProgramError: a schema is not one of records, or the URL is none.
+        ProgramError: the schema is not one of records, or the URL is not one of HTTP.
     """
 
     def __init__(
@@ -140,16 +140,16 @@ class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
         self._subject, self._new = subject, auto_register
         self._schema = RegisteredSchema(KIND, json.dumps(json.loads(avro_schema_string)))
         self._where = schema_registry_url, registry_configs, fetch
-        SchemaRegistry(*self._where)  # refuses at once
+        SchemaRegistry(*self._where)  # raises at once if an argument is wrong
         self._number: int | None = None
 
     def serialize(self, element: Any) -> bytes:
         """Returns the record's bytes.
 
         Raises:
-            ValueError, TypeError: it does not fit the schema.
+            ValueError, TypeError: the record does not fit the schema.
             ConnectionError: the registry does not answer.
-            ProgramError: it refuses the schema.
+            ProgramError: the registry refuses the schema.
         """
         if self._number is None:
             self._number = SchemaRegistry(*self._where).register(self._subject, self._schema, new=self._new)
@@ -160,12 +160,12 @@ class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
 
 
 def _parsed(registry: SchemaRegistry, schema: RegisteredSchema, named: dict[str, Any]) -> Any:
-    """A schema as fastavro takes it, with those that it uses."""
+    """Parse a schema of the registry for fastavro, behind those that it uses."""
     for reference in schema.references:
         _parsed(registry, registry.referred(reference), named)
     try:
         return parsed_schema(json.loads(schema.text), named)
     except (ConnectionError, ProgramError):
         raise
-    except Exception as error:  # fastavro raises what it stumbles over
+    except Exception as error:  # fastavro raises errors of any kind
         raise UnknownSchemaError(f"the registry's schema is not valid: {type(error).__name__}: {error}") from error

@@ -46,8 +46,8 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
         fetch: Fetch | None = None,
     ) -> None:
         self._rows = JsonRowDeserializationSchema.builder().type_info(type_info).build()
-        self._registry_arguments = schema_registry_url, registry_configs, fetch
-        self._registry: SchemaRegistry | None = SchemaRegistry(*self._registry_arguments)
+        self._where = schema_registry_url, registry_configs, fetch
+        self._registry: SchemaRegistry | None = SchemaRegistry(*self._where)
         self._validate = validate
         if validate:
             _compiler()
@@ -88,7 +88,7 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
         check = self._checks.get(number)
         if check is None:
             if self._registry is None:
-                self._registry = SchemaRegistry(*self._registry_arguments)
+                self._registry = SchemaRegistry(*self._where)
             check = self._checks[number] = _compiled(self._registry, self._registry.schema(number, KIND))
         return check
 
@@ -129,9 +129,9 @@ class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
         except (ValueError, TypeError) as error:
             raise ProgramError(f"the JSON Schema of {subject} is no JSON: {error}") from error
         self._rows = JsonRowSerializationSchema.builder().with_type_info(type_info).build()
-        self._subject, self._schema, self._auto_register = subject, RegisteredSchema(KIND, text), auto_register
-        self._registry_arguments = schema_registry_url, registry_configs, fetch
-        registry = SchemaRegistry(*self._registry_arguments)
+        self._subject, self._schema, self._new = subject, RegisteredSchema(KIND, text), auto_register
+        self._where = schema_registry_url, registry_configs, fetch
+        registry = SchemaRegistry(*self._where)
         self._validate = validate
         self._check: Check | None = _compiled(registry, self._schema) if validate else None
         self._number: int | None = None
@@ -148,7 +148,7 @@ class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
         payload = self._rows.serialize(element)
         if self._validate:
             if self._check is None:
-                self._check = _compiled(SchemaRegistry(*self._registry_arguments), self._schema)
+                self._check = _compiled(SchemaRegistry(*self._where), self._schema)
             self._check(json.loads(payload))
         return framed(self._schema_number(), payload)
 
@@ -159,9 +159,7 @@ class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
 
     def _schema_number(self) -> int:
         if self._number is None:
-            self._number = SchemaRegistry(*self._registry_arguments).register(
-                self._subject, self._schema, new=self._auto_register
-            )
+            self._number = SchemaRegistry(*self._where).register(self._subject, self._schema, new=self._new)
         return self._number
 
     def __getstate__(self) -> dict[str, Any]:

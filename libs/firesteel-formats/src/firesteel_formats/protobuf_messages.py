@@ -1,4 +1,4 @@
-"""Messages of Protobuf, and rows of them. They need the package protobuf: the extra ``protobuf`` of firesteel."""
+"""Converts messages of Protobuf to rows and back. Needs the package protobuf: the extra ``protobuf`` of firesteel."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def _protobuf() -> Any:
 
 
 class ProtobufMessage:
-    """A message type: its descriptors, so that slots need no generated module.
+    """A message type with its descriptors, so that slots need no generated module.
 
     Args:
-        descriptors: a serialised ``FileDescriptorSet`` that holds the file of the message and all that it imports, as
-            ``protoc --include_imports --descriptor_set_out=FILE`` writes it.
-        name: full name of the message: ``shop.Order``.
+        descriptors: a serialised ``FileDescriptorSet`` that holds the file of the message and all files that it
+            imports, as ``protoc --include_imports --descriptor_set_out=FILE`` writes it.
+        name: full name of the message, for example ``shop.Order``.
 
     Raises:
-        ProgramError: the descriptors are none, or have no such message, or it can't be a row.
+        ProgramError: the descriptors can't be read or have no such message, or the message holds itself.
     """
 
     def __init__(self, descriptors: bytes, name: str) -> None:
@@ -54,64 +54,64 @@ class ProtobufMessage:
 
     @staticmethod
     def of(message_class: Any) -> ProtobufMessage:
-        """The type of a class that ``protoc`` has generated.
+        """The message type of a class that ``protoc`` has generated.
 
         Raises:
-            TypeError: it is none.
+            TypeError: the argument is no such class.
         """
         descriptor = getattr(message_class, "DESCRIPTOR", None)
         if descriptor is None or not hasattr(descriptor, "fields_by_name"):
             raise TypeError(f"a message class as protoc generates it is needed, not {message_class!r}")
         descriptor_pb2, _, _ = _protobuf()
-        found = descriptor_pb2.FileDescriptorSet()
-        _add_file(found, descriptor.file, set())
-        return ProtobufMessage(found.SerializeToString(deterministic=True), descriptor.full_name)
+        files = descriptor_pb2.FileDescriptorSet()
+        _add_file(files, descriptor.file, set())
+        return ProtobufMessage(files.SerializeToString(deterministic=True), descriptor.full_name)
 
     @property
     def message_class(self) -> Any:
-        """The class of the messages, made of the descriptors."""
+        """Class of the messages, made from the descriptors."""
         if self._class is None:
             descriptor_pb2, descriptor_pool, message_factory = _protobuf()
             try:
-                found = descriptor_pb2.FileDescriptorSet.FromString(self._descriptors)
+                files = descriptor_pb2.FileDescriptorSet.FromString(self._descriptors)
                 pool = descriptor_pool.DescriptorPool()
-                for file in found.file:
+                for file in files.file:
                     pool.Add(file)
                 self._class = message_factory.GetMessageClass(pool.FindMessageTypeByName(self.name))
             except KeyError as error:
                 raise ProgramError(f"the descriptors have no message {self.name!r}") from error
-            except Exception as error:  # what it raises for others is not told
+            except Exception as error:  # protobuf raises errors of undocumented kinds
                 raise ProgramError(f"Protobuf descriptors can't be read: {type(error).__name__}: {error}") from error
         return self._class
 
     @property
     def row_type(self) -> RowTypeInfo:
-        """The type of rows."""
+        """Type of the rows that stand for messages."""
         return self._row_type
 
     @property
     def indexes(self) -> tuple[int, ...]:
-        """Where the message stands in its file: number of the outermost one, of the one inside it, ..."""
-        found, descriptor = [], self._descriptor()
+        """Path of the message in its file: index of the outermost message, of the message inside it, and so on."""
+        path, descriptor = [], self._descriptor()
         while descriptor.containing_type is not None:
-            found.append(list(descriptor.containing_type.nested_types).index(descriptor))
+            path.append(list(descriptor.containing_type.nested_types).index(descriptor))
             descriptor = descriptor.containing_type
-        found.append(list(descriptor.file.message_types_by_name.values()).index(descriptor))
-        return tuple(reversed(found))
+        path.append(list(descriptor.file.message_types_by_name.values()).index(descriptor))
+        return tuple(reversed(path))
 
     def files(self) -> tuple[Any, list[Any]]:
-        """The file of the message, and those that it imports, each behind those that it imports itself; as messages."""
+        """Descriptors of the message's file, and of the files that it imports, in an order that resolves imports."""
         descriptor_pb2, _, _ = _protobuf()
-        known = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(self._descriptors).file}
+        by_name = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(self._descriptors).file}
         ordered: list[Any] = []
 
         def visit(file: Any) -> None:
             for name in file.dependency:
-                visit(known[name])
+                visit(by_name[name])
             if file not in ordered:
                 ordered.append(file)
 
-        main = known[self._descriptor().file.name]
+        main = by_name[self._descriptor().file.name]
         visit(main)
         return main, ordered[:-1]
 
@@ -119,77 +119,79 @@ class ProtobufMessage:
         return self.message_class.DESCRIPTOR
 
     def to_row(self) -> Convert:
-        """What makes a row of a message."""
+        """A function that converts a message to a row."""
         return _row_maker(self._descriptor())
 
     def from_row(self) -> Convert:
-        """What makes a message of a row; raises ``ValueError`` or ``TypeError``."""
+        """A function that converts a row to a message; it raises ``ValueError`` or ``TypeError``."""
         fill = _filler(self._descriptor())
         make = self.message_class
 
         def message(row: Any) -> Any:
-            made = make()
-            fill(made, row)
-            return made
+            result = make()
+            fill(result, row)
+            return result
 
         return message
 
     def columns(self) -> Callable[[Sequence[Any]], pa.RecordBatch | None]:
-        """What makes columns of messages; it gives None if one does not fit."""
+        """A function that converts messages to a batch; it gives None if a value does not fit its column."""
         fields = [(field.name, _reader(field)) for field in self._descriptor().fields]
         types = self.row_type.field_types
         schema = arrow_schema(self.row_type, {RECORDS: ROW})
 
-        def made(messages: Sequence[Any]) -> pa.RecordBatch | None:
+        def batch(messages: Sequence[Any]) -> pa.RecordBatch | None:
             try:
                 arrays = [
                     column_of([read(message) for message in messages], name, declared)
                     for (name, read), declared in zip(fields, types, strict=True)
                 ]
-            except Exception:  # whatever it is: rows say it
+            except Exception:  # the caller reads row by row, which says what is wrong
                 return None
             return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-        return made
+        return batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_class": None}
 
 
-def message_of(given: Any) -> ProtobufMessage:
-    """What a schema was given: a ``ProtobufMessage``, or a class that ``protoc`` has generated."""
-    return given if isinstance(given, ProtobufMessage) else ProtobufMessage.of(given)
+def message_of(message: Any) -> ProtobufMessage:
+    """The message type for a ``ProtobufMessage`` or a class that ``protoc`` has generated."""
+    return message if isinstance(message, ProtobufMessage) else ProtobufMessage.of(message)
 
 
-def _add_file(found: Any, file: Any, known: set[str]) -> None:
-    if file.name in known:
+def _add_file(files: Any, file: Any, added: set[str]) -> None:
+    """Add a file and all that it imports to a ``FileDescriptorSet``."""
+    if file.name in added:
         return
-    known.add(file.name)
-    for other in file.dependencies:
-        _add_file(found, other, known)
-    file.CopyToProto(found.file.add())
+    added.add(file.name)
+    for imported in file.dependencies:
+        _add_file(files, imported, added)
+    file.CopyToProto(files.file.add())
 
 
 # --- types
 
 
 def _row_type(descriptor: Any, inside: tuple[str, ...]) -> RowTypeInfo:
+    """Row type of a message; ``inside`` are the names of the messages that it stands in."""
     if descriptor.full_name in inside:
         raise ProgramError(f"the message {inside[0]} holds itself ({descriptor.full_name}), which no row type can")
     inside = (*inside, descriptor.full_name)
-    made = Types.ROW_NAMED(
+    row_type = Types.ROW_NAMED(
         [field.name for field in descriptor.fields], [_type(field, inside) for field in descriptor.fields]
     )
-    assert isinstance(made, RowTypeInfo)
-    return made
+    assert isinstance(row_type, RowTypeInfo)
+    return row_type
 
 
 def _type(field: Any, inside: tuple[str, ...]) -> TypeInformation:
     if _is_map(field):
         key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
         return Types.MAP(_type(key, inside), _type(value, inside))
-    one = _single(field, inside)
-    return Types.LIST(one) if field.is_repeated else one
+    element = _single(field, inside)
+    return Types.LIST(element) if field.is_repeated else element
 
 
 def _single(field: Any, inside: tuple[str, ...]) -> TypeInformation:
@@ -225,22 +227,23 @@ def _row_maker(descriptor: Any) -> Convert:
 
 
 def _reader(field: Any) -> Convert:
-    """What takes the value of a field from a message."""
+    """A function that takes the value of a field from a message, for a row."""
     name = field.name
     if _is_map(field):
-        item = _value(field.message_type.fields_by_name["value"])
-        return lambda message: {key: item(value) for key, value in getattr(message, name).items()}
-    one = _value(field)
+        convert_item = _value(field.message_type.fields_by_name["value"])
+        return lambda message: {key: convert_item(value) for key, value in getattr(message, name).items()}
+    convert = _value(field)
     if field.is_repeated:
-        return lambda message: [one(value) for value in getattr(message, name)]
+        return lambda message: [convert(value) for value in getattr(message, name)]
     if field.has_presence:
-        return lambda message: one(getattr(message, name)) if message.HasField(name) else None
-    if one is _same:
+        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+    if convert is _same:
         return lambda message: getattr(message, name)
-    return lambda message: one(getattr(message, name))
+    return lambda message: convert(getattr(message, name))
 
 
 def _value(field: Any) -> Convert:
+    """A function that converts one value of a field, for a row."""
     if field.cpp_type == field.CPPTYPE_MESSAGE:
         name = field.message_type.full_name
         if name == _TIMESTAMP:
@@ -249,8 +252,8 @@ def _value(field: Any) -> Convert:
             return lambda wrapper: wrapper.value
         return _row_maker(field.message_type)
     if field.cpp_type == field.CPPTYPE_ENUM:
-        known = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        return lambda number: known.get(number, str(number))  # of a later version of the enumeration
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, str(number))  # a later version of the enumeration has more names
     return _same
 
 
@@ -266,7 +269,7 @@ def _moment(stamp: Any) -> datetime.datetime:
 
 
 def _filler(descriptor: Any) -> Callable[[Any, Any], None]:
-    """What puts a row's values into a message; a None leaves its field as it is."""
+    """A function that puts a row's values into a message; a None leaves its field unset."""
     names = tuple(field.name for field in descriptor.fields)
     writers = [_writer(field) for field in descriptor.fields]
 
@@ -279,6 +282,7 @@ def _filler(descriptor: Any) -> Callable[[Any, Any], None]:
 
 
 def _writer(field: Any) -> Callable[[Any, Any], None]:
+    """A function that puts a value of a row into a field of a message."""
     name = field.name
     if _is_map(field):
         inner = field.message_type.fields_by_name["value"]
@@ -317,7 +321,7 @@ def _writer(field: Any) -> Callable[[Any, Any], None]:
 
 
 def _put(field: Any) -> Callable[[Any, Any], None] | None:
-    """What puts a value into a message that is the field's; None = it is no message."""
+    """A function that puts a value into the message that a field holds; None = the field holds no message."""
     if field.cpp_type != field.CPPTYPE_MESSAGE:
         return None
     name = field.message_type.full_name
@@ -329,6 +333,7 @@ def _put(field: Any) -> Callable[[Any, Any], None] | None:
 
 
 def _plain(field: Any) -> Convert:
+    """A function that converts a value of a row for a field that holds no message."""
     if field.cpp_type != field.CPPTYPE_ENUM:
         return bytes if field.type == field.TYPE_BYTES else _same
     numbers = {value.name: value.number for value in field.enum_type.values}

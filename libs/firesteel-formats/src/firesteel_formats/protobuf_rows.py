@@ -1,4 +1,4 @@
-"""Rows as messages of Protobuf, one at a time: schemas for connectors, plain or in Confluent's wire format."""
+"""Schemas of connectors for messages of Protobuf, plain or in Confluent's wire format."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 KIND: Final = "PROTOBUF"
 _BUILT_IN: Final = "google/protobuf/"
-"""Files of this folder are known to registries."""
+"""Registries know the files of this folder, so they are not registered."""
 
 
-class _Reads(DeserializationSchema):
+class _ProtobufDeserialization(DeserializationSchema):
     def __init__(self, message: Any) -> None:
         self._message = message_of(message)
         self._parse: Callable[[bytes], Any] | None = None
@@ -46,16 +46,16 @@ class _Reads(DeserializationSchema):
 
     @abstractmethod
     def _payload(self, message: bytes) -> bytes:
-        """The message alone; raises ``ValueError``."""
+        """The message without what stands before it; raises ``ValueError``."""
 
     def deserialize(self, message: bytes) -> Any:
         """Returns the row.
 
-        Enumerations are names, timestamps are in UTC without a zone, and what is not set is None where Protobuf tells
-        it from the default.
+        Enumerations are names, and timestamps are in UTC without a zone. A field that is not set is None if Protobuf
+        can tell it from a default value.
 
         Raises:
-            MalformedDataError: it is malformed.
+            MalformedDataError: the message is malformed.
         """
         if message is None:
             return None
@@ -63,17 +63,17 @@ class _Reads(DeserializationSchema):
             self._convert = self._message.to_row()
         try:
             return self._convert(self._parsed(message))
-        except Exception as error:  # protobuf raises what it stumbles over
+        except Exception as error:  # protobuf raises errors of any kind
             reason = f"malformed {self._message.name} {bytes(message)[:40]!r}: {type(error).__name__}: {error}"
             raise MalformedDataError("", None, None, reason) from error
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of many messages; None = read them one by one."""
+        """Returns the rows of many messages; None = call ``deserialize`` for each."""
         if self._columns is None:
             self._columns = self._message.columns()
         try:
             parsed = [self._parsed(message) for message in messages]
-        except Exception:  # one by one it is found out which it is
+        except Exception:  # deserialize finds out which message it is
             return None
         return self._columns(parsed)
 
@@ -90,8 +90,8 @@ class _Reads(DeserializationSchema):
         return {**self.__dict__, "_parse": None, "_convert": None, "_columns": None}
 
 
-class ProtobufRowDeserializationSchema(_Reads):
-    """Messages of Protobuf as rows.
+class ProtobufRowDeserializationSchema(_ProtobufDeserialization):
+    """Reads messages of Protobuf as rows.
 
     Args:
         message: a class that ``protoc`` has generated, or a ``ProtobufMessage``.
@@ -107,11 +107,11 @@ class ProtobufRowDeserializationSchema(_Reads):
         return message
 
 
-class ConfluentRegistryProtobufDeserializationSchema(_Reads):
-    """Messages of Protobuf behind the number of their schema, as rows of one message type.
+class ConfluentRegistryProtobufDeserializationSchema(_ProtobufDeserialization):
+    """Reads messages of Protobuf behind the number of their schema as rows.
 
-    Fields are known by their numbers, so messages of other versions of the schema are read, too, and no registry is
-    asked. Which message of its file it was is part of the format; others than the given one are malformed.
+    Fields are identified by their numbers, so other versions of the message type are read, too, and no registry is
+    asked. The format names the message type by its path in its file; messages of other types are malformed.
 
     Args:
         message: a class that ``protoc`` has generated, or a ``ProtobufMessage``.
@@ -125,15 +125,15 @@ class ConfluentRegistryProtobufDeserializationSchema(_Reads):
         self._indexes = self._message.indexes
 
     def _payload(self, message: bytes) -> bytes:
-        _, rest = unframed(message)
-        found, length = _read_indexes(rest)
-        if found != self._indexes:
-            raise ValueError(f"it is message {list(found)} of its file, and {list(self._indexes)} is wanted")
-        return rest[length:]
+        _, payload = unframed(message)
+        indexes, length = _read_indexes(payload)
+        if indexes != self._indexes:
+            raise ValueError(f"it is message {list(indexes)} of its file, and {list(self._indexes)} is expected")
+        return payload[length:]
 
 
 class ProtobufRowSerializationSchema(SerializationSchema):
-    """Rows (or dicts) as messages of Protobuf; a None leaves its field unset.
+    """Writes rows (or dicts) as messages of Protobuf; a None leaves its field unset.
 
     Args:
         message: a class that ``protoc`` has generated, or a ``ProtobufMessage``.
@@ -150,31 +150,31 @@ class ProtobufRowSerializationSchema(SerializationSchema):
         """Returns the message's bytes.
 
         Raises:
-            ValueError, TypeError: the record does not fit.
+            ValueError, TypeError: the record does not fit the message type.
         """
         if self._convert is None:
             self._convert = self._message.from_row()
-        found: bytes = self._convert(element).SerializeToString()
-        return found
+        content: bytes = self._convert(element).SerializeToString()
+        return content
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_convert": None}
 
 
 class ConfluentRegistryProtobufSerializationSchema(ProtobufRowSerializationSchema):
-    """Rows as messages of Protobuf behind the number of their schema.
+    """Writes rows as messages of Protobuf behind the number of their schema.
 
-    Files that the message's file imports are registered first, under their own names.
+    Files that the message's file imports are registered first, with their names as subjects.
 
     Args:
-        subject: for which the schema is registered; of values of a topic ``<topic>-value``, by Confluent's habit.
+        subject: subject to register the schema for; Confluent's convention for values of a topic is ``<topic>-value``.
         message: a class that ``protoc`` has generated, or a ``ProtobufMessage``.
-        schema_registry_url: of the registry.
-        registry_configs: of ``SchemaRegistry``.
-        auto_register: schemas that are not registered are; otherwise it is an error.
+        schema_registry_url: URL of the registry.
+        registry_configs: settings, as for ``SchemaRegistry``.
+        auto_register: register schemas that are not registered; otherwise that is an error.
 
     Raises:
-        ProgramError: the message holds itself, the URL is none, or protobuf is not installed.
+        ProgramError: the message holds itself, the URL is not one of HTTP, or protobuf is not installed.
     """
 
     def __init__(
@@ -190,23 +190,24 @@ class ConfluentRegistryProtobufSerializationSchema(ProtobufRowSerializationSchem
         super().__init__(message)
         self._subject, self._new = subject, auto_register
         self._where = schema_registry_url, registry_configs, fetch
-        SchemaRegistry(*self._where)  # refuses at once
+        SchemaRegistry(*self._where)  # raises at once if an argument is wrong
         self._head: bytes | None = None
 
     def serialize(self, element: Any) -> bytes:
         """Returns the message's bytes.
 
         Raises:
-            ValueError, TypeError: the record does not fit.
+            ValueError, TypeError: the record does not fit the message type.
             ConnectionError: the registry does not answer.
-            ProgramError: it refuses the schema.
+            ProgramError: the registry refuses the schema.
         """
         payload = super().serialize(element)
         if self._head is None:
-            self._head = framed(self._registered(), _written_indexes(self._message.indexes))
+            self._head = framed(self._register(), _encode_indexes(self._message.indexes))
         return self._head + payload
 
-    def _registered(self) -> int:
+    def _register(self) -> int:
+        """Register the message's file behind those that it imports; returns its number."""
         registry = SchemaRegistry(*self._where)
         main, imported = self._message.files()
         references: dict[str, Reference] = {}
@@ -217,50 +218,51 @@ class ConfluentRegistryProtobufSerializationSchema(ProtobufRowSerializationSchem
 
         for file in imported:
             if not file.name.startswith(_BUILT_IN):
-                other = schema(file)
-                registry.register(file.name, other, new=self._new)
-                references[file.name] = Reference(file.name, file.name, registry.version(file.name, other))
+                imported_schema = schema(file)
+                registry.register(file.name, imported_schema, new=self._new)
+                references[file.name] = Reference(file.name, file.name, registry.version(file.name, imported_schema))
         return registry.register(self._subject, schema(main), new=self._new)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_head": None}
 
 
-# Which message of its file: how many numbers, and the numbers, as zigzag varints; a zero stands for the first message.
+# Path of a message in its file: its length and its indexes as zigzag varints; a single zero stands for [0].
 
 
-def _written_indexes(indexes: tuple[int, ...]) -> bytes:
+def _encode_indexes(indexes: tuple[int, ...]) -> bytes:
     return b"\0" if indexes == (0,) else b"".join(map(_varint, (len(indexes), *indexes)))
 
 
 def _varint(number: int) -> bytes:
-    left, found = number << 1, bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+    remaining, encoded = number << 1, bytearray()
+    while remaining > 0x7F:
+        encoded.append(remaining & 0x7F | 0x80)
+        remaining >>= 7
+    encoded.append(remaining)
+    return bytes(encoded)
 
 
 def _read_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
-    count, place = _read_varint(data, 0)
+    """The path of a message, and the number of bytes that it takes."""
+    count, position = _read_varint(data, 0)
     if not count:
-        return (0,), place
-    found = []
+        return (0,), position
+    indexes = []
     for _ in range(count):
-        number, place = _read_varint(data, place)
-        found.append(number)
-    return tuple(found), place
+        number, position = _read_varint(data, position)
+        indexes.append(number)
+    return tuple(indexes), position
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    found = shift = 0
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
     while True:
-        if place >= len(data) or shift > 35:
+        if position >= len(data) or shift > 35:
             raise ValueError("the numbers of its message are cut off")
-        byte = data[place]
-        place += 1
-        found |= (byte & 0x7F) << shift
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), place
+            return (value >> 1) ^ -(value & 1), position
         shift += 7

@@ -175,10 +175,12 @@ class KafkaRecordSerializationSchemaBuilder:
             raise ProgramError("Kafka sink: say where records go with set_topic() or set_topic_selector()")
         if self._value is None:
             raise ProgramError("Kafka sink: say what values are with set_value_serialization_schema()")
-        return _ComposedSchema(self._topic, self._key, self._value, self._headers, self._partitioner)
+        return _OfParts(self._topic, self._key, self._value, self._headers, self._partitioner)
 
 
-class _ComposedSchema(KafkaRecordSerializationSchema):
+class _OfParts(KafkaRecordSerializationSchema):
+    """The schema that the builder makes. Job graphs that high availability keeps know it by this name."""
+
     def __init__(
         self,
         topic: str | KafkaTopicSelector | Callable[[Any], str],
