@@ -1,10 +1,10 @@
 """The state backend ``rocksdb``.
 
-What states are, their types, time-to-live and migration are those of ``hashmap``; the tables below are on disk
-(``table.py``), and so is state in columns (``columns.py``). A database is made when the first table is, or when columns
-are to be written. The next timers (``timers.py``) and what operators attach are in memory, and in chunks of a snapshot;
-all else is in its files. Files of a database are named, in checkpoints, by the database that has written them first and
-their name there: numbers of files repeat from attempt to attempt, with other contents.
+The kinds of state, their types, time-to-live and migration are those of ``hashmap``; only the tables below them are on
+disk (``table.py``), and so is state in columns (``columns.py``). A database is created with the first table, or when
+columns have to be written. The next timers (``timers.py``) and what operators attach are in memory, and in chunks of
+a snapshot; everything else is in its files. Checkpoints name a file by the database that wrote it first and its name
+there: RocksDB's file numbers repeat from attempt to attempt, with other contents.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ from firesteel_rocksdb.timers import RocksTimerQueue, TimerTable
 from firesteel_rocksdb.value_state import RocksValueState
 
 CONTENTS: Final = "firesteel-rocksdb.json"
-"""The file of a snapshot that names the others."""
+"""The file of a snapshot that names all others."""
 FORMAT: Final = 1
 FORMAT_WITH_TIMERS: Final = 2
-"""Of those whose timers are in tables; else what is written can be read by versions that know of none such."""
+"""Format of snapshots whose timers are in tables; the others can still be read by versions without timers on disk."""
 FORMAT_WITH_TIMELINES: Final = 3
-"""The same of records by time."""
+"""Format of snapshots that have records by time (timelines)."""
 _FORMATS: Final = (FORMAT, FORMAT_WITH_TIMERS, FORMAT_WITH_TIMELINES)
 _TOGETHER: Final = 256
-"""Entries that are brought to another type at a time."""
+"""Entries that are converted to another type at a time."""
 _SNAPSHOT: Final = "snapshot-"
-"""Folders of linked files."""
+"""Prefix of folders with linked files."""
 
 
 class RocksDBSnapshot(SlicedSnapshot):
-    """Chunks of what is in memory only; behind them, the files of the database."""
+    """A snapshot: chunks of what is only in memory, then the files of the database."""
 
     has_files: ClassVar[bool] = True
 
@@ -91,18 +91,18 @@ class RocksDBSnapshot(SlicedSnapshot):
         return chunks
 
     def close(self) -> None:
-        """As of any; files that nobody will ask for are removed."""
+        """Close the snapshot; linked files that nobody will ask for are removed."""
         if not self.closed and not self._complete and self._files.linking is not None:
             self._owner.discard(self._files.linking)
         super().close()
 
     def wait(self) -> None:
-        """Until the database is not read any more."""
+        """Wait until the database is no longer read."""
         if self._files.linking is not None:
             self._files.linking.wait()
 
     def write_files(self, files: SnapshotFiles) -> None:
-        """Store those that the base has not, and one that names them all."""
+        """Store the files that the base checkpoint does not have, and the contents file that names them all."""
         linking = self._files.linking
         assert linking is not None
         try:
@@ -114,7 +114,9 @@ class RocksDBSnapshot(SlicedSnapshot):
                     files.put(name, path)
                 elif name in files.known:
                     if files.known[name] != os.path.getsize(path):
-                        raise RuntimeError(f"{path} is not the file {name!r} of the checkpoint before")
+                        raise RuntimeError(
+                            f"{path} has another size than the file {name!r} of the last checkpoint, which it should be"
+                        )
                     files.keep(name)
                 else:
                     files.put(name, path)
@@ -139,7 +141,7 @@ class RocksDBSnapshot(SlicedSnapshot):
 
 
 def _format_of(states: Sequence[StateInfo]) -> int:
-    """The lowest that has all of them."""
+    """Lowest format that can hold all these states."""
     kinds = {info.kind for info in states}
     return FORMAT_WITH_TIMELINES if TIMELINE in kinds else FORMAT_WITH_TIMERS if TIMERS in kinds else FORMAT
 
@@ -148,8 +150,8 @@ class _ChunksOf(WrittenState):
     """The chunks of a snapshot, without its files and the states in them.
 
     Args:
-        written: both.
-        tables: states in files; they are the first ones.
+        written: the whole snapshot.
+        tables: how many of its states are in files; they come first.
     """
 
     files: Mapping[str, int] = {}
@@ -192,18 +194,18 @@ class RocksDBKeyedState(HeapKeyedState):
         self._names: dict[str, str] = {}
         self._closed = False
         self._in_use = threading.Lock()
-        """Held by who closes the database, and by who brings entries to their new type elsewhere."""
+        """Held while the database is closed, and while another thread moves entries into their new type."""
         self._columns: dict[str, ColumnsOnDisk] = {}
         self._discarded: list[Linking] = []
-        """Of snapshots that were given up, as long as their files may still be there."""
+        """Linked folders of snapshots that were given up, as long as their files may still exist."""
 
     @property
     def database(self) -> RocksDatabase | None:
-        """None as long as there is nothing in it."""
+        """The database; None before the first table."""
         return None if self._store is None else self._store.database
 
     def show_metrics(self, group: MetricGroup) -> None:
-        """Those of the database that the settings ask for."""
+        """Show the database metrics that the settings ask for."""
         show(group, self._settings, self._property)
 
     def _property(self, name: str) -> str | None:
@@ -217,7 +219,7 @@ class RocksDBKeyedState(HeapKeyedState):
         if self._store is not None:
             self._store.fetch(keys)
 
-    def _opened(self) -> TableStore:
+    def _open_store(self) -> TableStore:
         if self._store is None:
             self._store = self._open(exists=False)
         return self._store
@@ -226,19 +228,19 @@ class RocksDBKeyedState(HeapKeyedState):
         memory = memory_of(self._settings, self._parameters.memory)
         groups_of = self._parameters.key_groups_of_keys or self._groups_one_by_one
         database = RocksDatabase(
-            self._made_directory(), self._parameters.operator, self._settings, memory, exists=exists
+            self._attempt_directory(), self._parameters.operator, self._settings, memory, exists=exists
         )
         return TableStore(database, self._parameters.key_group_of, groups_of, memory.objects, next_number)
 
     def _groups_one_by_one(self, keys: Sequence[Any]) -> list[int]:
         return call_each(self._parameters.key_group_of, keys)
 
-    def _made_directory(self) -> str:
+    def _attempt_directory(self) -> str:
         if not self._directory:
-            wanted = self._parameters.directory
+            directory = self._parameters.directory
             if self._settings.directories:
-                wanted = attempt_directory(self._settings.directories, self._parameters.operator)
-            self._directory = wanted or tempfile.mkdtemp(prefix="firesteel-rocksdb-")
+                directory = attempt_directory(self._settings.directories, self._parameters.operator)
+            self._directory = directory or tempfile.mkdtemp(prefix="firesteel-rocksdb-")
             try:
                 os.makedirs(self._directory, exist_ok=True)
             except OSError as error:
@@ -246,9 +248,9 @@ class RocksDBKeyedState(HeapKeyedState):
         return self._directory
 
     def _new_table(self, info: StateInfo) -> Any:
-        return self._made_table(self._opened(), info, 0)
+        return self._create_table(self._open_store(), info, 0)
 
-    def _made_table(self, store: TableStore, info: StateInfo, number: int) -> RocksTable:
+    def _create_table(self, store: TableStore, info: StateInfo, number: int) -> RocksTable:
         number = number or store.new_number()
         return store.add_table((TimelineTable if info.kind == TIMELINE else RocksTable)(store, number, info))
 
@@ -259,19 +261,19 @@ class RocksDBKeyedState(HeapKeyedState):
             table = _table_of(restored[0])
             table.info = info
             return table
-        made = self._made_table(self._opened(), info, 0)
+        merged = self._create_table(self._open_store(), info, 0)
 
         def fill() -> None:
             try:
                 for part, convert in zip(restored, converters, strict=True):
-                    self._bring(_table_of(part).entries(), convert, made)
+                    self._bring(_table_of(part).entries(), convert, merged)
             except LostKeysError as error:
                 raise StateMigrationError(info.name, error.field, error.reason) from None
             self._drop(restored)
 
         if restored:
             self._migrate(fill)
-        return made
+        return merged
 
     def _drop(self, parts: Sequence[SnapshotTable]) -> None:
         with self._in_use:
@@ -280,32 +282,37 @@ class RocksDBKeyedState(HeapKeyedState):
                     self._store.drop(_table_of(part))
 
     def _timeline_in(self, table: Any, former: Sequence[SnapshotTable]) -> Timeline:
-        """The table itself, with what was in tables of format 1."""
-        made: TimelineTable = table
+        """The table itself, after the entries of the tables of format 1 were moved into it."""
+        timeline: TimelineTable = table
 
         def fill() -> None:
             for part in former:
-                self._bring(entries_of_tables(_table_of(part).entries()), None, made)
+                self._bring(entries_of_tables(_table_of(part).entries()), None, timeline)
             self._drop(former)
 
         if former:
             self._migrate(fill)
-        return made
+        return timeline
 
     def _bring(
-        self, entries: Iterator[tuple[Any, Any]], convert: Callable[[Any], Any] | None, made: RocksTable
+        self, entries: Iterator[tuple[Any, Any]], convert: Callable[[Any], Any] | None, target: RocksTable
     ) -> None:
-        """Entries into another table, some at a time: between them another thread may close the database, and the rest
-        is of no use to anybody. What the user has given runs while nobody has to wait for it."""
+        """Move entries into another table, some at a time.
+
+        Between two turns another thread may close the database: nobody needs the rest then. The user's converters run
+        without the lock, so that nobody waits for them.
+        """
         while True:
             with self._in_use:
-                some = list(islice(entries, _TOGETHER)) if self._store is not None else []
-            converted = some if convert is None else [(key, convert(value)) for key, value in some]
+                entries_of_turn = list(islice(entries, _TOGETHER)) if self._store is not None else []
+            converted = (
+                entries_of_turn if convert is None else [(key, convert(value)) for key, value in entries_of_turn]
+            )
             with self._in_use:
                 if self._store is not None:
                     for key, value in converted:
-                        made[key] = value
-            if len(some) < _TOGETHER:
+                        target[key] = value
+            if len(entries_of_turn) < _TOGETHER:
                 return
 
     def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
@@ -315,14 +322,14 @@ class RocksDBKeyedState(HeapKeyedState):
         return _SweepingRocksDBKeyedState
 
     def drop_table(self, name: str) -> None:
-        """Forget a table; a snapshot that has begun has it still."""
+        """Forget a table; a snapshot that has begun still has it."""
         parts = [*self._restored.pop((name, TABLE), ())]
-        made = self._parts.pop((name, TABLE), None)
-        for part in parts if made is None else [*parts, made]:
-            self._opened().drop(_table_of(part))
+        table = self._parts.pop((name, TABLE), None)
+        for part in parts if table is None else [*parts, table]:
+            self._open_store().drop(_table_of(part))
 
     def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
-        """Each key that has state without a namespace, once; not all of them in memory."""
+        """Each key that has state without a namespace, once; they are never all in memory."""
         self._catch_up()
         tables: list[Any] = []
         for part in self._all_parts():
@@ -331,7 +338,7 @@ class RocksDBKeyedState(HeapKeyedState):
                 tables.append(part.table)
         for number, table in enumerate(tables):
             for key in table:
-                if not any(key in before for before in islice(tables, number)):
+                if not any(key in earlier for earlier in islice(tables, number)):
                     yield key
 
     # -- timers
@@ -340,13 +347,13 @@ class RocksDBKeyedState(HeapKeyedState):
         if not self._settings.timers_on_disk:
             return super()._new_queue(name)
         room = memory_of(self._settings, self._parameters.memory).objects.share // 3
-        return RocksTimerQueue(StateInfo(name, TIMERS, {}), self._parameters.key_groups, self._opened, room)
+        return RocksTimerQueue(StateInfo(name, TIMERS, {}), self._parameters.key_groups, self._open_store, room)
 
     def _outgoing_timers(self, name: str, queue: Any, purpose: Purpose) -> Outgoing:
         return super()._outgoing_timers(name, queue.head if isinstance(queue, RocksTimerQueue) else queue, purpose)
 
     def _timer_table(self, store: TableStore, info: StateInfo, number: int) -> TimerTable:
-        """Timers in a database, which the queue goes on with."""
+        """Table of timers in a database, which becomes the part of the queue that is on disk."""
         table, queue = store.add_table(TimerTable(store, number, info)), self.timers(info.name)
         if isinstance(queue, RocksTimerQueue):
             queue.adopt(table)
@@ -355,12 +362,12 @@ class RocksDBKeyedState(HeapKeyedState):
     # -- columns
 
     def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
-        """New state in arrays, in front of the database."""
-        given = self._parameters
-        made = ColumnsOnDisk(name, key_types, given.key_groups_of, given.key_groups, self._opened)
-        self.attach(made)
-        self._columns[name] = made
-        return made
+        """Create state in columns in front of the database."""
+        parameters = self._parameters
+        columns = ColumnsOnDisk(name, key_types, parameters.key_groups_of, parameters.key_groups, self._open_store)
+        self.attach(columns)
+        self._columns[name] = columns
+        return columns
 
     def _attached_in_chunks(self) -> list[AttachedState]:
         return [attached for name, attached in self._attached.items() if name not in self._columns]
@@ -379,39 +386,39 @@ class RocksDBKeyedState(HeapKeyedState):
     def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
         if purpose.canonical or not stores or not isinstance(stores[0], OutgoingFiles):
             return super()._sliced(stores, slice_seconds, purpose)
-        made = RocksDBSnapshot(stores, slice_seconds, stores[0], self)
-        made.shared = purpose.shares
-        return made
+        snapshot = RocksDBSnapshot(stores, slice_seconds, stores[0], self)
+        snapshot.shared = purpose.shares
+        return snapshot
 
     def stored_name(self, local: str) -> str:
-        """The name of a file in checkpoints."""
+        """Name of a local file in checkpoints."""
         return self._names.get(local) or f"{self._incarnation}-{local}"
 
     def discard(self, linking: Linking) -> None:
-        """Nobody will ask for the files of a snapshot: they are removed on another thread."""
-        self._discarded = [one for one in self._discarded if not one.removed]
+        """Remove, on another thread, the linked files of a snapshot that was given up."""
+        self._discarded = [earlier for earlier in self._discarded if not earlier.removed]
         self._discarded.append(linking)
         linking.remove_later(self.links_removed)
 
     def links_removed(self) -> None:
-        """The files of a snapshot are stored; any thread."""
+        """Note that the files of a snapshot are stored and their links removed. Called on any thread."""
         if self._closed:
             self._remove_directory()
 
     # -- restoring
 
     def restore(self, written: Sequence[WrittenState]) -> None:
-        """Take over files and chunks."""
+        """Take over the files and chunks of snapshots."""
         files: list[tuple[WrittenState, dict[str, Any]]] = []
         chunks: list[WrittenState] = []
         try:
-            for one in written:
-                if CONTENTS not in one.files:
-                    chunks.append(one)
+            for part in written:
+                if CONTENTS not in part.files:
+                    chunks.append(part)
                     continue
-                contents = self._contents(one)
-                files.append((one, contents))
-                chunks.append(_ChunksOf(one, len(contents["tables"])))
+                contents = self._contents(part)
+                files.append((part, contents))
+                chunks.append(_ChunksOf(part, len(contents["tables"])))
             self._take_files(files)
             super().restore(chunks)
         except BaseException:
@@ -419,7 +426,7 @@ class RocksDBKeyedState(HeapKeyedState):
             raise
 
     def _contents(self, written: WrittenState) -> dict[str, Any]:
-        directory = self._made_directory()
+        directory = self._attempt_directory()
         path = os.path.join(directory, CONTENTS)
         written.fetch(CONTENTS, path)
         with open(path, encoding="utf-8") as file:
@@ -430,22 +437,23 @@ class RocksDBKeyedState(HeapKeyedState):
                 f"operator {self._parameters.operator!r}",
                 f"its files of RocksDB have format {contents.get('format')} with keys of version "
                 f"{contents.get('keys')}; this version reads {', '.join(map(str, _FORMATS))} with {key_bytes.VERSION}: "
-                "go on with the version that wrote them",
+                "restore with the version that wrote them",
             )
         missing = [name for name in contents["files"].values() if name not in written.files]
         if missing:
             raise StateRestoreError(
-                f"operator {self._parameters.operator!r}: the checkpoint lacks files of RocksDB: {', '.join(missing)}"
+                f"operator {self._parameters.operator!r}: the checkpoint lacks files of RocksDB that it names: "
+                f"{', '.join(missing)}"
             )
         return contents
 
-    def _take_files(self, found: list[tuple[WrittenState, dict[str, Any]]]) -> None:
-        """The largest database is gone on with, and the entries of the others are copied into it."""
-        if not found:
+    def _take_files(self, parts: list[tuple[WrittenState, dict[str, Any]]]) -> None:
+        """Continue with the largest database, and copy the entries of the others into it."""
+        if not parts:
             return
-        found = sorted(found, key=lambda pair: -sum(pair[0].files.values()))
-        (first, contents), others = found[0], found[1:]
-        directory = self._made_directory()
+        parts = sorted(parts, key=lambda pair: -sum(pair[0].files.values()))
+        (first, contents), others = parts[0], parts[1:]
+        directory = self._attempt_directory()
         self._fetch(first, contents, os.path.join(directory, "db"))
         self._names = {local: name for local, name in contents["files"].items() if local.endswith(".sst")}
         store = self._store = self._open(exists=True, next_number=contents["next"])
@@ -458,16 +466,21 @@ class RocksDBKeyedState(HeapKeyedState):
             if info.kind == TIMERS:
                 timers[info.name] = self._timer_table(store, info, number)
                 continue
-            made: Any = self._made_table(store, info, number)
-            self._restored.setdefault(place_of(info), []).append(SnapshotTable(info, made))
-        own, theirs = self._parameters.key_groups, first.key_groups
-        foreign = [groups for groups in (range(theirs.start, own.start), range(own.stop, theirs.stop)) if groups]
+            restored_table: Any = self._create_table(store, info, number)
+            self._restored.setdefault(place_of(info), []).append(SnapshotTable(info, restored_table))
+        # The files have all key groups of the attempt that wrote them; those that moved to other subtasks are deleted.
+        own_groups, stored_groups = self._parameters.key_groups, first.key_groups
+        foreign = [
+            groups
+            for groups in (range(stored_groups.start, own_groups.start), range(own_groups.stop, stored_groups.stop))
+            if groups
+        ]
         numbers = [number for number, _ in contents["tables"]]
         store.database.forget_ranges([range_of(number, groups) for number in numbers for groups in foreign])
-        for position, (other, its) in enumerate(others):
-            self._copy(store, other, its, f"from-{position}", timers)
+        for position, (part, part_contents) in enumerate(others):
+            self._copy(store, part, part_contents, f"from-{position}", timers)
         for name, table in timers.items():
-            if not isinstance(self.timers(name), RocksTimerQueue):  # they are to be in memory now
+            if not isinstance(self.timers(name), RocksTimerQueue):  # the job keeps timers in memory from now on
                 for timer in table:
                     self.timers(name).add(*timer)
                 store.drop(table)
@@ -485,26 +498,26 @@ class RocksDBKeyedState(HeapKeyedState):
         name: str,
         timers: dict[str, TimerTable],
     ) -> None:
-        """Entries of own key groups out of another database."""
+        """Copy the entries of this subtask's key groups out of another database."""
         self._fetch(written, contents, os.path.join(self._directory, name))
         memory = memory_of(self._settings, self._parameters.memory)
         operator = self._parameters.operator
-        other = RocksDatabase(self._directory, operator, self._settings, memory, exists=True, name=name)
+        source = RocksDatabase(self._directory, operator, self._settings, memory, exists=True, name=name)
         try:
             for number, plain in contents["tables"]:
                 info = StateInfo.from_json(plain)
                 if info.kind == TIMERS and info.name not in timers:
                     timers[info.name] = self._timer_table(store, info, store.new_number())
-                here = self._copier(info, contents.get("columns", {}).get(str(number)), timers)
+                entry_here = self._copier(info, contents.get("columns", {}).get(str(number)), timers)
                 groups = range_of(number, self._parameters.key_groups)
-                store.database.ingest(here(place, data) for place, data in other.scan(*groups))
+                store.database.ingest(entry_here(place, data) for place, data in source.scan(*groups))
         finally:
-            other.close()
+            source.close()
 
     def _copier(
         self, info: StateInfo, plain: dict[str, Any] | None, timers: Mapping[str, TimerTable]
     ) -> Callable[[bytes, bytes], Pair]:
-        """What entries of another database are in this one."""
+        """Function that turns an entry of another database into one of this database."""
         if info.kind == COLUMNS:
             assert plain is not None
             return self._columns_of(info).take_rows_of(plain)
@@ -545,7 +558,7 @@ class RocksDBKeyedState(HeapKeyedState):
             self._remove_directory()
 
     def _remove_directory(self) -> None:
-        """Unless files of it are still being stored: who does that removes it."""
+        """Remove the directory, unless files of it are still being stored: then ``links_removed`` does it."""
         try:
             if not any(name.startswith(_SNAPSHOT) for name in os.listdir(self._directory)):
                 shutil.rmtree(self._directory, ignore_errors=True)
@@ -564,7 +577,7 @@ class _SweepingRocksDBKeyedState(SweepsAtEachRecord, RocksDBKeyedState):
 
 
 class RocksDBStateBackend(StateBackend):
-    """``rocksdb``: state on local disks."""
+    """The backend ``rocksdb``: state on local disks."""
 
     name = "rocksdb"
 

@@ -17,7 +17,7 @@ class OutgoingEntries(OutgoingFiles):
     """All tables and columns on their way into the database, and then into chunks, in the form of ``hashmap``.
 
     Args:
-        store: has them.
+        store: has the tables.
     """
 
     fewest: ClassVar[int] = 64
@@ -32,26 +32,26 @@ class OutgoingEntries(OutgoingFiles):
         self._table = 0
 
     def next_block(self, entries: int) -> Block | None:
-        """Bring some entries into the database; when all are there, the next entries of it, of one key group."""
+        """Write some entries to the database; once all are there, the next entries of one key group, as a chunk."""
         if self.drain(entries):
             return Block(0, b"")
         if self._store.outgoing is self:
             self._take_view()
         while self._view is not None and self._table < len(self.numbers):
-            group, found = self._view.next(self.numbers[self._table], entries)
-            if found:
-                return Block(len(found), self._written(found), self._table, group)
+            group, entries_of_group = self._view.next(self.numbers[self._table], entries)
+            if entries_of_group:
+                return Block(len(entries_of_group), self._written(entries_of_group), self._table, group)
             self._table += 1
         return None
 
-    def _written(self, found: list[tuple[bytes, bytes]]) -> bytes:
+    def _written(self, entries: list[tuple[bytes, bytes]]) -> bytes:
         columns = self._store.columns.get(self.numbers[self._table])
         if columns is not None:
-            return columns.stream_of(found)
+            return columns.stream_of(entries)
         name = self._names[self._table]
         if self.states[self._table].kind == TIMERS:
-            return dumps(lambda: "the keys of timers", [timer_in(place, data) for place, data in found])
-        packed = [entry_in(place, data) for place, data in found]
+            return dumps(lambda: "the keys of timers", [timer_in(place, data) for place, data in entries])
+        packed = [entry_in(place, data) for place, data in entries]
         return dumps(lambda: f"keys of state {name!r}", ([], [], packed))
 
     def _take_view(self) -> None:
@@ -59,7 +59,7 @@ class OutgoingEntries(OutgoingFiles):
         self._view = View(self._store.database)
 
     def finish(self) -> None:
-        """Bring all of it into the database at once; later changes may be written there then."""
+        """Write everything to the database at once, so that later changes may be written there."""
         try:
             while self.drain(self.most):
                 pass
@@ -72,6 +72,6 @@ class OutgoingEntries(OutgoingFiles):
             self.end()
 
     def end(self) -> None:
-        """No more is wanted."""
+        """Stop; the snapshot needs no more."""
         self._view = None
         super().end()

@@ -38,11 +38,11 @@ class _KeyColumn(ABC):
 
     @abstractmethod
     def write(self, column: pa.Array) -> list[bytes]:
-        """The bytes of each row."""
+        """Bytes of each row."""
 
     @abstractmethod
     def read(self, rows: Sequence[bytes], starts: list[int]) -> pa.Array:
-        """The column of rows, each of which has its part at a place, which is moved behind it."""
+        """Column of rows, whose bytes begin at ``starts``; these are moved behind it."""
 
 
 class _Words(_KeyColumn):
@@ -52,7 +52,7 @@ class _Words(_KeyColumn):
         self._handler = key_column(data_type)
 
     def fill(self, column: pa.Array, target: npt.NDArray[np.uint8]) -> None:
-        """Write a row for each, nine bytes wide."""
+        """Write each row into nine bytes: a flag for null, and the number."""
         (words,) = self._handler.words(column, add=False)
         valid = _valid(column)
         if valid is not None:
@@ -66,9 +66,9 @@ class _Words(_KeyColumn):
         return self._handler.column([words], nulls if nulls.any() else None)
 
     def write(self, column: pa.Array) -> list[bytes]:
-        made = np.empty((len(column), _WORD), np.uint8)
-        self.fill(column, made)
-        rows: list[bytes] = made.view(f"V{_WORD}")[:, 0].tolist()
+        matrix = np.empty((len(column), _WORD), np.uint8)
+        self.fill(column, matrix)
+        rows: list[bytes] = matrix.view(f"V{_WORD}")[:, 0].tolist()
         return rows
 
     def read(self, rows: Sequence[bytes], starts: list[int]) -> pa.Array:
@@ -78,7 +78,7 @@ class _Words(_KeyColumn):
 
 
 class _Sized(_KeyColumn):
-    """Texts, and what else has no fixed width."""
+    """Texts, and other columns without a fixed width."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         self._type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
@@ -96,23 +96,23 @@ class _Sized(_KeyColumn):
         return [_NULL if value is None else head(1, len(value)) + value for value in values]
 
     def read(self, rows: Sequence[bytes], starts: list[int]) -> pa.Array:
-        found: list[Any] = []
-        for at, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        values: list[Any] = []
+        for row_index, (row, start) in enumerate(zip(rows, starts, strict=True)):
             if not row[start]:
-                found.append(None)
-                starts[at] = start + 1
+                values.append(None)
+                starts[row_index] = start + 1
                 continue
             _, size = _SIZED.unpack_from(row, start)
-            starts[at] = stop = start + _SIZED.size + size
+            starts[row_index] = stop = start + _SIZED.size + size
             value = row[stop - size : stop]
-            found.append(value if self._plain else pickle.loads(value))
+            values.append(value if self._plain else pickle.loads(value))
         if self._text:
-            return pa.array(found, pa.binary()).cast(pa.string())
-        return pa.array(found, self._type)
+            return pa.array(values, pa.binary()).cast(pa.string())
+        return pa.array(values, self._type)
 
 
 def _pickled(value: Any) -> bytes:
-    """Without references to what came before, which equal values may differ in."""
+    """Pickle without references to earlier parts, in which equal values may differ."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
     pickler.fast = True
@@ -137,7 +137,7 @@ class KeyBytes:
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._parts = [_Words(one) if _has_words(one) else _Sized(one) for one in types]
+        self._parts = [_Words(data_type) if _has_words(data_type) else _Sized(data_type) for data_type in types]
 
     def of(self, number: int, columns: Sequence[pa.Array], groups: Groups) -> list[bytes]:
         """The bytes of keys.
@@ -149,20 +149,20 @@ class KeyBytes:
         """
         count, only = len(groups), self._parts[0]
         alone = len(self._parts) == 1 and isinstance(only, _Words)
-        made = np.empty((count, _PREFIX + (_WORD if alone else 0)), np.uint8)
-        made[:, :4] = np.frombuffer(struct.pack(">I", number), np.uint8)
-        made[:, 4:_PREFIX] = groups.astype(">u2").view(np.uint8).reshape(count, 2)
+        matrix = np.empty((count, _PREFIX + (_WORD if alone else 0)), np.uint8)
+        matrix[:, :4] = np.frombuffer(struct.pack(">I", number), np.uint8)
+        matrix[:, 4:_PREFIX] = groups.astype(">u2").view(np.uint8).reshape(count, 2)
         if alone:
             assert isinstance(only, _Words)
-            only.fill(columns[0], made[:, _PREFIX:])
-        rows: list[bytes] = made.view(f"V{made.shape[1]}")[:, 0].tolist()
+            only.fill(columns[0], matrix[:, _PREFIX:])
+        rows: list[bytes] = matrix.view(f"V{matrix.shape[1]}")[:, 0].tolist()
         if alone:
             return rows
         parts = [part.write(column) for part, column in zip(self._parts, columns, strict=True)]
         return list(map(b"".join, zip(rows, *parts, strict=True)))
 
     def columns(self, keys: Sequence[bytes]) -> list[pa.Array]:
-        """The columns of keys."""
+        """The columns of keys; the opposite of ``of``."""
         starts = [_PREFIX] * len(keys)
         return [part.read(keys, starts) for part in self._parts]
 
@@ -172,11 +172,11 @@ def _has_words(data_type: pa.DataType) -> bool:
 
 
 class RowLayout:
-    """Which columns rows have, and how they stand in bytes.
+    """The columns that rows have, and where they stand in the bytes of a row.
 
     Args:
-        number: in front of each row.
-        fields: names and types.
+        number: of the layout, in front of each row.
+        fields: names and types of the columns.
     """
 
     def __init__(self, number: int, fields: Sequence[tuple[str, pa.DataType]]) -> None:
@@ -187,16 +187,16 @@ class RowLayout:
         self._objects = [at for at, codec in enumerate(self.codecs) if not codec.fixed]
 
     def write(self, columns: Sequence[npt.NDArray[Any]]) -> list[bytes]:
-        """Rows of values, which stand as ``Codec`` has them."""
-        made = np.empty(len(columns[0]) if columns else 0, self._dtype)
-        made["layout"] = self.number
-        for at, codec in enumerate(self.codecs):
+        """Rows of values, which come in the form of ``Codec``."""
+        records = np.empty(len(columns[0]) if columns else 0, self._dtype)
+        records["layout"] = self.number
+        for index, codec in enumerate(self.codecs):
             if codec.fixed:
-                made[f"{at}"] = columns[at]
-        rows: list[bytes] = made.view(f"V{self._dtype.itemsize}").tolist()
+                records[f"{index}"] = columns[index]
+        rows: list[bytes] = records.view(f"V{self._dtype.itemsize}").tolist()
         if self._objects:
             dumps = pickle.dumps
-            objects = zip(*(columns[at].tolist() for at in self._objects), strict=True)
+            objects = zip(*(columns[index].tolist() for index in self._objects), strict=True)
             return [row + dumps(values, 5) for row, values in zip(rows, objects, strict=True)]
         return rows
 
@@ -204,23 +204,22 @@ class RowLayout:
         size = self._dtype.itemsize
         heads = rows if not self._objects else [row[:size] for row in rows]
         fixed = np.frombuffer(b"".join(heads), self._dtype)
-        columns: list[npt.NDArray[Any]] = [fixed[f"{at}"] if codec.fixed else fixed for at, codec in self._numbered()]
+        columns: list[npt.NDArray[Any]] = [
+            fixed[f"{index}"] if codec.fixed else fixed for index, codec in enumerate(self.codecs)
+        ]
         if self._objects:
             tails = [pickle.loads(row[size:]) for row in rows]
-            for position, at in enumerate(self._objects):
-                columns[at] = np.empty(len(rows), object)
-                columns[at][:] = [tail[position] for tail in tails]
+            for position, index in enumerate(self._objects):
+                columns[index] = np.empty(len(rows), object)
+                columns[index][:] = [tail[position] for tail in tails]
         return columns
-
-    def _numbered(self) -> list[tuple[int, Codec]]:
-        return list(enumerate(self.codecs))
 
 
 def layout_of(row: bytes) -> int:
-    """The number of a row's layout."""
+    """Number of a row's layout."""
     return row[0] << 8 | row[1]
 
 
 def with_layout(row: bytes, number: int) -> bytes:
-    """A row under another number."""
+    """A row under another layout number."""
     return _LAYOUT.pack(number) + row[_LAYOUT.size :]

@@ -1,13 +1,13 @@
 """State in columns on disk, with the rows that are in use in arrays in front of it.
 
 The arrays are those of ``state/columnar/store.py``; here they hold as many keys as memory allows. Keys that are not in
-them are looked up in the database, those of a batch together. Where room is needed a hand goes round the slots, and
-takes those that nobody has used since it was there two rounds ago; what was changed is written then, sorted. As long as
-everything fits, the database is written to at checkpoints only, and never read.
+the arrays are looked up in the database, all those of a batch together. To make room a clock hand goes round the slots
+and evicts those that were not used in its last two rounds; changed rows are written then, sorted. As long as everything
+fits, the database is written only at checkpoints and never read.
 
-For a snapshot the rows that have changed are written to the database some at a time; those that are about to change
-before are copied. Until the files are linked nothing else is written: only rows that are as in the database leave
-memory, and where it would be too much the task waits.
+For a snapshot the changed rows are written to the database some at a time; rows that change again before their turn are
+copied first. Until the files are linked nothing else is written: only rows that equal those of the database leave
+memory, and the task waits when too much would have to stay.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from firesteel_rocksdb.table import TableStore, moved, range_of
 Ints = npt.NDArray[np.int64]
 
 _WINDOW: Final = 8192
-"""Slots that the hand looks at in one go."""
+"""Slots that the clock hand checks in one go."""
 _SLOT: Final = 40
 """Bytes of a slot beyond its key and its values: hash table, marks, copies."""
 _OBJECT: Final = 80
-"""Bytes of a value that is no number, beyond those that it is written as."""
+"""Bytes of a value that is no number, beyond its serialised size."""
 _PIECE: Final = 4096
 """Rows that are read or written in one go."""
 _REMOVED: Final = 4096
-"""So many keys that were removed are remembered before the database is told."""
+"""Removed keys that are remembered before they are deleted in the database."""
 _SWEPT: Final = 256
-"""Rows on disk that are looked at together as state is cleaned up."""
+"""Rows on disk that are checked together for their time-to-live."""
 
 
 class ColumnsOnDisk(ColumnarState):
-    """The state of one operator of one subtask.
+    """Columns of one operator's state in one subtask, on disk.
 
     Args:
         name: of the state, in snapshots and errors.
         key_types: of the key's columns.
-        groups_of: the key groups of keys, given as columns.
+        groups_of: computes the key groups of keys, which come as columns.
         key_groups: those that the subtask owns.
-        opened: opens the database.
+        open_store: opens the database, or returns it if it is open.
 
     Attributes:
         number: of the state in the database.
@@ -68,22 +68,22 @@ class ColumnsOnDisk(ColumnarState):
         key_types: Sequence[pa.DataType],
         groups_of: GroupsOf,
         key_groups: range,
-        opened: Callable[[], TableStore],
+        open_store: Callable[[], TableStore],
     ) -> None:
         super().__init__(name, key_types, groups_of, key_groups)
-        self.track_changes()  # of a slot that is as in the database the mark is 0
+        self.track_changes()  # mark 0 = the slot's row equals that of the database
         self.number = 0
-        self._opened = opened
+        self._open_store = open_store
         self._home: TableStore | None = None
         self._keys = KeyBytes(key_types)
         self._layouts: list[RowLayout] = []
         self._fills: dict[str, int] = {}
         self._whole = True  # everything is in memory
-        self._gone: dict[bytes, None] = {}  # keys that were removed, of which the database does not know
-        self._leaving: dict[bytes, None] = {}  # those of the snapshot that is made
-        self._used = GrowingArray(np.int32)  # in which call a slot was used last
+        self._removed_places: dict[bytes, None] = {}  # removed keys that the database still has
+        self._places_leaving: dict[bytes, None] = {}  # those of them that the current snapshot is to delete
+        self._used = GrowingArray(np.int32)  # tick at which a slot was last used
         self._tick = self._hand = self._lap = self._lap_before = 0
-        self._shown: list[tuple[str, pa.DataType]] = []  # the columns of a snapshot
+        self._shown: list[tuple[str, pa.DataType]] = []  # columns of the current snapshot
         self._object_bytes = 0.0
         self._limit = 0
         self._limited_at = 0
@@ -91,9 +91,9 @@ class ColumnsOnDisk(ColumnarState):
     # -- where it is
 
     def home(self) -> TableStore:
-        """Where it is kept; opened when it is not."""
+        """Store of the database, which is opened on first use."""
         if self._home is None:
-            self._home = self._opened()
+            self._home = self._open_store()
             self.number = self._home.add_columns(self)
         return self._home
 
@@ -103,7 +103,7 @@ class ColumnsOnDisk(ColumnarState):
 
     @property
     def limit(self) -> int:
-        """How many keys may be in memory."""
+        """Number of keys that may be in memory."""
         store = self.home()
         if self._limit and self._limited_at == store.shares:
             return self._limit
@@ -116,7 +116,9 @@ class ColumnsOnDisk(ColumnarState):
     # -- keys
 
     def slots(self, columns: Sequence[pa.Array]) -> Ints:
-        """See ``ColumnarState``; those of earlier calls are not valid any more."""
+        """Slots of keys, which get new ones where they have none. Slots that earlier calls returned are no longer
+        valid.
+        """
         self._tick += 1
         self._bring(columns)
         slots = super().slots(columns)
@@ -124,45 +126,58 @@ class ColumnsOnDisk(ColumnarState):
         return slots
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """See ``ColumnarState``; the slots of earlier calls are not valid any more."""
+        """Slots of keys, -1 for keys without state. Slots that earlier calls returned are no longer valid."""
         self._tick += 1
         return self._bring(columns, new=False)
 
     def _bring(self, columns: Sequence[pa.Array], *, new: bool = True) -> Ints:
-        """Read the rows of keys that are not in memory, and make room; the slots of those that are there then."""
-        found = self.index.find(columns)
-        missing = np.flatnonzero(found < 0)
-        self._used.set(found if not missing.size else found[found >= 0], self._tick)
+        """Read rows of keys that are not in memory into slots, evicting others where there is no room.
+
+        Args:
+            columns: of the keys.
+            new: keys that have no state get slots next, so that there must be room for them, too.
+
+        Returns:
+            The slots of the keys, -1 for those without state.
+        """
+        slots = self.index.find(columns)
+        missing = np.flatnonzero(slots < 0)
+        self._used.set(slots if not missing.size else slots[slots >= 0], self._tick)
         if not missing.size:
-            return found
+            return slots
         if self._whole and (not new or self.index.size + len(missing) <= self._most_in_memory()):
-            return found
+            return slots
         columns = [column.take(pa.array(missing)) for column in columns]
         home = self.home()
         groups = self._groups_of(columns)
         places = self._keys.of(self.number, columns, groups)
         row_of = dict(zip(places, range(len(places)), strict=True))
-        wanted = sorted(row_of)
+        places_to_read = sorted(row_of)
         if new:
-            self._make_room_for(len(wanted))
+            self._make_room_for(len(places_to_read))
         if self._whole:
-            return found
-        if self._gone or self._leaving:
-            wanted = [place for place in wanted if place not in self._gone and place not in self._leaving]
-        values = home.database.get_many(wanted)
-        there = [(place, value) for place, value in zip(wanted, values, strict=True) if value is not None]
-        if not there:
-            return found
+            return slots
+        # The database still has rows of keys that were removed here.
+        if self._removed_places or self._places_leaving:
+            places_to_read = [
+                place
+                for place in places_to_read
+                if place not in self._removed_places and place not in self._places_leaving
+            ]
+        values = home.database.get_many(places_to_read)
+        stored_rows = [(place, value) for place, value in zip(places_to_read, values, strict=True) if value is not None]
+        if not stored_rows:
+            return slots
         if not new:
-            self._make_room_for(len(there))
-        rows = np.fromiter((row_of[place] for place, _ in there), np.int64, len(there))
-        at = pa.array(rows)
-        self._load([column.take(at) for column in columns], groups[rows], [value for _, value in there])
-        found[missing] = self.index.find(columns)
-        return found
+            self._make_room_for(len(stored_rows))
+        rows = np.fromiter((row_of[place] for place, _ in stored_rows), np.int64, len(stored_rows))
+        positions = pa.array(rows)
+        self._load([column.take(positions) for column in columns], groups[rows], [value for _, value in stored_rows])
+        slots[missing] = self.index.find(columns)
+        return slots
 
     def _most_in_memory(self) -> int:
-        """Without opening a database for a handful of keys."""
+        """Number of keys up to which all stay in memory; a handful of keys needs no database."""
         return self.limit if self._home is not None or self.index.size >= _PIECE else _PIECE
 
     def _load(self, columns: Sequence[pa.Array], groups: Any, values: Sequence[bytes]) -> None:
@@ -191,18 +206,18 @@ class ColumnsOnDisk(ColumnarState):
     def _unpack_layout(
         self, layout: RowLayout, values: Sequence[bytes], slots: Ints, columns: Mapping[str, StateColumn]
     ) -> None:
-        there = set()
+        read_names = set()
         for (name, _), codec, numbers in zip(layout.fields, layout.codecs, layout.read(values), strict=True):
-            there.add(name)
+            read_names.add(name)
             column = columns.get(name)
             if column is None:
                 continue
-            wanted = column.codec
-            if wanted.data_type != codec.data_type:
-                numbers = wanted.numbers(codec.column(numbers, None).cast(wanted.data_type))
+            target_codec = column.codec
+            if target_codec.data_type != codec.data_type:
+                numbers = target_codec.numbers(codec.column(numbers, None).cast(target_codec.data_type))
             column.set(slots, numbers)
         for name, value in self._fills.items():
-            if name not in there and name in columns:
+            if name not in read_names and name in columns:
                 columns[name].set(slots, value)
 
     def _make_room(self, capacity: int) -> None:
@@ -217,7 +232,7 @@ class ColumnsOnDisk(ColumnarState):
         return super().column(name, data_type)
 
     def fill(self, column: StateColumn, value: int) -> None:
-        """See ``ColumnarState``; rows on disk get it as they are read."""
+        """Set a column in all rows; rows on disk get the value as they are read."""
         super().fill(column, value)
         if not self._whole:
             self._fills[column.name] = value
@@ -231,25 +246,27 @@ class ColumnsOnDisk(ColumnarState):
         home.wait_until_free()
         self._write_changed()
         start, stop = range_of(self.number, self._key_groups)
-        while found := home.database.read(start, stop, _PIECE):
-            slots = self.find(self._keys.columns([place for place, _ in found]))
+        while entries := home.database.read(start, stop, _PIECE):
+            slots = self.find(self._keys.columns([place for place, _ in entries]))
             yield slots[slots >= 0]
-            start = found[-1][0] + b"\0"
+            start = entries[-1][0] + b"\0"
 
     @override
     def cursor(self) -> SlotCursor:
         return _DiskCursor(self)
 
     def read_behind(self, place: bytes) -> tuple[bytes, Ints]:
-        """The slots of some rows on disk behind a place, which are in memory then, and the place behind them."""
+        """Read some rows behind a place on disk into memory: the place behind them (empty at the end), and their
+        slots.
+        """
         if self._whole:
             return b"", np.empty(0, np.int64)
         start, stop = range_of(self.number, self._key_groups)
-        found = self._database.read(max(start, place), stop, _SWEPT)
-        if not found:
+        entries = self._database.read(max(start, place), stop, _SWEPT)
+        if not entries:
             return b"", np.empty(0, np.int64)
-        slots = self.find(self._keys.columns([place for place, _ in found]))
-        return (found[-1][0] + b"\0" if len(found) == _SWEPT else b""), slots[slots >= 0]
+        slots = self.find(self._keys.columns([place for place, _ in entries]))
+        return (entries[-1][0] + b"\0" if len(entries) == _SWEPT else b""), slots[slots >= 0]
 
     # -- leaving memory
 
@@ -258,7 +275,7 @@ class ColumnsOnDisk(ColumnarState):
         if over <= 0:
             return
         home = self.home()
-        if not home.free and (over > self.limit // 4 or len(self._gone) > self.limit):
+        if not home.free and (over > self.limit // 4 or len(self._removed_places) > self.limit):
             home.wait_until_free()
         free = home.free
         if free:
@@ -266,21 +283,22 @@ class ColumnsOnDisk(ColumnarState):
         self._evict(min(over, self.index.size), free)
 
     def _evict(self, count: int, free: bool) -> None:
-        """So many keys leave memory; none of those that are used in this call."""
+        """Move ``count`` keys out of memory, but none that this call uses; ``free`` = changed rows may be written."""
         assert self._changed is not None
         parts: list[Ints] = []
         rounds = 0
+        # Three rounds: a slot may have to be met twice before it counts as unused; then only slots in use are left.
         while count > 0 and rounds < 3:
             start, stop = self._hand, min(self._hand + _WINDOW, self.index.capacity)
-            out = self._owner.values[start:stop] > 0
-            out &= self._used.values[start:stop] < self._lap_before
+            evictable = self._owner.values[start:stop] > 0
+            evictable &= self._used.values[start:stop] < self._lap_before
             if not free:
-                out &= self._changed.values[start:stop] == 0
-            found = np.flatnonzero(out)[:count] + start
-            if found.size:
-                parts.append(found)
-                count -= len(found)
-            self._hand = stop if count else int(found[-1]) + 1
+                evictable &= self._changed.values[start:stop] == 0
+            candidates = np.flatnonzero(evictable)[:count] + start
+            if candidates.size:
+                parts.append(candidates)
+                count -= len(candidates)
+            self._hand = stop if count else int(candidates[-1]) + 1
             if self._hand >= self.index.capacity:
                 self._hand, rounds = 0, rounds + 1
                 self._lap_before, self._lap = self._lap, self._tick
@@ -299,7 +317,7 @@ class ColumnsOnDisk(ColumnarState):
         self._whole = False
 
     def _write_changed(self) -> None:
-        """Everything that has changed."""
+        """Write all rows that have changed."""
         assert self._changed is not None
         self._forget_removed()
         slots = self.in_use()
@@ -328,14 +346,14 @@ class ColumnsOnDisk(ColumnarState):
             database.write(pairs[start : start + _PIECE])
 
     def layout_of_now(self) -> RowLayout:
-        """That of the columns of now."""
+        """Layout of the current columns."""
         return self.layout([(name, column.codec.data_type) for name, column in self.columns.items()])
 
     def layout(self, fields: list[tuple[str, pa.DataType]]) -> RowLayout:
-        """That of some fields; a new one if there is none."""
-        for known in reversed(self._layouts):
-            if known.fields == fields:
-                return known
+        """Layout of these fields; a new one if there is none yet."""
+        for layout in reversed(self._layouts):
+            if layout.fields == fields:
+                return layout
         self._layouts.append(RowLayout(len(self._layouts), fields))
         return self._layouts[-1]
 
@@ -343,74 +361,76 @@ class ColumnsOnDisk(ColumnarState):
         if self._home is None:
             return
         places = self._keys.of(self.number, self.index.keys(slots), self._owner.get(slots).astype(np.int32) - 1)
-        self._gone.update(dict.fromkeys(places))
-        if len(self._gone) > _REMOVED and self._home.free:
+        self._removed_places.update(dict.fromkeys(places))
+        if len(self._removed_places) > _REMOVED and self._home.free:
             self._forget_removed()
 
     def _forget_removed(self) -> None:
-        """Tell the database which keys were removed."""
-        gone = list(self._gone)
-        for start in range(0, len(gone), _PIECE):
-            self._database.write([(place, None) for place in gone[start : start + _PIECE]])
-        self._gone.clear()
+        """Delete the removed keys in the database."""
+        places = list(self._removed_places)
+        for start in range(0, len(places), _PIECE):
+            self._database.write([(place, None) for place in places[start : start + _PIECE]])
+        self._removed_places.clear()
 
     # -- snapshots
 
     def begin(self) -> ChangedSlots:
-        """What has changed until now, on its way into the database."""
+        """Begin a snapshot: the rows that have changed since the last one, on their way into the database."""
         assert self._changed is not None
         schema = described(self.key_types, {name: column.codec.data_type for name, column in self.columns.items()})
         self.info = StateInfo(self.name, COLUMNS, schema)
         self._shown = [(name, column.codec.data_type) for name, column in self.columns.items()]
         rows = ChangedSlots(self, self.index, self._owner, list(self.columns.values()), self._changed, self.mark)
-        self._leaving, self._gone = self._gone, {}
+        self._places_leaving, self._removed_places = self._removed_places, {}
         self.index.hold()
         self._rows = rows
         self.mark += 1
         return rows
 
     def write_removed(self, most: int) -> bool:
-        """Tell the database of some keys that had been removed when the snapshot began; whether there are any."""
-        some = list(self._leaving)[:most]
-        if not some:
+        """Delete up to ``most`` keys in the database that had been removed when the snapshot began; False = none was
+        left.
+        """
+        places = list(self._places_leaving)[:most]
+        if not places:
             return False
-        self._database.write([(place, None) for place in some])
-        for place in some:
-            del self._leaving[place]
+        self._database.write([(place, None) for place in places])
+        for place in places:
+            del self._places_leaving[place]
         return True
 
     def written(self, slots: Ints, mark: int) -> None:
-        """The rows of slots are in the database as they were when a snapshot began."""
+        """Mark slots as equal to the database, unless they changed after the snapshot began."""
         assert self._changed is not None
         self._changed.set(slots[self._changed.get(slots) <= mark], 0)
 
     def end(self) -> None:
-        """The snapshot is in the database, or was given up."""
+        """End the snapshot, whose rows are all in the database, or which was given up."""
         if self._rows is not None:
             self._rows.close()
             self._ended()
-        self._gone = {**self._leaving, **self._gone}
-        self._leaving = {}
+        self._removed_places = {**self._places_leaving, **self._removed_places}
+        self._places_leaving = {}
 
     def to_json(self) -> dict[str, Any]:
-        """What files have to say beside the rows."""
+        """What the contents file says of this state beside its rows."""
         schemas = [pa.schema(layout.fields).serialize().to_pybytes() for layout in self._layouts]
         return {"layouts": [base64.b64encode(data).decode() for data in schemas], "fills": self._fills}
 
     def stream_of(self, entries: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Rows of the database as a chunk has them: with the columns that a snapshot began with."""
+        """Rows of the database in the form of a chunk: with the columns that the snapshot began with."""
         columns = {name: StateColumn(name, data_type, len(entries)) for name, data_type in self._shown}
-        at = np.arange(len(entries))
-        self._unpack([row for _, row in entries], at, columns)
+        slots = np.arange(len(entries))
+        self._unpack([row for _, row in entries], slots, columns)
         arrays = self._keys.columns([place for place, _ in entries])
         names = [*(f"key{position}" for position in range(len(arrays))), *columns]
-        arrays += [column.codec.column(column.get(at), None) for column in columns.values()]
+        arrays += [column.codec.column(column.get(slots), None) for column in columns.values()]
         return stream_of(pa.RecordBatch.from_arrays(arrays, names=names))
 
     # -- restoring
 
     def take_files(self, home: TableStore, number: int, plain: dict[str, Any]) -> None:
-        """The rows are in a database already."""
+        """Take over rows that are in the database already."""
         self._home, self.number = home, number
         home.add_columns(self, number)
         self._whole = False
@@ -419,7 +439,9 @@ class ColumnsOnDisk(ColumnarState):
         self._take_columns(plain)
 
     def take_rows_of(self, plain: dict[str, Any]) -> Callable[[bytes, bytes], Pair]:
-        """Rows of another database are about to be copied: what they are here."""
+        """Prepare for rows that are copied from another database; the function returned turns its rows into rows of
+        this one.
+        """
         self._whole = False
         self.home()
         numbers = [self.layout(fields).number for fields in _fields_of(plain)]
@@ -434,10 +456,10 @@ class ColumnsOnDisk(ColumnarState):
         self._fills.update(plain["fills"])
 
     def close(self) -> None:
-        """Forget everything; idempotent."""
+        """Forget everything. May be called twice."""
         super().close()
         self.track_changes()
-        self._gone, self._leaving = {}, {}
+        self._removed_places, self._places_leaving = {}, {}
         self._used = GrowingArray(np.int32)
 
 
@@ -447,28 +469,28 @@ def _fields_of(plain: dict[str, Any]) -> list[list[tuple[str, pa.DataType]]]:
 
 
 class _DiskCursor(SlotCursor):
-    """Goes round the slots in memory, and at the same time round the rows on disk."""
+    """Visits the slots in memory and the rows on disk at the same time."""
 
     def __init__(self, state: ColumnsOnDisk) -> None:
         super().__init__(state)
         self._disk, self._place = state, b""
 
     def next(self, count: int) -> Ints:
-        """The next ones; those of earlier calls are not valid any more."""
+        """The next slots. Slots that earlier calls returned are no longer valid."""
         self._place, read = self._disk.read_behind(self._place)
         return np.unique(np.concatenate([super().next(count), read]))
 
 
 class ChangedSlots(Rows):
-    """The slots of a moment that are not as in the database.
+    """The slots whose rows differ from the database, at the moment a snapshot begins.
 
     Args:
-        state: whose.
+        state: the state they belong to.
         index: the keys of slots.
-        owner: who owns them.
-        columns: their values.
-        changed: when they were changed last.
-        mark: later ones are those of what has changed since.
+        owner: key group of each slot, plus one; 0 = the slot is free.
+        columns: values of the slots.
+        changed: mark of the last change of each slot.
+        mark: the snapshot's; changes with a later mark are not part of it.
     """
 
     def __init__(
@@ -492,9 +514,9 @@ class ChangedSlots(Rows):
         return [array.values[start:stop] for array in self._arrays]
 
     def write(self, positions: Ints, columns: Columns) -> Block:
-        wanted = (columns[self._words] > 0) & (columns[-1] > 0)
-        if not wanted.all():
-            positions, columns = positions[wanted], [column[wanted] for column in columns]
+        to_write = (columns[self._words] > 0) & (columns[-1] > 0)
+        if not to_write.all():
+            positions, columns = positions[to_write], [column[to_write] for column in columns]
         if positions.size:
             keys = self._index.columns(columns[: self._words], positions == self._null_slot)
             self._state.put(keys, columns[self._words], self._layout, columns[self._words + 1 : -1])

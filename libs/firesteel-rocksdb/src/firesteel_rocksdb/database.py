@@ -1,7 +1,7 @@
-"""One database of an operator: how it is opened, read, scanned, linked for a snapshot, and given up.
+"""One database of an operator: how it is opened, read, scanned, linked for a snapshot, and closed.
 
-Errors of RocksDB are bare exceptions whose text says what it was; here they become ``StateDatabaseError``, with the
-operator and the directory. A scan that meets a corrupt block ends as if there were no more: so each asks how it ended.
+Errors of RocksDB are bare exceptions with a text; here they become ``StateDatabaseError``, with the operator and the
+directory. A scan that meets a corrupt block ends as if there were no more entries, so each scan asks for its status.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from firesteel.core.errors import StateDatabaseError
 from firesteel_rocksdb.settings import Memory, RocksDBSettings, database_options
 
 Pair = tuple[bytes, bytes | None]
-"""A key and its value; None = it is removed."""
+"""A key and its value; None = the key is removed."""
 Entry = tuple[bytes, bytes]
 """A key and its value."""
 _SCANNED: Final = 1024
-"""Entries that are read at a time; no iterator is open between two such times."""
+"""Entries that are read at a time; between two reads no iterator is open."""
 _MANY: Final = 4096
 """Keys that are looked up at a time."""
 _INGESTED: Final = 1 << 18
-"""Entries of a file that is made to be ingested."""
+"""Entries of one file that is written to be ingested."""
 _WORTH_COMPACTING: Final = 256 << 10
-"""Bytes of a database."""
+"""Bytes of a database below which it is not compacted."""
 _forked_behind = False
 _opened = False
 
@@ -54,14 +54,14 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 class RocksDatabase:
-    """See the module.
+    """A database of RocksDB in a folder of its own.
 
     Args:
         directory: of the attempt; the database is a folder in it.
         operator: named in errors.
         settings: of the job.
-        memory: that it shares with others.
-        exists: files were put there: it must not be made anew.
+        memory: shared with other databases.
+        exists: the files are there already, and an empty database must not be created.
         name: of its folder.
     """
 
@@ -87,7 +87,7 @@ class RocksDatabase:
         options.create_if_missing(not exists)
         self._no_log = WriteOptions()
         self._no_log.disable_wal = True  # type: ignore[method-assign, assignment] # the stubs take it for a method
-        with self.told():
+        with self.translated_errors():
             os.makedirs(directory, exist_ok=True)
             _opened = True
             # the options have to be said for the column family, too: else those of the last opening count
@@ -95,8 +95,8 @@ class RocksDatabase:
             self._db.set_write_options(self._no_log)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Errors of RocksDB and of the disk in our words."""
+    def translated_errors(self) -> Iterator[None]:
+        """Turn errors of RocksDB and of the disk into ``StateDatabaseError``."""
         try:
             yield
         except StateDatabaseError:
@@ -105,25 +105,25 @@ class RocksDatabase:
             raise StateDatabaseError(self.operator, self.directory, str(error)) from error
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, None if it has none."""
+        """Value of a key; None = it has none."""
         try:
-            found: bytes | None = self._db.get(key)
+            value: bytes | None = self._db.get(key)
         except Exception as error:
             raise StateDatabaseError(self.operator, self.directory, str(error)) from error
-        return found
+        return value
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of keys, which are best sorted; of each None if it has none."""
-        found: list[bytes | None] = []
-        with self.told():
+        """Values of keys, None for those without; sorted keys are read faster."""
+        all_values: list[bytes | None] = []
+        with self.translated_errors():
             for start in range(0, len(keys), _MANY):
-                some: Any = keys[start : start + _MANY]
-                values: Any = self._db.get(some)
-                found += values
-        return found
+                batch: Any = keys[start : start + _MANY]
+                batch_values: Any = self._db.get(batch)
+                all_values += batch_values
+        return all_values
 
     def write(self, pairs: Sequence[Pair]) -> int:
-        """Write some values; sorted, which is faster. Returns their bytes, and those of their keys."""
+        """Write entries, and return their bytes with their keys. They are sorted first, which is faster."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in sorted(pairs):
@@ -132,96 +132,100 @@ class RocksDatabase:
             else:
                 put(key, value)
         size = batch.size_in_bytes()
-        with self.told():
+        with self.translated_errors():
             self._db.write(batch, self._no_log)
         return size
 
     def ingest(self, entries: Iterable[Pair]) -> None:
-        """Take over many entries, which come in the order of their keys, where the database has none: they are written
-        once, into files of their own, which become the database's."""
-        made: list[str] = []
+        """Add many entries, in the order of their keys, where the database has none.
+
+        They are written once, into files of their own, which become files of the database.
+        """
+        paths: list[str] = []
         move = IngestExternalFileOptions()
         move.set_move_files(True)
-        left = iter(entries)
+        remaining = iter(entries)
         try:
-            for first in left:
-                made.append(os.path.join(self.directory, f"ingested-{len(made)}"))
+            for first in remaining:
+                paths.append(os.path.join(self.directory, f"ingested-{len(paths)}"))
                 writer = SstFileWriter(self._options)
-                with self.told():
-                    writer.open(made[-1])
-                    for key, value in chain((first,), islice(left, _INGESTED - 1)):
+                with self.translated_errors():
+                    writer.open(paths[-1])
+                    for key, value in chain((first,), islice(remaining, _INGESTED - 1)):
                         writer[key] = value
                     writer.finish()
-            if made:
-                with self.told():
-                    self._db.ingest_external_file(made, move)
+            if paths:
+                with self.translated_errors():
+                    self._db.ingest_external_file(paths, move)
         finally:
-            for path in made:
+            for path in paths:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Forget all keys from one to before another."""
-        with self.told():
+        """Delete all keys from ``start`` to before ``stop``."""
+        with self.translated_errors():
             self._db.delete_range(start, stop, write_opt=self._no_log)
 
     def forget_ranges(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
-        """The same of several, and the disk is free at once: files with nothing else go, those across a border are
-        rewritten. A small database is left as it is: each compaction waits for a thread and for the disk.
+        """Delete ranges of keys, and free their disk at once.
+
+        Files with nothing else are removed, and files across a border are rewritten. A small database is not compacted:
+        each compaction waits for a thread and for the disk.
         """
         for start, stop in ranges:
             self.delete_range(start, stop)
-        with self.told():
+        with self.translated_errors():
             if sum(file["size"] for file in self._db.live_files()) < _WORTH_COMPACTING:
                 return
             for start, stop in ranges:
                 self._db.compact_range(start, stop)
 
     def read_to(self, start: bytes, stop: bytes, end: bytes, most: int = _SCANNED) -> tuple[list[Entry], bool]:
-        """As ``read``, and whether nothing was left out: neither behind so many, nor between the stop and this end."""
-        found: list[Entry] = []
+        """As ``read``; also whether this was all: no more entries up to ``stop``, nor between ``stop`` and ``end``."""
+        entries: list[Entry] = []
         limits = ReadOptions()
         limits.set_iterate_upper_bound(end)
-        with self.told():
-            at = self._db.iter(limits)
-            at.seek(start)
-            while len(found) < most and at.valid():
-                key = at.key()
+        with self.translated_errors():
+            iterator = self._db.iter(limits)
+            iterator.seek(start)
+            while len(entries) < most and iterator.valid():
+                key = iterator.key()
                 if key >= stop:
-                    return found, False
-                found.append((key, at.value()))
-                at.next()
-            at.status()
-            return found, not at.valid()
+                    return entries, False
+                entries.append((key, iterator.value()))
+                iterator.next()
+            iterator.status()
+            return entries, not iterator.valid()
 
     def read(self, start: bytes, stop: bytes, most: int = _SCANNED) -> list[Entry]:
-        """Keys from one to before another with their values, so many at most."""
+        """Entries with keys from ``start`` to before ``stop``, ``most`` of them at most."""
         return self.read_to(start, stop, stop, most)[0]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[Entry]:
-        """Keys from one to before another with their values. What is written meanwhile may come or not."""
-        while found := self.read(start, stop):
-            yield from found
-            if len(found) < _SCANNED:
+        """All entries with keys from ``start`` to before ``stop``; those written meanwhile may be among them or not."""
+        while entries := self.read(start, stop):
+            yield from entries
+            if len(entries) < _SCANNED:
                 return
-            start = found[-1][0] + b"\0"
+            start = entries[-1][0] + b"\0"
 
     def property(self, name: str) -> str | None:
-        """What it says about itself; None if it does not, or is closed. Any thread."""
+        """A property of the database; None if it has no such property, or is closed. May be called on any thread."""
         try:
-            found: str | None = self._db.property_value(name)
+            value: str | None = self._db.property_value(name)
         except Exception:
             return None
-        return found
+        return value
 
     def link(self, path: str) -> None:
-        """Bring everything that was written to disk, and link the files of now into a new folder; blocks."""
-        with self.told():
+        """Flush everything written to disk, and link the current files into a new folder. Blocks."""
+        with self.translated_errors():
             self._db.flush(wait=True)
             Checkpoint(self._db).create_checkpoint(path)
 
     def close(self) -> None:
-        """Close it and remove its folder."""
+        """Close the database and remove its folder."""
         with suppress(Exception):  # it may be broken; nobody needs what could not be written
             self._db.close()
         del self._db
@@ -229,51 +233,51 @@ class RocksDatabase:
 
 
 class View:
-    """A database as it is now, whatever is written to it later; the entries of a table one key group after the other.
+    """A database as it is now, whatever is written to it later; read table by table, one key group after the other.
 
-    An iterator is one; what rocksdict calls a snapshot is not heeded by the iterators that it makes. As long as there
-    is a view its files stay, and the database is not closed: it has to be dropped before.
+    The view is an open iterator: iterators of rocksdict ignore what rocksdict calls a snapshot. As long as it exists,
+    its files stay and the database can't be closed, so it has to be dropped before.
 
     Args:
-        database: whose; its keys begin with the number of a table (four bytes) and a key group (two bytes).
+        database: whose keys begin with the number of a table (four bytes) and a key group (two bytes).
     """
 
     def __init__(self, database: RocksDatabase) -> None:
         self._database = database
-        with database.told():
+        with database.translated_errors():
             self._at = database._db.iter(ReadOptions())
         self._number = 0
 
     def next(self, number: int, most: int) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The next entries of a table, so many at most, and their key group; none at the end of the table."""
-        at, found, head = self._at, list[tuple[bytes, bytes]](), number.to_bytes(4, "big")
-        with self._database.told():
+        """Key group and the next entries of it in a table, ``most`` of them at most; none at the end of the table."""
+        iterator, entries, head = self._at, list[tuple[bytes, bytes]](), number.to_bytes(4, "big")
+        with self._database.translated_errors():
             if number != self._number:
                 self._number = number
-                at.seek(head)
-            while len(found) < most and at.valid():
-                key = at.key()
-                if found:
+                iterator.seek(head)
+            while len(entries) < most and iterator.valid():
+                key = iterator.key()
+                if entries:
                     if key[:6] != head:
                         break
                 elif key[:4] != head:
                     break
                 else:
                     head = key[:6]
-                found.append((key, at.value()))
-                at.next()
-            at.status()
-        return int.from_bytes(head[4:], "big"), found
+                entries.append((key, iterator.value()))
+                iterator.next()
+            iterator.status()
+        return int.from_bytes(head[4:], "big"), entries
 
 
 def _trim() -> None:
-    """Give back memory that the C library has kept of what RocksDB freed: some 50 MB with ten million keys."""
+    """Give back memory that the C library keeps after RocksDB freed it: some 50 MB with ten million keys."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class _LinkThread:
-    """Flushes and links, one database after the other: all of them have one disk below."""
+    """Flushes and links databases one after the other, since they share one disk."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -296,10 +300,10 @@ _links = _LinkThread()
 
 
 class Linking:
-    """Files of a database on their way into a folder of their own.
+    """A snapshot's files on their way into a folder of their own.
 
     Args:
-        database: whose; nothing is written to it until ``done``.
+        database: theirs; nothing may be written to it until ``done``.
         path: of the folder.
     """
 
@@ -324,21 +328,21 @@ class Linking:
 
     @property
     def done(self) -> bool:
-        """The database may be written to again."""
+        """Whether the database may be written to again."""
         return self._done.is_set()
 
     @property
     def removed(self) -> bool:
-        """Nobody is removing the files, or is about to."""
+        """Whether no removal of the files is running or planned."""
         return self._idle.is_set()
 
     def wait(self) -> None:
-        """Until it is done, however it ended; and until the files are removed, if they are to be."""
+        """Wait until linking has ended, well or not, and until the files are removed if they are to be."""
         self._done.wait()
         self._idle.wait()
 
     def files(self) -> list[str]:
-        """Names of the files that a restore needs; waits for them.
+        """Names of the files that a restore needs; waits until they are linked.
 
         Raises:
             StateDatabaseError: they could not be linked.
@@ -346,16 +350,16 @@ class Linking:
         self._done.wait()
         if self._error is not None:
             raise self._error
-        wanted: list[Any] = [name for name in os.listdir(self.path) if name.endswith(".sst")]
-        return sorted([*wanted, *(name for name in os.listdir(self.path) if name.startswith(("MANIFEST-", "CURRENT")))])
+        tables: list[Any] = [name for name in os.listdir(self.path) if name.endswith(".sst")]
+        return sorted([*tables, *(name for name in os.listdir(self.path) if name.startswith(("MANIFEST-", "CURRENT")))])
 
     def remove(self) -> None:
-        """They are not needed any more; any thread, and waits for the linking."""
+        """Remove the files, after waiting for the linking. May be called on any thread."""
         self._done.wait()
         shutil.rmtree(self.path, ignore_errors=True)
 
     def remove_later(self, removed: Callable[[], None]) -> None:
-        """The same without waiting; calls that then, on another thread."""
+        """Remove the files on another thread, which then calls ``removed``."""
         self._idle.clear()
 
         def remove() -> None:

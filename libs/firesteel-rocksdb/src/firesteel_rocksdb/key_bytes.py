@@ -1,7 +1,7 @@
-"""Keys as bytes: those that Python holds equal have the same ones.
+"""Keys as bytes: keys that are equal in Python have equal bytes.
 
-The classes are those that may be keys (``graph/key_hash.py``), with the same rules of what is equal. The bytes become
-part of checkpoints: whoever changes any of them has to raise ``VERSION``.
+The classes are those that may be keys (``graph/key_hash.py``), with the same rules of equality. The bytes are part of
+checkpoints: a change of any of them raises ``VERSION``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
 def encode(key: Any) -> tuple[bytes, bool]:
-    """The bytes of a key, and whether ``decode`` gives this very key, not only one that is equal to it."""
+    """Bytes of a key, and whether ``decode`` returns this very key, not only an equal one."""
     kind = key.__class__
     if kind is int:
         return _int(key), True
@@ -55,7 +55,7 @@ def encode(key: Any) -> tuple[bytes, bool]:
 
 
 def decode(data: bytes) -> Any:
-    """A key that is equal to the one that was encoded, as far as ``encode`` said that it is exact."""
+    """Key from its bytes: the same one if ``encode`` said so, else an equal one."""
     tag = data[:1]
     if tag == b"i":
         return _unpack_int(data, 1)[0]
@@ -77,7 +77,7 @@ def decode(data: bytes) -> Any:
 
 
 def encode_exactly(key: Any) -> bytes:
-    """What has to be kept beside the bytes of a key that ``decode`` does not give."""
+    """Bytes that are stored beside those of a key that ``decode`` can't return."""
     return pickle.dumps(key, protocol=5)
 
 
@@ -96,7 +96,7 @@ def _str(key: str) -> bytes:
 
 
 def _number(key: Any) -> bytes:
-    """Of a real number of any class; all classes compare with each other."""
+    """Bytes of a real number of any class: numbers of all classes compare with each other."""
     if key != key:
         return b"m" if isinstance(key, Decimal) else b"n"
     if isinstance(key, Decimal) and key.is_infinite():
@@ -111,8 +111,8 @@ def _number(key: Any) -> bytes:
         rounded = math.inf
     if rounded == key:
         return b"f" + _pack_float(rounded)
-    above, below = key.as_integer_ratio()
-    return _joined(b"q", [_int(above), _int(below)])
+    numerator, denominator = key.as_integer_ratio()
+    return _joined(b"q", [_int(numerator), _int(denominator)])
 
 
 def _joined(tag: bytes, parts: list[bytes]) -> bytes:
@@ -123,16 +123,16 @@ def _joined(tag: bytes, parts: list[bytes]) -> bytes:
 
 
 def _split(data: bytes) -> list[bytes]:
-    found, at = [], 1
-    while at < len(data):
-        (size,) = _length.unpack_from(data, at)
-        found.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    return found
+    parts, offset = [], 1
+    while offset < len(data):
+        (size,) = _length.unpack_from(data, offset)
+        parts.append(data[offset + 4 : offset + 4 + size])
+        offset += 4 + size
+    return parts
 
 
 def _other(key: Any) -> bytes:
-    """Of the rarer classes, and of namespaces of any class."""
+    """Bytes of keys of the rarer classes, and of namespaces of any class."""
     if isinstance(key, str):
         return _str(str.__str__(key))
     if isinstance(key, bytes):
@@ -182,7 +182,7 @@ def _row(key: Row) -> bytes:
 
 
 def _pickled(key: Any) -> bytes:
-    """Without references to what came before, which equal objects may differ in."""
+    """Pickle without references to earlier parts, in which equal objects may differ."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
     pickler.fast = True

@@ -14,7 +14,7 @@ from firesteel_rocksdb.settings import RocksDBSettings
 _FAMILY: Final = "default"
 _LEVELS: Final = 7
 _STALE: Final = 5.0
-"""Seconds; what a database has counted is read out anew then, which takes some 20 ms."""
+"""Seconds after which the statistics are read again, which takes some 20 ms."""
 _TICKERS: Final = {
     "block-cache-hit": "rocksdb.block.cache.hit",
     "block-cache-miss": "rocksdb.block.cache.miss",
@@ -33,12 +33,12 @@ Property = Callable[[str], Any]
 
 
 def show(group: MetricGroup, settings: RocksDBSettings, read: Property) -> None:
-    """Show what was asked for.
+    """Register the metrics that the settings ask for.
 
     Args:
         group: of the operator.
         settings: of the job.
-        read: gives a property of the database; None while there is none.
+        read: returns a property of the database; None while there is no database.
     """
     if not settings.metrics and not settings.statistics:
         return
@@ -64,13 +64,13 @@ def _number(read: Property, name: str) -> int:
 
 
 class _Statistics:
-    """What a database has counted, read out all at once."""
+    """Counters of a database, read all at once."""
 
     def __init__(self, read: Property) -> None:
         self._read, self._known, self._at = read, dict[str, int](), float("-inf")
 
     def of(self, ticker: str) -> int:
-        """One of the counts."""
+        """Value of one counter."""
         now = time.monotonic()
         if now - self._at > _STALE:
             self._at = now

@@ -1,4 +1,4 @@
-"""What ``state.backend.rocksdb.*`` says, and the memory that all databases of a process share."""
+"""The settings ``state.backend.rocksdb.*``, and the memory that all databases of a process share."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from firesteel.config import Settings, options
 logger = logging.getLogger(__name__)
 
 UNSAID: Final = 128 << 20
-"""Bytes, where nobody says how much managed memory a slot has."""
+"""Bytes of memory where the managed memory of a slot is not configured."""
 _OBJECTS: Final = 0.5
-"""Of the memory: for objects in front of the databases. The rest is for blocks and write buffers."""
+"""Share of the memory for objects in front of the databases; the others are blocks and write buffers."""
 _LEAST_BLOCKS: Final = 1 << 20
 _BUFFERS_AT_LEAST: Final = 4
 """Write buffers that fit into their share of the memory."""
 _SMALLEST_BUFFER: Final = 64 << 10
 _FILTER_SHARE: Final = 0.1
-"""Of a write buffer: for its filter."""
+"""Share of a write buffer for its filter."""
 
 
 @dataclass(frozen=True)
 class RocksDBSettings:
-    """Attributes: see the options of these names; metrics and statistics are those that are shown."""
+    """Settings of a job; attributes are named after their options, ``metrics`` and ``statistics`` list those shown."""
 
     managed: bool = options.ROCKSDB_MEMORY_MANAGED.default
     fixed_per_slot: int | None = options.ROCKSDB_MEMORY_FIXED.default
@@ -52,7 +52,7 @@ class RocksDBSettings:
 
     @classmethod
     def read(cls, settings: Settings) -> RocksDBSettings:
-        """From the settings of a job, the cluster's below.
+        """Read the settings of a job, over those of the cluster.
 
         Raises:
             ConfigurationError: a value is not valid.
@@ -83,13 +83,13 @@ class RocksDBSettings:
 
 
 class ObjectMemory:
-    """What may be in front of the databases; all that keep something there have equal shares.
+    """Memory for objects in front of the databases, divided equally among all users of it.
 
     Args:
         total: bytes.
 
     Attributes:
-        shares: how many keep something there.
+        shares: number of users: tables, and states in columns.
     """
 
     def __init__(self, total: int) -> None:
@@ -98,24 +98,24 @@ class ObjectMemory:
         self._lock = threading.Lock()
 
     def join(self, count: int = 1) -> None:
-        """There are so many more; fewer for a negative number."""
+        """Add users; a negative number removes some."""
         with self._lock:
             self.shares += count
 
     @property
     def share(self) -> int:
-        """Bytes of each."""
+        """Bytes for each user."""
         return self.total // max(1, self.shares)
 
 
 class Memory(NamedTuple):
-    """Of all databases of a slot.
+    """Memory of all databases of a slot.
 
     Attributes:
         objects: for objects in front of all databases.
-        write_buffer: bytes of one.
+        write_buffer: bytes of one write buffer.
         cache: of blocks.
-        buffers: what counts write buffers; None = each database by itself.
+        buffers: limits all write buffers together; None = every database has its own limit.
     """
 
     objects: ObjectMemory
@@ -129,11 +129,11 @@ _sharing = threading.Lock()
 
 
 def memory_of(settings: RocksDBSettings, managed: int) -> Memory:
-    """The memory of this process: one budget for all databases, in whichever operator they are.
+    """Memory of this process: one budget for all databases, whichever operator they belong to.
 
     Args:
         settings: of the job.
-        managed: managed memory of the slot, bytes; 0 = not said.
+        managed: managed memory of the slot in bytes; 0 = not configured.
     """
     with _sharing:
         key = settings, managed
@@ -149,50 +149,50 @@ def _divided(settings: RocksDBSettings, managed: int) -> Memory:
     objects = int(total * _OBJECTS)
     for_buffers = max(int((total - objects) * settings.write_buffer_ratio), _SMALLEST_BUFFER * _BUFFERS_AT_LEAST)
     blocks = max(total - objects - for_buffers, min(_LEAST_BLOCKS, total))
-    one = max(min(settings.write_buffer, for_buffers // _BUFFERS_AT_LEAST), _SMALLEST_BUFFER)
-    return Memory(ObjectMemory(objects), one, Cache(blocks), WriteBufferManager(for_buffers, False))
+    write_buffer = max(min(settings.write_buffer, for_buffers // _BUFFERS_AT_LEAST), _SMALLEST_BUFFER)
+    return Memory(ObjectMemory(objects), write_buffer, Cache(blocks), WriteBufferManager(for_buffers, False))
 
 
 def database_options(settings: RocksDBSettings, memory: Memory) -> Options:
-    """The options of a database: keys and values are bytes, and nothing is logged ahead."""
-    made = Options(raw_mode=True)
-    made.create_if_missing(True)
+    """Options of a database: keys and values are bytes, and there is no write-ahead log."""
+    database = Options(raw_mode=True)
+    database.create_if_missing(True)
     blocks = BlockBasedOptions()
     blocks.set_block_cache(memory.cache)
     blocks.set_block_size(settings.block_size)
     blocks.set_format_version(5)
-    # index and filters stay outside the cache: a filter is larger than a shard of a small one
+    # Index and filters stay outside the cache: a filter is larger than one shard of a small cache.
     if settings.bloom:
         blocks.set_bloom_filter(round(settings.bloom_bits), False)
-    made.set_block_based_table_factory(blocks)
+    database.set_block_based_table_factory(blocks)
     if memory.buffers is not None:
-        made.set_write_buffer_manager(memory.buffers)
-    made.set_write_buffer_size(memory.write_buffer)
-    made.set_max_write_buffer_number(settings.write_buffers)
-    # who looks for a key of the files walks through no list of a write buffer
-    made.set_memtable_whole_key_filtering(True)
-    made.set_memtable_prefix_bloom_ratio(_FILTER_SHARE)
-    made.set_compression_type(_codec(settings.compression))
-    made.set_max_bytes_for_level_base(settings.level_base)
-    made.set_target_file_size_base(settings.file_size)
-    made.set_level_compaction_dynamic_level_bytes(settings.dynamic_levels)
-    made.set_max_background_jobs(settings.threads)
-    made.set_max_open_files(settings.open_files)
-    made.set_keep_log_file_num(1)
-    made.set_max_log_file_size(1 << 20)
-    made.set_stats_dump_period_sec(0)
-    made.set_stats_persist_period_sec(0)
-    made.set_paranoid_checks(True)
+        database.set_write_buffer_manager(memory.buffers)
+    database.set_write_buffer_size(memory.write_buffer)
+    database.set_max_write_buffer_number(settings.write_buffers)
+    # A look-up of a key that only the files have skips the lists of the write buffers.
+    database.set_memtable_whole_key_filtering(True)
+    database.set_memtable_prefix_bloom_ratio(_FILTER_SHARE)
+    database.set_compression_type(_codec(settings.compression))
+    database.set_max_bytes_for_level_base(settings.level_base)
+    database.set_target_file_size_base(settings.file_size)
+    database.set_level_compaction_dynamic_level_bytes(settings.dynamic_levels)
+    database.set_max_background_jobs(settings.threads)
+    database.set_max_open_files(settings.open_files)
+    database.set_keep_log_file_num(1)
+    database.set_max_log_file_size(1 << 20)
+    database.set_stats_dump_period_sec(0)
+    database.set_stats_persist_period_sec(0)
+    database.set_paranoid_checks(True)
     if settings.statistics:
-        made.enable_statistics()
+        database.enable_statistics()
     environment = Env()
     environment.lower_thread_pool_cpu_priority()
-    made.set_env(environment)
-    return made
+    database.set_env(environment)
+    return database
 
 
 def _codec(name: str) -> Any:
-    known = {
+    codecs = {
         "NO_COMPRESSION": DBCompressionType.none,
         "SNAPPY_COMPRESSION": DBCompressionType.snappy,
         "ZLIB_COMPRESSION": DBCompressionType.zlib,
@@ -201,4 +201,4 @@ def _codec(name: str) -> Any:
         "LZ4HC_COMPRESSION": DBCompressionType.lz4hc,
         "ZSTD_COMPRESSION": DBCompressionType.zstd,
     }
-    return known[name]()
+    return codecs[name]()

@@ -1,14 +1,14 @@
-"""Tables on disk, with the objects that are in use in front of them.
+"""State tables on disk, with the objects that are in use in memory in front of them.
 
-What is written goes into a dict, the *young* one. When that is full it becomes a *layer* and a new one begins; layers
-are brought into the database some entries at a time, and what was brought there is kept until the next turn: so keys
-that come often are always in memory, where one look-up finds them. Bytes are made of values that leave only.
+Writes go into a dict, the *young* one. When it is full it becomes a *layer*, and a new young dict begins. Layers are
+written to the database a few entries at a time, and what was written stays in memory, as *clean* entries, until the
+next turn: so keys that come often are always in memory, one look-up away. Values are serialised when they leave memory.
 
-A value that may be changed in place, and is handed out, counts as written: so it is found changed as long as it is in
-memory, and what snapshots hold is what readers see.
+A value that can be changed in place counts as written once it has been handed out: its changes are then part of the
+young dict, and snapshots hold what readers see.
 
-While a snapshot is made its layers are brought into the database, and then the files are linked. Until that has been
-done, what is written later stays in memory; where it would be too much, the task waits.
+While a snapshot is taken its layers are written to the database, and then its files are linked. Until both are done,
+later writes stay in memory; the task waits when they need too much of it.
 """
 
 from __future__ import annotations
@@ -38,57 +38,59 @@ _place_of: Final = itemgetter(0)
 _NUMBER: Final = struct.Struct(">I")
 _GROUP: Final = struct.Struct(">H")
 PREFIX: Final = _NUMBER.size + _GROUP.size
-"""Bytes in front of what tells the entries of a table and a key group apart."""
+"""Bytes of a database key in front of the state's key: the number of the table and the key group."""
 _LENGTH: Final = struct.Struct(">I")
 _INT_PLACE: Final = struct.Struct(">IHcq").pack
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _TO_BE_DRAINED: Final = 128
-"""New entries between two times that some are brought into the database."""
+"""New entries between two times that older entries are drained into the database."""
 _DRAINED: Final = 512
-"""Then so many: more would keep records waiting."""
+"""Entries drained at a time; more would keep records waiting."""
 _KEPT_AT_LEAST: Final = 256
-"""Entries; if memory has no room for so many, none stay there that the database has."""
+"""Entries in memory below which no clean entries are kept: there is no room for them."""
 _ENTRY: Final = 200
-"""Bytes of an object in memory with its key, beyond those that it is written as."""
+"""Bytes of an object in memory with its key, beyond its serialised size."""
 _UNKNOWN: Final = 4096
-"""Entries of a young dict, before anything is known of their size."""
+"""Entries of the first young dict, before their size is known."""
 _SWEPT: Final = 64
-"""Entries that are looked at together as a table is cleaned up."""
-_RESTS: Final = 63
-"""So many times nothing is read ahead where that was of no use."""
+"""Entries checked together for their time-to-live."""
+_SKIPPED: Final = 63
+"""Batches for which nothing is read ahead after reading ahead was of no use."""
 
 
 AnyTable = TypeVar("AnyTable", bound="RocksTable")
 
 
-class _Packed(bytes):
+class PackedValue(bytes):
     """A value of a layer that was serialised when it was handed out."""
 
 
 class StoredColumns(Protocol):
-    """State in columns that is in the same database."""
+    """State in columns whose rows are in the same database."""
 
     number: int
     info: StateInfo
 
     def begin(self) -> Rows:
-        """What has changed until now, on its way into the database."""
+        """Begin a snapshot: the rows that have changed since the last one, on their way into the database."""
 
     def write_removed(self, most: int) -> bool:
-        """Tell the database of some keys that had been removed when a snapshot began; whether there are any."""
+        """Delete up to ``most`` keys in the database that had been removed when the snapshot began; False = none was
+        left.
+        """
 
     def end(self) -> None:
-        """The snapshot is in the database, or was given up."""
+        """End the snapshot, whose rows are all in the database, or which was given up."""
 
     def to_json(self) -> dict[str, Any]:
-        """What files have to say beside the rows."""
+        """What a snapshot's contents file says of the state beside its rows."""
 
     def stream_of(self, entries: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Rows of the database as a chunk has them."""
+        """Rows of the database in the form of a chunk."""
 
 
 class TableStore:
-    """The tables and columns of a database, and what they share.
+    """The tables and columns of one database, and what they share.
 
     Args:
         database: their entries.
@@ -119,28 +121,30 @@ class TableStore:
         self._memory = memory
         self._dropped: list[int] = []
 
-    def add_table(self, made: AnyTable) -> AnyTable:
+    def add_table(self, table: AnyTable) -> AnyTable:
         self._memory.join()
-        self.tables[made.number] = made
-        return made
+        self.tables[table.number] = table
+        return table
 
     def add_columns(self, columns: StoredColumns, number: int = 0) -> int:
-        """State in columns is kept here, too; its number, which is a new one unless it has one."""
+        """Add state in columns, and return its number: a new one if none is passed."""
         number = number or self.new_number()
         self.columns[number] = columns
         self._memory.join()
         return number
 
     def fetch(self, keys: Callable[[], Sequence[Any]]) -> None:
-        """Records of these keys come next: read what tables have of them."""
-        some = [table for table in self.tables.values() if table.fetches and not table.info.namespaced]
-        if wanting := [table for table in some if not table.rests()]:
-            wanted = keys()
-            for table in wanting:
-                table.fetch(wanted)
+        """Let tables read their entries of the keys that the next records have; ``keys`` is called only if one wants
+        to.
+        """
+        keyed_tables = [table for table in self.tables.values() if table.fetches and not table.info.namespaced]
+        if readers := [table for table in keyed_tables if not table.skips_batch()]:
+            key_list = keys()
+            for table in readers:
+                table.fetch(key_list)
 
     def new_number(self) -> int:
-        """Of one more table."""
+        """Number for a new table."""
         number, self.next_number = self.next_number, self.next_number + 1
         return number
 
@@ -151,7 +155,7 @@ class TableStore:
         self.database.close()
 
     def drop(self, table: RocksTable) -> None:
-        """Forget a table and all that is in it; a snapshot that has begun has it still."""
+        """Forget a table with all its entries; a snapshot that has begun still has them."""
         del self.tables[table.number]
         self._memory.join(-1)
         self._dropped.append(table.number)
@@ -165,14 +169,14 @@ class TableStore:
         return self.linking is None and self.outgoing is None
 
     def tidy(self) -> None:
-        """Remove what tables held that were dropped."""
+        """Delete the entries of dropped tables."""
         if self._dropped and self.free:
             for number in self._dropped:
                 self.database.delete_range(_NUMBER.pack(number), _NUMBER.pack(number + 1))
             self._dropped.clear()
 
     def wait_until_free(self) -> None:
-        """Finish what a snapshot has to bring into the database, and wait until its files are linked."""
+        """Write to the database what the current snapshot still has to, and wait until its files are linked."""
         if self.outgoing is not None:
             self.outgoing.finish()
         if self.linking is not None:
@@ -180,17 +184,17 @@ class TableStore:
         self.tidy()
 
     def room_of(self, entry: int) -> int:
-        """How many entries of such a size a young dict may have."""
+        """Entries of this size (bytes) that a young dict may have."""
         return max(self._memory.share // 3 // entry, 1)
 
     @property
     def share(self) -> int:
-        """Bytes of objects of each table, and of each state in columns."""
+        """Bytes for the objects of each table, and of each state in columns."""
         return self._memory.share
 
     @property
     def shares(self) -> int:
-        """Into how many the memory is divided."""
+        """Number of tables and states in columns that divide the memory."""
         return self._memory.shares
 
 
@@ -208,16 +212,16 @@ class RocksTable(MutableMapping[Any, Any]):
     """
 
     __slots__ = (
+        "_clean",
         "_cursor",
         "_entry",
         "_fetched",
         "_layers",
         "_limit",
-        "_old",
         "_prefix",
-        "_rests",
         "_store",
         "_sweeping",
+        "_to_skip",
         "full_at",
         "info",
         "number",
@@ -225,16 +229,16 @@ class RocksTable(MutableMapping[Any, Any]):
     )
     writing: ClassVar[None] = None
     fetches: ClassVar[bool] = True
-    """Whether its entries are those of keys."""
+    """Whether entries can be read ahead by the keys of records."""
 
     def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:
         self._store, self.number, self.info = store, number, info
         self._prefix = _NUMBER.pack(number)
         self.young: dict[Any, Any] = {}
         self._layers: list[dict[Any, Any]] = []  # the oldest one first
-        self._old: dict[Any, Any] = {}  # as they are in the database
+        self._clean: dict[Any, Any] = {}  # as they are in the database
         self._fetched: dict[Any, bytes | None] = {}  # what it has of keys that will be asked for, None = nothing
-        self._rests = 0
+        self._to_skip = 0
         self._entry = 0.0
         self._limit = min(_UNKNOWN, store.room_of(_ENTRY))
         self.full_at = min(self._limit, _TO_BE_DRAINED)
@@ -244,7 +248,7 @@ class RocksTable(MutableMapping[Any, Any]):
     # -- one entry
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key."""
+        """Value of a key."""
         value = self.young.get(key, ABSENT)
         if value is ABSENT:
             value = self.find(key)
@@ -268,7 +272,7 @@ class RocksTable(MutableMapping[Any, Any]):
         self[key] = MISSING
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """The value of a key, which has none then."""
+        """Remove a key, and return its value."""
         value = self.get(key, MISSING)
         if value is MISSING:
             if default:
@@ -278,7 +282,7 @@ class RocksTable(MutableMapping[Any, Any]):
         return value
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, which is this one from now on if it has none."""
+        """Value of a key; if it has none, this default becomes its value."""
         value = self.get(key, MISSING)
         if value is MISSING:
             self._hand_out(key, default)
@@ -286,17 +290,17 @@ class RocksTable(MutableMapping[Any, Any]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        for known in (self.young, *reversed(self._layers), self._old):
-            value = known.get(key, ABSENT)
+        for entries in (self.young, *reversed(self._layers), self._clean):
+            value = entries.get(key, ABSENT)
             if value is not ABSENT:
                 return value is not MISSING
         return self._store.database.get(self._place(key)) is not None
 
     def touch(self, key: Any) -> None:
-        """Entries are in no order."""
+        """Do nothing: entries on disk have no order of use."""
 
     def find(self, key: Any) -> Any:
-        """A value that is not young, to be handed out."""
+        """Hand out a value that is not in the young dict; MISSING if there is none."""
         for layer in reversed(self._layers):
             value = layer.get(key, ABSENT)
             if value is not ABSENT:
@@ -306,7 +310,7 @@ class RocksTable(MutableMapping[Any, Any]):
                         layer[key] = outgoing.packed_early(self, key, value)
                     self._hand_out(key, value)
                 return value
-        value = self._old.get(key, ABSENT)
+        value = self._clean.get(key, ABSENT)
         if value is ABSENT:
             data: Any = self._fetched.pop(key, ABSENT) if self._fetched else ABSENT
             if data is ABSENT:
@@ -315,9 +319,9 @@ class RocksTable(MutableMapping[Any, Any]):
                 return MISSING
             value = pickle.loads(data[1:] if not data[0] else payload_of(data))
             if value.__class__ in ATOMS or is_frozen(value):
-                if len(self._old) >= self._limit:
-                    self._forget_old()
-                self._old[key] = value
+                if len(self._clean) >= self._limit:
+                    self._forget_clean()
+                self._clean[key] = value
                 return value
         elif is_frozen(value):
             return value
@@ -325,48 +329,50 @@ class RocksTable(MutableMapping[Any, Any]):
         return value
 
     def _hand_out(self, key: Any, value: Any) -> None:
-        """A value counts as written; it leaves memory at the next access at the earliest, when it has been changed."""
+        """Put a value into the young dict, since its receiver may change it; it leaves memory at the next access at
+        the earliest.
+        """
         if len(self.young) >= self.full_at:
             self.grown()
         self.young[key] = value
 
-    def rests(self) -> bool:
-        """Whether nothing is read ahead this time, since that was of no use."""
-        if not self._rests:
+    def skips_batch(self) -> bool:
+        """Whether this batch is not read ahead, since that was of no use lately."""
+        if not self._to_skip:
             return False
-        self._rests -= 1
+        self._to_skip -= 1
         self._fetched = {}
         return True
 
     def fetch(self, keys: Sequence[Any]) -> None:
-        """Read those of these keys that are not in memory, together; they are about to be asked for.
+        """Read the entries of these keys that are not in memory, all together: the next records will ask for them.
 
-        What was read is of use once, and not behind a change. Where keys are in memory, or are not asked for after all,
-        nothing is read for some time.
+        An entry that was read ahead serves one access, and is dropped when the key is written. After batches whose keys
+        were in memory anyway, or were not asked for, nothing is read ahead for some time.
         """
         unasked, self._fetched = len(self._fetched), {}
-        wanted = [key for key in dict.fromkeys(keys) if key not in self.young and key not in self._old]
+        missing = [key for key in dict.fromkeys(keys) if key not in self.young and key not in self._clean]
         for layer in self._layers:
-            wanted = [key for key in wanted if key not in layer]
-        if len(wanted) < FETCHED_TOGETHER or 2 * unasked > len(wanted):
-            self._rests = _RESTS
+            missing = [key for key in missing if key not in layer]
+        if len(missing) < FETCHED_TOGETHER or 2 * unasked > len(missing):
+            self._to_skip = _SKIPPED
             return
-        placed = sorted(zip(self._places(wanted), wanted, strict=True), key=_place_of)
-        found = self._store.database.get_many([place for place, _ in placed])
-        self._fetched = dict(zip([key for _, key in placed], found, strict=True))
+        placed = sorted(zip(self._places(missing), missing, strict=True), key=_place_of)
+        values = self._store.database.get_many([place for place, _ in placed])
+        self._fetched = dict(zip([key for _, key in placed], values, strict=True))
 
     # -- all entries
 
     def _changes(self) -> dict[Any, Any]:
-        """What differs from the database."""
-        found: dict[Any, Any] = {}
+        """Entries that differ from the database."""
+        changes: dict[Any, Any] = {}
         for layer in self._layers:
-            found.update(layer)
-        found.update(self.young)
-        return found
+            changes.update(layer)
+        changes.update(self.young)
+        return changes
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
-        """All entries of now; values are not those in memory, and changes of them are lost."""
+        """All entries of this moment; mutable values are copies, whose changes are lost."""
         changes = self._changes()
         for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
             key = self._key(place, data)
@@ -374,7 +380,7 @@ class RocksTable(MutableMapping[Any, Any]):
                 yield key, self._value(data)
         for key, value in changes.items():
             if value is not MISSING:
-                yield key, pickle.loads(value) if value.__class__ is _Packed else value
+                yield key, pickle.loads(value) if value.__class__ is PackedValue else value
 
     def __iter__(self) -> Iterator[Any]:
         changes = self._changes()
@@ -418,10 +424,10 @@ class RocksTable(MutableMapping[Any, Any]):
         return [self._prefix + _GROUP.pack(group) + encode(key)[0] for key, group in zip(keys, groups, strict=True)]
 
     def _pairs(self, entries: Sequence[tuple[Any, Any]]) -> list[Pair]:
-        """Entries as they are in the database.
+        """Entries in the form of the database.
 
         Raises:
-            SerializationError: one can't be serialised.
+            SerializationError: an entry can't be serialised.
         """
         keys: list[Any] = [key for key, _ in entries]
         groups = self._store.groups_of([key[0] for key in keys] if self.info.namespaced else keys)
@@ -433,7 +439,7 @@ class RocksTable(MutableMapping[Any, Any]):
                 (
                     _INT_PLACE(number, group, b"i", key),
                     b"\0" + dumps(value, 5)
-                    if value is not MISSING and value.__class__ is not _Packed
+                    if value is not MISSING and value.__class__ is not PackedValue
                     else self._pair(key, value, group)[1],
                 )
                 for (key, value), group in zip(entries, groups, strict=True)
@@ -448,13 +454,13 @@ class RocksTable(MutableMapping[Any, Any]):
         place = self._prefix + _GROUP.pack(group) + data
         if value is MISSING:
             return place, None
-        payload = value if value.__class__ is _Packed else self.packed(key, value)
+        payload = value if value.__class__ is PackedValue else self.packed(key, value)
         if exact:
             return place, b"\0" + payload
         return place, self._beside(key) + payload
 
     def _beside(self, key: Any) -> bytes:
-        """What stands in front of a value whose key can't be read from its place."""
+        """Header of a value whose key can't be read from its place: the key, pickled."""
         whole = encode_exactly(key)
         return b"\1" + _LENGTH.pack(len(whole)) + whole
 
@@ -465,37 +471,38 @@ class RocksTable(MutableMapping[Any, Any]):
         return pickle.loads(payload_of(data))
 
     def packed(self, key: Any, value: Any) -> bytes:
-        """A value, serialised.
+        """Value, serialised.
 
         Raises:
-            SerializationError: it can't be.
+            SerializationError: the value can't be serialised.
         """
         return dumps(lambda: f"state {self.info.name!r} of key {short_repr(key, 40)}", value)
 
     def grown(self) -> None:
-        """There are new entries: bring some older ones into the database, or begin the next turn."""
+        """Make room for new entries: drain some older ones into the database, or turn the young dict into a layer."""
         store, young = self._store, self.young
         if len(young) < self._limit:
             self.full_at = min(self._limit, len(young) + _TO_BE_DRAINED)
             if self._layers and store.free:
                 self.drain(_DRAINED)
             return
+        # The young dict is full: everything older has to be in the database before it becomes the next layer.
         if not store.free:
             store.wait_until_free()
         while self._layers:
             self.drain(_DRAINED)
         self.turn()
-        self._forget_old()
+        self._forget_clean()
         if self._limit < _KEPT_AT_LEAST:  # so little memory, or such large values, that nothing is to stay
             while self._layers:
                 self.drain(_DRAINED)
 
-    def _forget_old(self) -> None:
-        """What is in the database as well leaves memory."""
-        self._old.clear()
+    def _forget_clean(self) -> None:
+        """Drop the clean entries: the database has them."""
+        self._clean.clear()
 
     def turn(self) -> None:
-        """What was written becomes a layer."""
+        """Turn the young dict into a layer."""
         if self.young:
             self._layers.append(self.young)
             self.young = {}
@@ -503,53 +510,57 @@ class RocksTable(MutableMapping[Any, Any]):
 
     @property
     def layers(self) -> int:
-        """Layers that are not in the database."""
+        """Number of layers that are not wholly in the database."""
         return len(self._layers)
 
     def drain(self, most: int) -> None:
-        """Bring entries of the oldest layer into the database.
+        """Write entries of the oldest layer to the database.
 
-        Those that were written again since are left out: what is newer is brought there later.
+        Entries that were written again since are left out: their newer values are drained later.
 
         Raises:
-            SerializationError: one can't be serialised; all are there still.
+            SerializationError: an entry can't be serialised; the layer still has all of them.
         """
         layer, *newer = self._layers
-        taken = [layer.popitem() for _ in range(min(most, len(layer)))]
+        drained = [layer.popitem() for _ in range(min(most, len(layer)))]
         outgoing = self._store.outgoing
+        # A snapshot needs the value that the layer has, even where the young dict, which is none of it, has a
+        # newer one.
         if outgoing is None or self not in outgoing:
             newer.append(self.young)
-        for known in newer:
-            taken = [pair for pair in taken if pair[0] not in known]
+        for later in newer:
+            drained = [pair for pair in drained if pair[0] not in later]
         try:
-            pairs = self._pairs(taken)
+            pairs = self._pairs(drained)
             written = self._store.database.write(pairs)
         except BaseException:
-            layer.update(reversed(taken))
+            layer.update(reversed(drained))
             raise
-        old = self._old
+        # The young dict's newer values do not count here: look-ups go there first.
+        clean = self._clean
         if self._fetched:
-            for key, _ in taken:
+            for key, _ in drained:
                 self._fetched.pop(key, None)
-        kept = [pair for pair in taken if pair[1] is not MISSING and pair[1].__class__ is not _Packed]
-        old.update(kept)
-        if len(kept) < len(taken):
-            for key, value in taken:
-                if value is MISSING or value.__class__ is _Packed:
-                    old.pop(key, None)
+        live = [pair for pair in drained if pair[1] is not MISSING and pair[1].__class__ is not PackedValue]
+        clean.update(live)
+        if len(live) < len(drained):
+            for key, value in drained:
+                if value is MISSING or value.__class__ is PackedValue:
+                    clean.pop(key, None)
         if pairs:
             size = written / len(pairs)
+            # Moving average, so that one large value does not empty the memory.
             self._entry = size if not self._entry else self._entry + (size - self._entry) / 8
             self._limit = self._store.room_of(int(2 * self._entry) + _ENTRY)
             if self._limit < _KEPT_AT_LEAST:
-                self._forget_old()
+                self._forget_clean()
         if not layer:
             del self._layers[0]
 
     # -- time-to-live
 
     def sweep(self, drop: Drop, dead: int) -> None:
-        """Look at some entries on disk, and at some in memory, and remove what has expired."""
+        """Remove expired entries among some that are on disk and some that are in memory."""
         if not self._sweeping:
             self._sweeping = list(self.young)
         for _ in range(min(_SWEPT, len(self._sweeping))):
@@ -557,17 +568,17 @@ class RocksTable(MutableMapping[Any, Any]):
             value = self.young.get(key, MISSING)
             if value is not MISSING and drop(value, dead, _SWEPT):
                 self[key] = MISSING
-        found = self._store.database.read(self._cursor, _NUMBER.pack(self.number + 1), _SWEPT)
-        self._cursor = found[-1][0] + b"\0" if len(found) == _SWEPT else self._prefix
-        for place, data in found:
+        entries = self._store.database.read(self._cursor, _NUMBER.pack(self.number + 1), _SWEPT)
+        self._cursor = entries[-1][0] + b"\0" if len(entries) == _SWEPT else self._prefix
+        for place, data in entries:
             key = self._key(place, data)
             if key in self.young or any(key in layer for layer in self._layers):
                 continue
             value = pickle.loads(payload_of(data))
-            before = len(value)
+            size_before = len(value)
             if drop(value, dead, _SWEPT):
                 self[key] = MISSING
-            elif len(value) < before:
+            elif len(value) < size_before:
                 self[key] = value
 
 
@@ -586,7 +597,7 @@ class _Values(ValuesView[Any]):
 
 
 def payload_of(data: bytes) -> bytes:
-    """The value in what the database has of an entry."""
+    """Serialised value in the database's bytes of an entry."""
     if not data[0]:
         return data[1:]
     (size,) = _LENGTH.unpack_from(data, 1)
@@ -594,7 +605,6 @@ def payload_of(data: bytes) -> bytes:
 
 
 def _key(place: bytes, data: bytes) -> Any:
-    """The key in it."""
     if not data[0]:
         return decode(place[PREFIX:])
     (size,) = _LENGTH.unpack_from(data, 1)
@@ -603,17 +613,17 @@ def _key(place: bytes, data: bytes) -> Any:
 
 
 def entry_in(place: bytes, data: bytes) -> tuple[Any, bytes]:
-    """The key in it, and the value as it was serialised."""
+    """Key of an entry, and its serialised value."""
     return _key(place, data), payload_of(data)
 
 
 def place_of_group(number: int, group: int) -> bytes:
-    """Where the entries of a table and a key group begin."""
+    """First place of the entries of a table and a key group."""
     return _NUMBER.pack(number) + _GROUP.pack(group)
 
 
 def range_of(number: int, groups: range) -> tuple[bytes, bytes]:
-    """Where the entries of a table and some key groups begin and end."""
+    """First place of the entries of a table in these key groups, and the place behind the last."""
     prefix = _NUMBER.pack(number)
     if groups.stop > 0xFFFF:
         return prefix + _GROUP.pack(groups.start), _NUMBER.pack(number + 1)
@@ -621,12 +631,12 @@ def range_of(number: int, groups: range) -> tuple[bytes, bytes]:
 
 
 def moved(place: bytes, number: int) -> bytes:
-    """The place of an entry in another table."""
+    """Place of an entry in another table."""
     return _NUMBER.pack(number) + place[_NUMBER.size :]
 
 
 class TableSweeper:
-    """Cleans a table up: each access owes a look at some entries, and many are looked at together."""
+    """Removes expired entries of a table: every access owes a few checks, and many are made together."""
 
     __slots__ = ("_drop", "_life", "_owed", "_table")
 
@@ -642,7 +652,7 @@ class TableSweeper:
 
 
 class OutgoingFiles(Outgoing):
-    """All tables and columns on their way into the database, and then into a folder of linked files.
+    """All tables and columns on their way into the database, and from there into a folder of linked files.
 
     Args:
         store: has the tables.
@@ -668,16 +678,16 @@ class OutgoingFiles(Outgoing):
         self._store, self._path = store, path
         for table in store.tables.values():
             table.turn()
-        self._left = {id(table): table for table in store.tables.values() if table.layers}
+        self._undrained = {id(table): table for table in store.tables.values() if table.layers}
         store.outgoing = self
 
     def __contains__(self, table: RocksTable) -> bool:
-        return id(table) in self._left
+        return id(table) in self._undrained
 
     def packed_early(self, table: RocksTable, key: Any, value: Any) -> Any:
-        """What is written of a value that is about to be handed out."""
+        """Serialise a value that the snapshot has not written yet and that is about to be handed out."""
         try:
-            return _Packed(table.packed(key, value))
+            return PackedValue(table.packed(key, value))
         except TaskInterrupt:
             raise
         except BaseException as error:
@@ -685,11 +695,11 @@ class OutgoingFiles(Outgoing):
             return value
 
     def drain(self, entries: int) -> bool:
-        """Bring some entries into the database; False = all of them are there."""
-        for table in self._left.values():
+        """Write some entries to the database; False = all of them are there."""
+        for table in self._undrained.values():
             table.drain(entries)
             if not table.layers:
-                del self._left[id(table)]
+                del self._undrained[id(table)]
             return True
         while self._columns:
             columns, rows = self._columns[-1]
@@ -701,7 +711,7 @@ class OutgoingFiles(Outgoing):
         return False
 
     def next_block(self, entries: int) -> Block | None:
-        """Bring some entries into the database; none go into chunks."""
+        """Write some entries to the database; it has no chunks of its own."""
         if self.drain(entries):
             return Block(0, b"")
         if self._store.outgoing is self:
@@ -710,7 +720,7 @@ class OutgoingFiles(Outgoing):
         return None
 
     def finish(self) -> None:
-        """Bring all of it there at once; if that can't be done the snapshot is over."""
+        """Write everything to the database at once; a failure ends the snapshot, not the task."""
         try:
             while self.next_block(self.most) is not None:
                 pass
@@ -721,8 +731,8 @@ class OutgoingFiles(Outgoing):
             self.end()
 
     def end(self) -> None:
-        """No more is brought there for this snapshot."""
-        self._left = {}
+        """Stop writing for this snapshot."""
+        self._undrained = {}
         for columns, _ in self._columns:
             columns.end()
         self._columns = []

@@ -1,8 +1,9 @@
 """Records by key and time in a database.
 
-An entry is in the place of its key and time, so a range of time is read by one scan. What memory has of a key is found
-by its times. A scan that meets the end of a key says from when on the database has nothing; what it gets later stays in
-memory for a while, as of any table. So what comes in about the order of time meets the database seldom.
+The place of an entry is its key and time, so that one scan reads a range of time. The times of a key's entries in
+memory are indexed. A scan that reaches the end of a key tells from which time on the database has nothing of it; what
+is written there later stays in memory for a while, as in any table. So records that come roughly in the order of time
+rarely need the database.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ from firesteel.state.tables import MISSING
 from firesteel.state.timelines import Timeline, Times
 from firesteel_rocksdb.database import Pair
 from firesteel_rocksdb.key_bytes import encode
-from firesteel_rocksdb.table import ABSENT, RocksTable, TableStore, payload_of, place_of_group
+from firesteel_rocksdb.table import ABSENT, PackedValue, RocksTable, TableStore, payload_of, place_of_group
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _pack_time: Final = struct.Struct(">q").pack
 _time_in: Final = struct.Struct(">q").unpack_from
 _LENGTH: Final = struct.Struct(">I")
 _BEFORE_TIME: Final = encode((b"", 0))[0][-_LENGTH.size - 9 : -8]
-"""What stands between a key and a time: the length of a time, and what it is."""
+"""Bytes between a key and a time in a place: the length of the time's bytes, and their tag."""
 _FEWEST: Final = 1024
-"""Keys of which something is known, however little memory there is."""
+"""Keys that are remembered in ``_complete_from`` and ``_heads``, however little memory there is."""
 
 
 class TimelineTable(RocksTable, Timeline):
-    """Lists of records by key and time."""
+    """Lists of records of one state, by key and time."""
 
     fetches: ClassVar[bool] = False
-    __slots__ = ("_heads", "_known", "_times")
+    __slots__ = ("_complete_from", "_heads", "_times")
 
     def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:
         super().__init__(store, number, info)
-        self._times: dict[Any, Times] = {}  # of all entries that memory has
-        self._heads: dict[Any, tuple[bytes, bool]] = {}  # as ``_head``, of some keys
-        self._known: dict[Any, int] = {}  # of some keys: what the database has from this time on, memory has as well
+        self._times: dict[Any, Times] = {}  # times of all entries in memory, by key
+        self._heads: dict[Any, tuple[bytes, bool]] = {}  # cache of ``_head``
+        self._complete_from: dict[Any, int] = {}  # by key: memory has all that the database has from this time on
 
     def add(self, key: Any, time: int, record: Any) -> None:
         place = key, time
         records = self.young.get(place, ABSENT)
         if records is ABSENT:
-            times, known = self._times.get(key), self._known.get(key)
-            there = known is None or time < known or (times is not None and time in times)
-            records = self.find(place) if there else MISSING
+            times, complete_from = self._times.get(key), self._complete_from.get(key)
+            may_exist = complete_from is None or time < complete_from or (times is not None and time in times)
+            records = self.find(place) if may_exist else MISSING
         if records is MISSING:
             self[place] = [record]
         else:
@@ -56,40 +57,42 @@ class TimelineTable(RocksTable, Timeline):
             self[place] = records
 
     def remove(self, key: Any, time: int) -> None:
-        """Forget the records of a time; nothing is read for that."""
+        """Forget the records of a time; nothing is read for it."""
         place = key, time
-        if time >= self._known.get(key, _HIGHEST) and not any(place in some for some in (self._old, *self._layers)):
-            self.young.pop(place, None)  # the database has never heard of it
-            self._gone(place)
+        if time >= self._complete_from.get(key, _HIGHEST) and not any(
+            place in entries for entries in (self._clean, *self._layers)
+        ):
+            self.young.pop(place, None)  # the database never got it
+            self._forget_time(place)
         else:
             self[place] = MISSING
 
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         times = self._times.get(key)
         in_memory = [] if times is None else times.between(first, last)
-        known = self._known.get(key, _HIGHEST)
-        at, end = 0, len(in_memory)
-        if first < known:
+        complete_from = self._complete_from.get(key, _HIGHEST)
+        position, end = 0, len(in_memory)
+        if first < complete_from:
             for time, data in self._on_disk(key, max(first, _LOWEST), min(last, _HIGHEST)):
-                while at < end and in_memory[at] < time:
-                    yield from self._in_memory(key, in_memory[at])
-                    at += 1
-                if at < end and in_memory[at] == time:
+                while position < end and in_memory[position] < time:
+                    yield from self._in_memory(key, in_memory[position])
+                    position += 1
+                if position < end and in_memory[position] == time:
                     yield from self._in_memory(key, time)
-                    at += 1
+                    position += 1
                     continue
                 for record in pickle.loads(payload_of(data)):
                     yield time, record
-        for time in in_memory[at:]:
+        for time in in_memory[position:]:
             yield from self._in_memory(key, time)
 
     def _in_memory(self, key: Any, time: int) -> Iterator[tuple[int, Any]]:
-        """What a look-up would give, not to be changed."""
+        """Records of a time that memory has, as a look-up would return them; the caller must not change them."""
         place = key, time
         records = self.young.get(place, ABSENT)
         if records is ABSENT:
-            for known in (*reversed(self._layers), self._old):
-                records = known.get(place, ABSENT)
+            for entries in (*reversed(self._layers), self._clean):
+                records = entries.get(place, ABSENT)
                 if records is not ABSENT:
                     break
         if records is not MISSING:
@@ -99,43 +102,44 @@ class TimelineTable(RocksTable, Timeline):
     # -- what the database has
 
     def _on_disk(self, key: Any, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Times and what the database has of them, in the order of time."""
+        """Times of a key on disk with their entries, in the order of time."""
         head, _ = self._head(key)
-        before, database = len(head), self._store.database
-        if first < 0:  # in the order of bytes negative numbers stand behind the others
+        time_offset, database = len(head), self._store.database
+        if first < 0:  # as bytes, negative numbers sort behind the others
             for place, data in database.scan(head + _pack_time(first), head + _pack_time(min(last, -1)) + b"\0"):
-                yield _time_in(place, before)[0], data
+                yield _time_in(place, time_offset)[0], data
         first = start = max(first, 0)
         whole, end = start <= last, head + _pack_time(_HIGHEST) + b"\0"
         while start <= last:
-            found, whole = database.read_to(head + _pack_time(start), head + _pack_time(last) + b"\0", end)
-            for place, data in found:
-                start = _time_in(place, before)[0] + 1
+            entries, whole = database.read_to(head + _pack_time(start), head + _pack_time(last) + b"\0", end)
+            for place, data in entries:
+                start = _time_in(place, time_offset)[0] + 1
                 yield start - 1, data
-            if whole or not found or start > last:
+            if whole or not entries or start > last:
                 break
+        # The scan goes to the end of the key if nothing follows: then later calls need no scan of that time.
         if whole:
             self._learn(key, start)
 
     def _learn(self, key: Any, time: int) -> None:
-        """The database has nothing of this time and later."""
-        if self._known.get(key, _HIGHEST) < time:
+        """Note that the database has nothing of a key from a time on."""
+        if self._complete_from.get(key, _HIGHEST) < time:
             return
-        if len(self._known) >= max(self._limit, _FEWEST):
-            self._known.clear()
-        self._known[key] = time
+        if len(self._complete_from) >= max(self._limit, _FEWEST):
+            self._complete_from.clear()
+        self._complete_from[key] = time
 
     def _head(self, key: Any) -> tuple[bytes, bool]:
-        """What places of a key begin with, in front of the time; and whether the key can be read from it."""
-        found = self._heads.get(key)
-        if found is None:
+        """First bytes of the places of a key, in front of the time; and whether the key can be read from them."""
+        head = self._heads.get(key)
+        if head is None:
             data, exact = encode(key)
             group = place_of_group(self.number, self._store.group_of(key))
-            found = b"".join((group, b"t", _LENGTH.pack(len(data)), data, _BEFORE_TIME)), exact
+            head = b"".join((group, b"t", _LENGTH.pack(len(data)), data, _BEFORE_TIME)), exact
             if len(self._heads) >= max(self._limit, _FEWEST):
                 self._heads.clear()
-            self._heads[key] = found
-        return found
+            self._heads[key] = head
+        return head
 
     def _place(self, key: Any) -> bytes:
         return self._head(key[0])[0] + _pack_time(key[1])
@@ -154,23 +158,23 @@ class TimelineTable(RocksTable, Timeline):
     # -- what memory has
 
     def __setitem__(self, place: Any, records: Any) -> None:
-        self._noted(place)
+        self._index_time(place)
         super().__setitem__(place, records)
 
     def _hand_out(self, place: Any, records: Any) -> None:
-        super()._hand_out(place, records)  # which may bring an older layer with this entry to the database
-        self._noted(place)
+        super()._hand_out(place, records)  # this may drain an older layer that has the entry
+        self._index_time(place)
 
-    def _noted(self, place: tuple[Any, int]) -> None:
+    def _index_time(self, place: tuple[Any, int]) -> None:
         key, time = place
         times = self._times.get(key)
         if times is None:
             times = self._times[key] = Times()
         times.add(time)
 
-    def _gone(self, place: tuple[Any, int]) -> None:
-        """It was in memory; if it is nowhere now, it is forgotten."""
-        if place not in self._old and place not in self.young and not any(place in layer for layer in self._layers):
+    def _forget_time(self, place: tuple[Any, int]) -> None:
+        """Forget an entry's time if the entry has left memory."""
+        if place not in self._clean and place not in self.young and not any(place in layer for layer in self._layers):
             key, time = place
             times = self._times.get(key)
             if times is not None:
@@ -178,17 +182,25 @@ class TimelineTable(RocksTable, Timeline):
                 if not times:
                     del self._times[key]
 
-    def _forget_old(self) -> None:
-        forgotten, self._old, known = self._old, {}, self._known
+    def _forget_clean(self) -> None:
+        forgotten, self._clean, complete_from = self._clean, {}, self._complete_from
         for place in forgotten:
             key, time = place
-            if time >= known.get(key, _HIGHEST):
-                known[key] = time + 1
-            self._gone(place)
+            # What is dropped here is on disk, so that from now on memory is complete only behind it.
+            if time >= complete_from.get(key, _HIGHEST):
+                complete_from[key] = time + 1
+            self._forget_time(place)
 
     def drain(self, most: int) -> None:
-        """Bring entries of the oldest layer into the database."""
-        taken = list(islice(reversed(self._layers[0]), most))
+        """Write entries of the oldest layer to the database."""
+        layer = self._layers[0]
+        drained = list(islice(reversed(layer), most))
+        early = [place for place in drained if layer[place].__class__ is PackedValue]
         super().drain(most)
-        for place in taken:
-            self._gone(place)
+        for key, time in early:
+            # The snapshot's value is on disk now, while memory has a newer one, which does not tell that: so memory is
+            # complete only behind it, and ``remove`` has to delete it on disk, too.
+            if time >= self._complete_from.get(key, _HIGHEST):
+                self._complete_from[key] = time + 1
+        for place in drained:
+            self._forget_time(place)

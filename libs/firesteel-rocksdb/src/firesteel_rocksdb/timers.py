@@ -1,13 +1,13 @@
 """Timers of which only the next ones are in memory.
 
-Those up to a *bound* in time are on the heap, as with ``hashmap``; later ones are in a table of the database, by key
-group and then by time. The bound is at the end of time until the heap is full: then the later half of it goes to the
-table. When what is on the heap has fired, the next ones are brought from the table: the first entries of all key
-groups, in the order of their timestamps. There may be more timers of one timestamp than memory has room for, so those
-at the bound itself may be in both places, each in one of them.
+Timers up to a *bound* in time are on the heap, as with ``hashmap``; later ones are in a table of the database, by key
+group and then by time. The bound is the end of time until the heap is full: then its later half goes to the table. When
+the timers on the heap have fired, the next ones are loaded from the table: the first entries of all key groups, in the
+order of their timestamps. One timestamp may have more timers than memory has room for, so timers at the bound itself
+may be in both places, each in one of them.
 
-Those of one timestamp fire in the order of registration as long as all of them are on the heap; behind those on the
-heap come those of the table, by key group and key.
+Timers of one timestamp fire in the order of registration as long as all of them are on the heap; those of the table
+come after those on the heap, by key group and key.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _OFFSET: Final = 1 << 63
 _FEWEST: Final = 4
 """Timers on the heap, however little memory there is."""
 _MOST: Final = 1 << 15
-"""Timers on the heap; what is moved between heap and table in one go is the half of it at most."""
+"""Timers on the heap at most; half of them are moved between heap and table in one go."""
 _TIMER: Final = 200
 """Bytes of a timer on the heap with its key."""
 
 _Entry = tuple[int, Any, Any]
-"""Timestamp, key, namespace."""
+"""Timestamp, key, namespace of a timer."""
 
 
 class TimerTable(RocksTable):
-    """Timers of all key groups of a subtask: those of a group in the order of time."""
+    """Timers of all key groups of a subtask, by key group and then by time."""
 
     fetches: ClassVar[bool] = False
     __slots__ = ()
@@ -71,18 +71,18 @@ class TimerTable(RocksTable):
         return True
 
     def changes(self) -> dict[Any, Any]:
-        """Timers that the database does not have, and MISSING for those that it has no more."""
+        """Timers that the database does not have yet, and MISSING for those that it still has but that are gone."""
         return self._changes()
 
     def first(self, group: int, behind: bytes, most: int) -> list[tuple[bytes, bytes]]:
-        """The next entries on disk of a key group, behind the place of one of them or from the first one on."""
+        """The next entries of a key group on disk: its first ones, or those behind a place."""
         start = place_of_group(self.number, group)
         stop = place_of_group(self.number, group + 1) if group < 0xFFFF else place_of_group(self.number + 1, 0)
         return self._store.database.read(behind + b"\0" if behind else start, stop, most)
 
 
 def timer_in(place: bytes, data: bytes) -> _Entry:
-    """The timer of an entry."""
+    """Timer of an entry in the database."""
     (timestamp,) = _TIME.unpack_from(place, PREFIX)
     start = PREFIX + _TIME.size
     key, namespace = decode_exactly(data[1:]) if data[0] else decode(place[start:])
@@ -90,37 +90,37 @@ def timer_in(place: bytes, data: bytes) -> _Entry:
 
 
 class RocksTimerQueue(TimerQueue):
-    """See the module.
+    """Timers of one name in a subtask, the next of them on the heap and the others in a table.
 
     Args:
-        info: of the table.
+        info: describes the table in snapshots.
         groups: key groups of the subtask.
-        opened: the store with the database; opened when the heap is full.
+        open_store: opens the database's store, or returns it; called when the heap is full.
         room: bytes of memory for timers.
 
     Attributes:
         head: the next timers.
-        table: the later ones; None as long as there are none.
+        table: the later timers; None as long as there are none.
     """
 
-    __slots__ = ("_behind", "_bound", "_far", "_groups", "_info", "_most", "_opened", "head", "table")
+    __slots__ = ("_bound", "_groups", "_info", "_most", "_open_store", "_read_to", "_stored", "head", "table")
 
-    def __init__(self, info: StateInfo, groups: range, opened: Callable[[], TableStore], room: int) -> None:
-        self._info, self._groups, self._opened = info, groups, opened
+    def __init__(self, info: StateInfo, groups: range, open_store: Callable[[], TableStore], room: int) -> None:
+        self._info, self._groups, self._open_store = info, groups, open_store
         self._most = max(_FEWEST, min(room // _TIMER, _MOST))
         self.head = HeapTimerQueue()
         self.table: TimerTable | None = None
         self._bound: float = math.inf  # an int, or the end of time
-        self._far: int | None = 0  # timers in the table; None = nobody has counted them
-        self._behind: dict[int, bytes] = {}  # by key group: no timer is on disk up to this place
+        self._stored: int | None = 0  # timers in the table; None = not counted yet
+        self._read_to: dict[int, bytes] = {}  # by key group: no timer is on disk up to this place
 
     # -- as any queue
 
     def __len__(self) -> int:
-        if self._far is None:
+        if self._stored is None:
             assert self.table is not None
-            self._far = len(self.table)
-        return len(self.head) + self._far
+            self._stored = len(self.table)
+        return len(self.head) + self._stored
 
     def __iter__(self) -> Iterator[Timer]:
         yield from self.head
@@ -129,7 +129,7 @@ class RocksTimerQueue(TimerQueue):
                 yield Timer(*timer)
 
     def add(self, timestamp: int, key: Any, namespace: Any) -> bool:
-        """Register a timer; returns whether it is new."""
+        """Register a timer; False = it was registered before."""
         if timestamp < self._bound:
             head = self.head
             if not head.add(timestamp, key, namespace):
@@ -147,7 +147,7 @@ class RocksTimerQueue(TimerQueue):
         return True
 
     def discard(self, timestamp: int, key: Any, namespace: Any) -> bool:
-        """Forget a timer; returns whether it was there."""
+        """Forget a timer; False = there was none."""
         if timestamp <= self._bound and self.head.discard(timestamp, key, namespace):
             return True
         table, timer = self.table, (timestamp, key, namespace)
@@ -158,14 +158,14 @@ class RocksTimerQueue(TimerQueue):
 
     @property
     def earliest(self) -> int | None:
-        """The smallest timestamp that has a timer."""
-        found = self.head.earliest
-        if found is None and self._load():
-            found = self.head.earliest
-        return found
+        """Smallest timestamp that has a timer; None = there is no timer."""
+        earliest = self.head.earliest
+        if earliest is None and self._load():
+            earliest = self.head.earliest
+        return earliest
 
     def due(self, until: int) -> Iterator[Timer]:
-        """Take out all timers up to a timestamp, one by one; those that are added meanwhile, too."""
+        """Remove and yield all timers up to a timestamp, including those added meanwhile."""
         while True:
             yield from self.head.due(until)
             if self._bound > until or not self._load():
@@ -173,91 +173,92 @@ class RocksTimerQueue(TimerQueue):
 
     def clear(self) -> None:
         self.head.clear()
-        self.table, self._bound, self._far = None, math.inf, 0
+        self.table, self._bound, self._stored = None, math.inf, 0
 
     # -- between heap and table
 
     def adopt(self, table: TimerTable) -> None:
-        """Go on with the timers of a database, before any other is there."""
-        self.table, self._far, self._bound = table, None, -math.inf
-        self._behind.clear()
+        """Continue with the timers of a database, before any other timer is added."""
+        self.table, self._stored, self._bound = table, None, -math.inf
+        self._read_to.clear()
 
     def _put(self, timer: _Entry) -> None:
         assert self.table is not None
         self.table[timer] = True
-        if self._far is not None:
-            self._far += 1
+        if self._stored is not None:
+            self._stored += 1
         if timer[0] == self._bound:
-            self._behind.clear()  # it may come before those of this timestamp that were taken
+            self._read_to.clear()  # its place may lie before those of this timestamp that were loaded already
 
     def _remove(self, timer: _Entry) -> None:
         assert self.table is not None
         self.table[timer] = MISSING
-        if self._far is not None:
-            self._far -= 1
+        if self._stored is not None:
+            self._stored -= 1
 
     def _spill(self) -> None:
-        """The heap is full: the later half of it goes to the table."""
+        """Move the later half of the full heap to the table."""
         if self.table is None:
-            store = self._opened()
+            store = self._open_store()
             self.table = store.add_table(TimerTable(store, store.new_number(), self._info))
         timers = sorted(self.head, key=_time_of)
-        kept = len(timers) // 2
-        self._bound = timers[kept].timestamp
-        self._behind.clear()
-        for timer in timers[kept:]:
+        split = len(timers) // 2
+        self._bound = timers[split].timestamp
+        self._read_to.clear()
+        for timer in timers[split:]:
             self.head.discard(*timer)
             self._put(timer)
 
     def _load(self) -> bool:
-        """Bring the next timers of the table to the heap; whether there were any."""
+        """Load the next timers of the table onto the heap; False = there were none."""
         table = self.table
         if table is None or self._bound == math.inf:
             return False
         changes = table.changes()
         written = sorted((timer for timer, value in changes.items() if value is not MISSING), key=_time_of)
-        wanted, taken = self._most // 2, set[_Entry]()
+        most, loaded = self._most // 2, set[_Entry]()
         for timer in heapq.merge(self._on_disk(table, changes), written, key=_time_of):
-            if timer in taken:
-                continue  # it was written again: it is among both
-            if len(taken) >= wanted:
-                if any(one[0] == self._bound and one not in taken for one in written):
-                    self._behind.clear()  # its place on disk may be before those that were taken
+            if timer in loaded:
+                continue  # it is on disk and was written again: both iterators have it
+            if len(loaded) >= most:
+                if any(other[0] == self._bound and other not in loaded for other in written):
+                    self._read_to.clear()  # their places on disk may lie before those that were loaded
                 return True
             self._bound = timer[0]
             self._remove(timer)
             self.head.add(*timer)
-            taken.add(timer)
-        self._bound, self._far = math.inf, 0
-        self._behind.clear()
-        return bool(taken)
+            loaded.add(timer)
+        self._bound, self._stored = math.inf, 0
+        self._read_to.clear()
+        return bool(loaded)
 
     def _on_disk(self, table: TimerTable, changes: dict[Any, Any]) -> Iterator[_Entry]:
-        """Timers of all key groups in the order of their timestamps, but for those that were removed since.
+        """Timers of all key groups in the order of their timestamps, without those that were removed since.
 
-        When another one is asked for, the one before is on the heap.
+        The caller moves a timer to the heap before it takes the next one from this iterator: so places up to it are
+        never read again.
         """
         ahead = max(8, self._most // len(self._groups))
         waiting: dict[int, deque[tuple[bytes, bytes]]] = {}
         order: list[tuple[int, int]] = []
 
         def read_on(group: int, behind: bytes) -> None:
-            found = waiting[group] = deque(table.first(group, behind, ahead))
-            if found:
-                heapq.heappush(order, (_TIME.unpack_from(found[0][0], PREFIX)[0], group))
+            entries = waiting[group] = deque(table.first(group, behind, ahead))
+            if entries:
+                heapq.heappush(order, (_TIME.unpack_from(entries[0][0], PREFIX)[0], group))
 
         for group in self._groups:
-            read_on(group, self._behind.get(group, b""))
+            read_on(group, self._read_to.get(group, b""))
         while order:
             _, group = heapq.heappop(order)
-            found = waiting[group]
-            place, data = found.popleft()
+            entries = waiting[group]
+            place, data = entries.popleft()
             timer = timer_in(place, data)
             if changes.get(timer) is not MISSING:
                 yield timer
-                self._behind[group] = place
-            if found:
-                heapq.heappush(order, (_TIME.unpack_from(found[0][0], PREFIX)[0], group))
+                self._read_to[group] = place
+            if entries:
+                heapq.heappush(order, (_TIME.unpack_from(entries[0][0], PREFIX)[0], group))
             else:
                 read_on(group, place)
 

@@ -1,4 +1,4 @@
-"""Value state whose hits in memory cost no call of the table: at most two a record, which was a sixth of a count."""
+"""Value state that reads from memory without calling the table: two calls a record were a sixth of counting's time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from firesteel_rocksdb.table import ABSENT
 
 
 class RocksValueState(HeapValueState):
-    """One value for each key; ``RocksTable.get`` and ``__setitem__`` are written out."""
+    """One value for each key; ``RocksTable.get`` and ``__setitem__`` are inlined."""
 
     __slots__ = ()
 
     def value(self) -> Any:
-        """The value of the current key, None if it has none."""
+        """Value of the current key; None = it has none."""
         table: Any = self._table
         key = self._keyed.key
         value = table.young.get(key, ABSENT)

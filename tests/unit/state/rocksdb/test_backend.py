@@ -99,7 +99,7 @@ def test_what_does_not_fit_into_memory_is_on_disk(make: Make) -> None:
         keyed.key = key
         state.update(state.value() + key)
     table: Any = keyed._parts["number", "plain"].table
-    assert len(table.young) + sum(map(len, table._layers)) + len(table._old) < 6_000
+    assert len(table.young) + sum(map(len, table._layers)) + len(table._clean) < 6_000
     assert counts(keyed, keys) == [key + 1 for key in keys]
     assert sorted(keyed.keys(NUMBER)) == list(keys)
 
@@ -345,6 +345,23 @@ def test_a_snapshot_has_the_state_of_its_moment_while_much_is_written(make: Make
     assert later.table_names() == ["dropped"]
     assert "dropped" not in keyed.table_names()
     assert counts(keyed, range(20_000)) == [3] * 20_000
+
+
+def test_records_that_changed_while_a_snapshot_was_written_can_be_removed_later(make: Make) -> None:
+    keyed = make()
+    keyed.key = 1
+    records = keyed.timeline("records")
+    assert list(records.between(1, 0, 100)) == []  # from here on the table knows that the database has nothing
+    records.add(1, 10, "first")
+    running = Taking(keyed.snapshot(), range(GROUPS))
+    records.add(1, 10, "second")
+    taken = running.rest()
+    records.remove(1, 10)
+    earlier, later = make(), make()
+    earlier.restore([taken.of(range(GROUPS))])
+    later.restore([take(keyed.snapshot(), range(GROUPS)).of(range(GROUPS))])
+    assert list(earlier.timeline("records").between(1, 0, 100)) == [(10, "first")]
+    assert list(later.timeline("records").between(1, 0, 100)) == []
 
 
 def test_a_table_that_was_dropped_leaves_nothing(make: Make) -> None:
