@@ -1,4 +1,4 @@
-"""Where aggregates keep what they know of each slot: in the keyed state of an operator, or in arrays of their own."""
+"""Where aggregates store their numbers: in the keyed state of an operator, or in arrays of their own."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ SEEN: Final = "seen"
 
 
 class SeenSlots(ABC):
-    """Which slots hold a value."""
+    """Which slots have a value."""
 
     @abstractmethod
     def mark(self, slots: Ints, valid: Mask | None = None) -> None:
-        """Values have come to slots; ``valid`` says which of them are no nulls, None = all."""
+        """Note values of slots; ``valid`` says which of them are not null, None = all."""
 
     @abstractmethod
     def of(self, slots: Ints) -> Mask | None:
-        """Which slots hold a value; None = all."""
+        """Which slots have a value; None = all."""
 
 
 class Fields(ABC):
     """The columns of one aggregate.
 
     Attributes:
-        merging: slots are brought together later, so that it matters which of their rows came first.
+        merging: slots are merged later, so that the order of their rows matters.
     """
 
     merging: bool
 
     @abstractmethod
     def column(self, name: str, data_type: pa.DataType, nothing: Any = 0) -> StateColumn:
-        """A column; where slots are merged, new ones hold ``nothing``, else 0 or None."""
+        """Create a column; where slots are merged, new slots have ``nothing``, else 0 or None."""
 
     @abstractmethod
     def seen(self) -> SeenSlots:
-        """Which slots hold a value."""
+        """Create the flags of slots that have a value."""
 
 
 class KeyedFields(Fields):
-    """Columns of keyed state, which are there for each key and stand in its snapshots.
+    """Columns of keyed state: they exist for each key, and are part of its snapshots.
 
     Args:
-        bound: names them.
-        state: keeps them. Whoever adds rows has called ``touch`` for their slots.
+        bound: the aggregate, which names them.
+        state: stores them. ``touch`` must be called for slots before rows are added.
     """
 
     merging = False
@@ -87,7 +87,7 @@ class _Flags(SeenSlots):
 
 
 class SlotColumn(StateColumn):
-    """A column whose new slots hold a value of their own."""
+    """A column whose new slots have a value of their own."""
 
     __slots__ = ("_filled", "_nothing")
 
@@ -97,7 +97,7 @@ class SlotColumn(StateColumn):
         self._filled = 0
 
     def ensure(self, count: int) -> None:
-        """Make room for so many slots."""
+        """Make room for ``count`` slots."""
         if count <= self._filled:
             return
         self.array.ensure(count)
@@ -110,13 +110,13 @@ class SlotColumn(StateColumn):
 class SlotFields(Fields):
     """Columns of their own, for slots that can be merged, written out and put back.
 
-    A slot is to be among those that are marked when it is new, unless ``sparse`` is set.
+    A slot is marked as having a value, or not, when it is new; with ``sparse`` it may be marked later.
 
     Args:
-        sparse: some slots may be there before anything is added to them.
+        sparse: slots may exist before anything is added to them.
 
     Attributes:
-        count: so many slots there are.
+        count: number of slots.
     """
 
     merging = True
@@ -129,10 +129,10 @@ class SlotFields(Fields):
 
     @override
     def column(self, name: str, data_type: pa.DataType, nothing: Any = 0) -> SlotColumn:
-        made = SlotColumn(name, data_type, nothing)
-        made.ensure(self.count)
-        self._columns.append(made)
-        return made
+        column = SlotColumn(name, data_type, nothing)
+        column.ensure(self.count)
+        self._columns.append(column)
+        return column
 
     @override
     def seen(self) -> SeenSlots:
@@ -140,29 +140,29 @@ class SlotFields(Fields):
         return self._seen
 
     def ensure(self, count: int) -> None:
-        """Make room for so many slots."""
+        """Make room for ``count`` slots."""
         self.count = max(self.count, count)
         for column in self._columns:
             column.ensure(count)
 
     def dump(self, slots: Ints, valid: Mask | None) -> dict[str, pa.Array]:
-        """What slots hold, as columns; their values are null where they are not valid."""
-        found = {
+        """Contents of slots, as columns; the values are null where they are not valid."""
+        columns = {
             column.name: column.codec.column(column.get(slots), valid if column.name == VALUE else None)
             for column in self._columns
         }
-        return found if self._seen is None else {**found, SEEN: flags_column(slots, self._seen.of(slots))}
+        return columns if self._seen is None else {**columns, SEEN: flags_column(slots, self._seen.of(slots))}
 
     def load(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
-        """Put back what ``dump`` gave, into new slots."""
+        """Put the columns of ``dump`` back into new slots."""
         for column in self._columns:
-            given = columns[column.name]
-            if given.type != column.codec.data_type:
-                given = given.cast(column.codec.data_type)
-            numbers = column.codec.numbers(given)
-            if given.null_count:
-                there = given.is_valid().to_numpy(zero_copy_only=False)
-                column.set(slots[there], numbers[there])
+            stored = columns[column.name]
+            if stored.type != column.codec.data_type:
+                stored = stored.cast(column.codec.data_type)
+            numbers = column.codec.numbers(stored)
+            if stored.null_count:
+                is_valid = stored.is_valid().to_numpy(zero_copy_only=False)
+                column.set(slots[is_valid], numbers[is_valid])
             else:
                 column.set(slots, numbers)
         if self._seen is not None:
@@ -170,23 +170,23 @@ class SlotFields(Fields):
             self._seen.mark(slots, None if seen.all() else seen)
 
     def load_nothing(self, slots: Ints) -> None:
-        """New slots hold no value: the aggregate was not there when they were written."""
+        """Mark new slots as empty: the aggregate did not exist when they were written."""
         if self._seen is not None:
             self._seen.mark(slots, np.zeros(len(slots), np.bool_))
 
 
 def flags_column(slots: Ints, valid: Mask | None) -> pa.Array:
-    """A column of flags; None = all are set."""
+    """Column of flags; None = all are set."""
     return pa.array(np.ones(len(slots), np.bool_) if valid is None else valid)
 
 
 class _LazyFlags(SeenSlots):
-    """As long as there are no nulls, all slots hold a value, and nothing is kept."""
+    """Flags that are stored only from the first null on: until then all slots have a value."""
 
     def __init__(self, fields: SlotFields, *, at_once: bool) -> None:
         self._fields = fields
         self._flags = SlotColumn(SEEN, pa.bool_()) if at_once else None
-        self._known = 0  # slots there were when the last values had come
+        self._known = 0  # number of slots when values last came
 
     def mark(self, slots: Ints, valid: Mask | None = None) -> None:
         if valid is not None and self._flags is None:

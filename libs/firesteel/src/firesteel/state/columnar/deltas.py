@@ -1,8 +1,8 @@
-"""When a snapshot of columns holds only what has changed, and on which earlier one it builds.
+"""Decides whether a snapshot of columns holds only changes, and on which earlier one it builds.
 
-When the changes since the last whole snapshot (the base) would be more than a share of it, or there are many pieces, a
-new base is written. What each checkpoint has is remembered until the job builds on a later one. So a checkpoint that
-was given up, or whose end nobody told the task, loses nothing: the next one is told what to build on.
+A new base (a whole snapshot) is written when the changes since the last base would be more than a share of it, or when
+there are many pieces. What each checkpoint has is remembered until the job builds on a later one. So a checkpoint that
+was aborted, or whose completion the task never heard of, loses nothing: the next one says what to build on.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _MOST_PIECES: Final = 32
 
 
 class _Taken(NamedTuple):
-    """What a checkpoint has.
+    """What the snapshot of a checkpoint consists of.
 
     Attributes:
         mark: of the state, at the snapshot.
         entries: of the base.
-        changed: in the pieces behind it.
-        pieces: how many there are, the base among them.
+        changed: entries in the pieces after the base.
+        pieces: number of pieces, including the base.
     """
 
     mark: int
@@ -32,10 +32,10 @@ class _Taken(NamedTuple):
 
 
 class Deltas:
-    """The snapshots of one state.
+    """The snapshots of one state in columns.
 
     Args:
-        state: what is written.
+        state: its state.
     """
 
     def __init__(self, state: ColumnarState) -> None:
@@ -43,24 +43,24 @@ class Deltas:
         self._taken: dict[int, _Taken] = {}
 
     def begin(self, purpose: Purpose) -> tuple[int | None, int | None]:
-        """A snapshot is about to be taken: the mark since when it has to hold changes, and the checkpoint of that.
+        """Decide on the next snapshot: the mark since when it holds changes, and the checkpoint that it builds on.
 
-        None and None = it has to hold everything.
+        Both are None if it has to hold everything.
         """
         state, number = self._state, purpose.base or 0
         state.track_changes()
-        self._taken = {id_: taken for id_, taken in self._taken.items() if id_ >= number}
-        before = self._taken.get(number)
+        self._taken = {id_: snapshot_ for id_, snapshot_ in self._taken.items() if id_ >= number}
+        base = self._taken.get(number)
         now, since = _Taken(state.mark, state.size), None
-        if before is not None:
-            state.forget_changes(before.mark)
-            changed = state.changed(before.mark)
+        if base is not None:
+            state.forget_changes(base.mark)
+            changed = state.changed(base.mark)
             if (
                 changed is not None
-                and before.changed + changed <= purpose.delta_ratio * before.entries
-                and before.pieces < _MOST_PIECES
+                and base.changed + changed <= purpose.delta_ratio * base.entries
+                and base.pieces < _MOST_PIECES
             ):
-                since = before.mark
-                now = _Taken(state.mark, before.entries, before.changed + changed, before.pieces + 1)
+                since = base.mark
+                now = _Taken(state.mark, base.entries, base.changed + changed, base.pieces + 1)
         self._taken[purpose.checkpoint_id] = now
         return since, None if since is None else number

@@ -1,4 +1,4 @@
-"""Whole numbers in a small range, looked up in an array by their value; all others by hashing."""
+"""Finds whole numbers of a small range in an array by their value, and all others by hashing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from firesteel.state.columnar.hash_table import HashTable, hash_words
 Ints = npt.NDArray[np.int64]
 
 _ALWAYS: Final = 1 << 16
-"""A range of this size is an array however few keys are in it; one with more needs a key for each four places."""
+"""Range that gets an array however few keys are in it; a larger one needs a key for each four places."""
 _SHIFTED: Final = 1 << 20
-"""An array of this size is not moved to make room in front of it."""
+"""Places of an array from which on it is not moved to make room in front of it."""
 
 
 class DenseTable:
-    """A window of numbers around those that came first; it is extended as long as it is dense.
+    """A window of numbers around the first keys, which is extended as long as it is dense.
 
     Args:
         keys: the keys by slot.
-        others: takes the keys outside.
+        others: table of the keys outside the window.
     """
 
     def __init__(self, keys: GrowingArray, others: HashTable) -> None:
@@ -39,34 +39,35 @@ class DenseTable:
         return 4 * self._span
 
     def _places(self, keys: Ints) -> npt.NDArray[np.uint64]:
-        """Where keys are in the window; those outside give numbers that are too high."""
+        """Places of keys in the window; keys outside of it get numbers that are too high."""
         return keys.view(np.uint64) - np.uint64(self._base & 0xFFFFFFFFFFFFFFFF)
 
     def find(self, words: list[Ints]) -> Ints:
-        """The slot of each key; -1 for unknown ones."""
+        """Slot of each key; -1 for unknown ones."""
         keys = words[0]
         if not self._span:
             return self._others.find(words, hash_words(words))
         places = self._places(keys)
         if places.size and places.max() >= self._span:
             inside = places < self._span
-            found = np.full(len(keys), -1, np.int64)
-            found[inside] = self._slots.values.take(places[inside].view(np.int64))
-            found[inside] -= 1
+            slots = np.full(len(keys), -1, np.int64)
+            slots[inside] = self._slots.values.take(places[inside].view(np.int64))
+            slots[inside] -= 1
             if self._others.count:
                 outside = np.flatnonzero(~inside)
-                others = [keys[outside]]
-                found[outside] = self._others.find(others, hash_words(others))
-            return found
-        found = self._slots.values.take(places.view(np.int64)).astype(np.int64)
-        found -= 1
-        return found
+                outside_words = [keys[outside]]
+                slots[outside] = self._others.find(outside_words, hash_words(outside_words))
+            return slots
+        slots = self._slots.values.take(places.view(np.int64)).astype(np.int64)
+        slots -= 1
+        return slots
 
     def first_of_each(self, words: list[Ints], size: int) -> tuple[Ints, Callable[[Ints, Ints], None]]:
-        """For each of some unknown keys the first that is equal to it.
+        """Find equal keys among unknown ones.
 
         Returns:
-            Positions, and what puts slots in for the first ones (their positions, and slots).
+            For each key the position of the first key that is equal to it, and a function that puts in the slots of
+            these first keys; it takes their positions and the slots.
         """
         keys = words[0]
         self._extend(keys, size)
@@ -75,16 +76,16 @@ class DenseTable:
         first = np.empty(len(keys), np.int64)
         rows = np.flatnonzero(inside)
         if rows.size:
-            at = places[rows].view(np.int64)
+            indices = places[rows].view(np.int64)
             array = self._slots.values
-            array[at[::-1]] = -1 - rows[::-1]
-            first[rows] = -1 - array.take(at).astype(np.int64)
+            array[indices[::-1]] = -1 - rows[::-1]
+            first[rows] = -1 - array.take(indices).astype(np.int64)
         outside = np.flatnonzero(~inside)
         cells = np.zeros(len(keys), np.int64)
         if outside.size:
-            others = [keys[outside]]
-            among, cells[outside] = self._others.first_of_each(others, hash_words(others))
-            first[outside] = outside[among]
+            outside_words = [keys[outside]]
+            first_outside, cells[outside] = self._others.first_of_each(outside_words, hash_words(outside_words))
+            first[outside] = outside[first_outside]
 
         def put(winners: Ints, slots: Ints) -> None:
             here = inside[winners]
@@ -95,7 +96,7 @@ class DenseTable:
         return first, put
 
     def remove(self, words: list[Ints], slots: Ints) -> None:
-        """Forget keys that are in it."""
+        """Remove keys, which are in the table with these slots."""
         places = self._places(words[0])
         inside = places < self._span
         self._slots.values[places[inside].view(np.int64)] = 0
@@ -104,7 +105,7 @@ class DenseTable:
             self._others.remove(hash_words([words[0][outside]]), slots[outside])
 
     def _extend(self, keys: Ints, size: int) -> None:
-        """Widen the window over these keys, unless it would be too sparse or others are hashed already."""
+        """Widen the window to these keys, unless it would be too sparse, or other keys are hashed already."""
         if self._others.count:
             return
         low, high = int(keys.min()), int(keys.max())
@@ -118,7 +119,7 @@ class DenseTable:
         elif low < self._base:
             if self._span > _SHIFTED:
                 return
-            room = min(self._span, _ALWAYS, low + (1 << 63))  # some more than is asked for, so that it is done seldom
+            room = min(self._span, _ALWAYS, low + (1 << 63))  # more than is needed, so that this happens rarely
             shift = self._base - low + room
             wider = GrowingArray(np.int32, self._span + shift)
             wider.values[shift : shift + self._span] = self._slots.values[: self._span]

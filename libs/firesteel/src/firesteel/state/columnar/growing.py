@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 _SMALL: Final = 1 << 20
-"""Bytes; up to here an array that grows is copied, which takes less than a tenth of a millisecond."""
+"""Bytes up to which a growing array is copied, which takes less than a tenth of a millisecond."""
 _FIRST: Final = 1024
 
 
 def private_memory(size: int, *, scattered: bool = False) -> mmap.mmap:
-    """Zeroed memory of at least one byte, of which only the pages that are written to are taken.
+    """Zeroed memory of at least one byte; only pages that are written to take memory.
 
     Args:
         size: bytes.
-        scattered: it will be written to everywhere at once: large pages are better then, where there are some.
+        scattered: it will be written to everywhere at once, so that large pages are better, where there are some.
     """
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, max(size, 1))
@@ -34,12 +34,13 @@ def private_memory(size: int, *, scattered: bool = False) -> mmap.mmap:
 class GrowingArray:
     """A one-dimensional array that is extended without a copy: its pages move, not their contents.
 
-    What is new is zero. Capacity doubles; pages that nobody wrote to take no memory. Views of ``values`` are for the
-    moment: one that is still held when the array grows makes it copy, and shows the old array from then on.
+    New elements are zero. Capacity doubles; pages that were never written take no memory. Views of ``values`` are valid
+    for the moment only: a view that still exists when the array grows forces a copy, and shows the old array
+    afterwards.
 
     Args:
         dtype: of the elements, of fixed width and without Python objects.
-        capacity: to begin with.
+        capacity: initial number of elements.
         scattered: it will be written to everywhere at once.
 
     Attributes:
@@ -68,21 +69,21 @@ class GrowingArray:
         size = count * self.dtype.itemsize
         if self._memory is not None:
             self.values = np.zeros(0, self.dtype)
-            old = self._memory
+            memory = self._memory
             try:
-                old.resize(size)
+                memory.resize(size)
             except (BufferError, SystemError):  # somebody holds a view, or the platform can't
                 self._memory = private_memory(size)
-                self._memory[: len(old)] = old[:]
+                self._memory[: len(memory)] = memory[:]
             self.values = np.frombuffer(self._memory, self.dtype)
             return
-        before = self.values
+        previous = self.values
         if size > _SMALL:
             self._memory = private_memory(size, scattered=self._scattered)
             self.values = np.frombuffer(self._memory, self.dtype)
         else:
             self.values = np.zeros(count, self.dtype)
-        self.values[: len(before)] = before
+        self.values[: len(previous)] = previous
 
     def get(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """The elements of slots."""

@@ -1,8 +1,8 @@
 """Open addressing in numpy: hashes and keys of whole batches to slot numbers, with growth in bounded pieces.
 
-A cell holds 0 (empty), 1 (what was there is gone) or slot + 2. Keys are not in the cells: they stand in arrays by slot,
-so that a cell takes four bytes. While the table grows there are two: what was in the old one is copied to the new one a
-piece at a time; until that is over, what the new one does not have is looked for in the old one.
+A cell holds 0 (empty), 1 (its key was removed) or slot + 2. Keys are not in the cells: they are stored in arrays by
+slot, so that a cell takes four bytes. While the table grows there are two: the cells of the old one are copied to the
+new one a piece at a time, and until that is done, keys that the new one lacks are looked up in the old one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _HALF: Final = np.uint64(32)
 
 
 def hash_words(words: Sequence[Ints]) -> Hashes:
-    """64 bits for each key, whose words stand in several arrays; the upper ones are the better ones.
+    """Hashes of 64 bits of keys, whose words come in several arrays; the upper bits are mixed best.
 
-    Further words that are zero change nothing, so that keys may get more words later.
+    Further words of zero change nothing, so that keys may get more words later.
     """
     hashes = _mixed(words[0].view(np.uint64))
     for factor, word in zip(_FACTORS, words[1:], strict=False):
@@ -51,7 +51,7 @@ def _mixed(word: npt.NDArray[np.uint64]) -> Hashes:
 
 
 class _Cells:
-    """One table.
+    """The cells of one table.
 
     Attributes:
         used: cells that are not empty.
@@ -78,13 +78,13 @@ def _bits_for(count: int) -> int:
 
 
 class HashTable:
-    """From keys to slots.
+    """Finds slots by keys.
 
     Args:
-        keys: words of the keys by slot; whoever gives out slots writes them.
+        keys: words of the keys by slot; whoever assigns slots writes them.
 
     Attributes:
-        count: keys in it.
+        count: number of keys.
     """
 
     def __init__(self, keys: Sequence[GrowingArray]) -> None:
@@ -100,22 +100,23 @@ class HashTable:
         return int(self._cells.cells.nbytes + (self._old.cells.nbytes if self._old is not None else 0))
 
     def find(self, words: Sequence[Ints], hashes: Hashes) -> Ints:
-        """The slot of each key; -1 for unknown ones."""
-        found = self._look_up(self._cells, words, hashes)
+        """Slot of each key; -1 for unknown ones."""
+        slots = self._look_up(self._cells, words, hashes)
         if self._old is not None:
-            missing = np.flatnonzero(found < 0)
+            missing = np.flatnonzero(slots < 0)
             if missing.size:
-                found[missing] = self._look_up(self._old, [word[missing] for word in words], hashes[missing])
-        return found
+                slots[missing] = self._look_up(self._old, [word[missing] for word in words], hashes[missing])
+        return slots
 
     def _look_up(self, table: _Cells, words: Sequence[Ints], hashes: Hashes) -> Ints:
         cell = table.home(hashes)
-        found = table.cells.take(cell).astype(np.int64)
-        found -= _OFFSET
-        unsettled = found >= 0
-        unsettled &= self._differ(found, words)
-        unsettled |= found == _GONE - _OFFSET
+        slots = table.cells.take(cell).astype(np.int64)
+        slots -= _OFFSET
+        unsettled = slots >= 0
+        unsettled &= self._differ(slots, words)
+        unsettled |= slots == _GONE - _OFFSET
         rows = np.flatnonzero(unsettled)
+        # Probing by growing steps (1, 2, 3, ...) visits every cell of a table whose size is a power of two.
         step = 0
         while rows.size:
             step += 1
@@ -123,32 +124,33 @@ class HashTable:
             cell_of += step
             cell_of &= table.mask
             cell[rows] = cell_of
-            here = table.cells.take(cell_of).astype(np.int64)
-            here -= _OFFSET
-            found[rows] = here
-            unsettled = here >= 0
-            unsettled &= self._differ(here, [word[rows] for word in words])
-            unsettled |= here == _GONE - _OFFSET
+            looked_up = table.cells.take(cell_of).astype(np.int64)
+            looked_up -= _OFFSET
+            slots[rows] = looked_up
+            unsettled = looked_up >= 0
+            unsettled &= self._differ(looked_up, [word[rows] for word in words])
+            unsettled |= looked_up == _GONE - _OFFSET
             rows = rows[unsettled]
-        np.maximum(found, -1, out=found)
-        return found
+        np.maximum(slots, -1, out=slots)
+        return slots
 
     def _differ(self, slots: Ints, words: Sequence[Ints]) -> npt.NDArray[np.bool_]:
-        """Where the key of a slot is another one; anything where there is no slot."""
+        """Where the key of a slot is another one; arbitrary where there is no slot."""
         differ: npt.NDArray[np.bool_] = self._keys[0].values.take(slots, mode="wrap") != words[0]
-        for held, word in zip(self._keys[1:], words[1:], strict=True):
-            differ |= held.values.take(slots, mode="wrap") != word
+        for array, word in zip(self._keys[1:], words[1:], strict=True):
+            differ |= array.values.take(slots, mode="wrap") != word
         return differ
 
     def first_of_each(self, words: Sequence[Ints], hashes: Hashes) -> tuple[Ints, Ints]:
         """Claim cells for keys that are not in the table.
 
         Args:
-            words, hashes: of keys, some of which may be equal.
+            words: of the keys, some of which may be equal.
+            hashes: of the keys.
 
         Returns:
-            For each key the position of the first that is equal to it, and the cell where that one is. Slots must be
-            put there by ``fill`` before anything else is asked.
+            For each key the position of the first key that is equal to it, and the cell claimed for that one. ``fill``
+            must put slots into these cells before the table is used again.
         """
         self._make_room(len(hashes))
         table = self._cells
@@ -158,15 +160,16 @@ class HashTable:
         cell = table.home(hashes)
         step = 0
         while rows.size:
-            here = cell[rows]
-            found = cells.take(here).astype(np.int64)
-            empty = np.flatnonzero(found == 0)
+            probed = cell[rows]
+            contents = cells.take(probed).astype(np.int64)
+            # A claimed cell has -1 - row for now, so that equal keys of the batch find each other there.
+            empty = np.flatnonzero(contents == 0)
             if empty.size:
-                at = here[empty]
-                cells[at[::-1]] = -1 - rows[empty][::-1]  # of several the first one stays
-                found[empty] = cells.take(at)
-            claimed_by = -1 - found
-            settled = found < 0
+                at = probed[empty]
+                cells[at[::-1]] = -1 - rows[empty][::-1]  # if several rows want a cell, the first one gets it
+                contents[empty] = cells.take(at)
+            claimed_by = -1 - contents
+            settled = contents < 0
             for word in words:
                 settled &= word.take(claimed_by, mode="wrap") == word[rows]
             first[rows[settled]] = claimed_by[settled]
@@ -176,13 +179,13 @@ class HashTable:
         return first, cell
 
     def fill(self, cells: Ints, slots: Ints) -> None:
-        """Put slots into cells that ``first_of_each`` gave."""
+        """Put slots into cells that ``first_of_each`` claimed."""
         self._cells.cells[cells] = slots + _OFFSET
         self._cells.used += len(slots)
         self.count += len(slots)
 
     def remove(self, hashes: Hashes, slots: Ints) -> None:
-        """Forget keys that are in it, given by their slots."""
+        """Remove keys, which are in the table with these slots."""
         self._erase(self._cells, hashes, slots)
         if self._old is not None:
             self._erase(self._old, hashes, slots)
@@ -190,20 +193,20 @@ class HashTable:
 
     @staticmethod
     def _erase(table: _Cells, hashes: Hashes, slots: Ints) -> None:
-        cell, wanted = table.home(hashes), slots + _OFFSET
+        cell, entries = table.home(hashes), slots + _OFFSET
         step = 0
         while cell.size:
-            found = table.cells.take(cell)
-            hit = found == wanted
+            contents = table.cells.take(cell)
+            hit = contents == entries
             table.cells[cell[hit]] = _GONE
-            on = ~hit & (found != 0)
+            unsettled = ~hit & (contents != 0)
             step += 1
-            cell, wanted = (cell[on] + step) & table.mask, wanted[on]
+            cell, entries = (cell[unsettled] + step) & table.mask, entries[unsettled]
 
     # -- growth
 
     def advance(self, rows: int) -> None:
-        """Move a piece, in proportion to the rows of the batch at hand."""
+        """Move a piece of the old table, in proportion to the rows of the batch."""
         if self._old is not None:
             self._move(max(_PIECE, 4 * rows))
 
@@ -214,22 +217,22 @@ class HashTable:
             self._move(len(self._old.cells))
             if self._cells.used + count <= self._cells.limit:
                 return
-        old = self._cells
-        # A quarter of the old cells is as many keys as may come until all is moved, four cells for each of them.
-        self._cells = _Cells(_bits_for(self.count + len(old.cells) // 4 + count))
-        self._old, self._moved = (old, 0) if self.count else (None, 0)
+        full = self._cells
+        # While all old cells are moved, four with each new row, at most a quarter as many keys can be added.
+        self._cells = _Cells(_bits_for(self.count + len(full.cells) // 4 + count))
+        self._old, self._moved = (full, 0) if self.count else (None, 0)
 
     def _move(self, count: int) -> None:
-        """Copy the next cells of the old table; the order of cells is that of hashes in both."""
-        old = self._old
-        assert old is not None
-        piece = old.cells[self._moved : self._moved + count]
+        """Copy the next cells of the old table; the cells of both are in the order of hashes."""
+        source = self._old
+        assert source is not None
+        piece = source.cells[self._moved : self._moved + count]
         entries = piece[piece >= _OFFSET].astype(np.int64)
         self._moved += len(piece)
         if entries.size:
             slots = entries - _OFFSET
-            self._place(hash_words([held.get(slots) for held in self._keys]), entries)
-        if self._moved >= len(old.cells):
+            self._place(hash_words([array.get(slots) for array in self._keys]), entries)
+        if self._moved >= len(source.cells):
             self._old = None
 
     def _place(self, hashes: Hashes, entries: Ints) -> None:
@@ -240,6 +243,6 @@ class HashTable:
         while cell.size:
             empty = np.flatnonzero(cells.take(cell) == 0)
             cells[cell[empty]] = entries[empty]
-            on = cells.take(cell) != entries
+            unplaced = cells.take(cell) != entries
             step += 1
-            cell, entries = (cell[on] + step) & table.mask, entries[on]
+            cell, entries = (cell[unplaced] + step) & table.mask, entries[unplaced]

@@ -1,4 +1,4 @@
-"""Values without a fixed width as numbers."""
+"""Numbers for values without a fixed width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Interner:
-    """Gives each value a number, small and used again; only the distinct values of a batch are looked at one by one.
+    """Gives each value a number, small and used again; only the distinct values of a batch cost Python work.
 
     Args:
         data_type: of the values: text, bytes, or whatever Arrow can make a dictionary of.
@@ -29,11 +29,11 @@ class Interner:
         self._uses = GrowingArray(np.int32)
 
     def encode(self, column: pa.Array, *, add: bool) -> Ints:
-        """The number of each value; -1 for those that are not known, unless they are added. Nulls give anything."""
+        """Number of each value; unknown values get -1, unless ``add`` is set. Arbitrary for nulls."""
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        known = [-1 if value is None else self._code(value, add) for value in column.dictionary.to_pylist()]
-        codes = np.array([*known, -1], np.int64)
+        dictionary_codes = [-1 if value is None else self._code(value, add) for value in column.dictionary.to_pylist()]
+        codes = np.array([*dictionary_codes, -1], np.int64)
         indices = column.indices
         if indices.null_count:
             indices = indices.fill_null(0)
@@ -54,7 +54,7 @@ class Interner:
         return code
 
     def decode(self, codes: Ints, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
-        """The values of numbers."""
+        """Values of numbers."""
         values = self._values
         if nulls is None:
             return pa.array([values[code] for code in codes.tolist()], self._type)
@@ -62,12 +62,12 @@ class Interner:
         return pa.array([None if null else values[code] for code, null in pairs], self._type)
 
     def use(self, codes: Ints) -> None:
-        """Somebody keeps these numbers; each occurrence counts."""
+        """Count uses of numbers; each occurrence counts."""
         self._uses.ensure(len(self._values))
         np.add.at(self._uses.values, codes, 1)
 
     def release(self, codes: Ints) -> None:
-        """Somebody keeps them no more; values without uses are forgotten."""
+        """Uncount uses of numbers; values without uses are forgotten."""
         uses = self._uses.values
         np.subtract.at(uses, codes, 1)
         for code in np.unique(codes[uses.take(codes) == 0]).tolist():

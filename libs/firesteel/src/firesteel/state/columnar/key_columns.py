@@ -1,4 +1,4 @@
-"""Columns of keys as words of 64 bits, equal where the keys are, and back."""
+"""Columns of keys as words of 64 bits, which are equal where the keys are, and back."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ class KeyColumn(ABC):
 
     @abstractmethod
     def words(self, column: pa.Array, *, add: bool) -> list[Ints]:
-        """One or more words for each row; anything for nulls.
+        """Words of each row, one or more; arbitrary ones for nulls.
 
-        How many they are differs from batch to batch: words that are left out are zero. Values that were never seen
-        may give words of no key unless they are added.
+        Their number differs from batch to batch: words that are left out are zero. Unless ``add`` is set, values that
+        are in no key may give words of no key.
         """
 
     @abstractmethod
     def column(self, words: list[Ints], nulls: Nulls | None) -> pa.Array:
-        """The values of words."""
+        """Values from words."""
 
     def use(self, words: Ints) -> None:  # noqa: B027 - most columns need not know
-        """The first words of new keys; each occurrence counts."""
+        """Count the uses of values by new keys; ``words`` are the first words, each occurrence counts."""
 
     def release(self, words: Ints) -> None:  # noqa: B027
-        """The first words of keys that are forgotten."""
+        """Uncount the uses of values by keys that were released; ``words`` are the first words."""
 
 
 def is_fixed(data_type: pa.DataType) -> bool:
-    """Whether values of this type stand in arrays of numbers; all others are Python objects."""
+    """Whether values of this type are stored in arrays of numbers; all others are Python objects."""
     return bool(pt.is_boolean(data_type) or pt.is_integer(data_type) or pt.is_floating(data_type)) or (
         pt.is_temporal(data_type)
     )
 
 
 def key_column(data_type: pa.DataType) -> KeyColumn:
-    """What handles keys of a type."""
+    """Create the handler of keys of a type."""
     if pt.is_dictionary(data_type):
         data_type = data_type.value_type
     if pt.is_boolean(data_type) or pt.is_integer(data_type) or pt.is_temporal(data_type):
@@ -67,7 +67,7 @@ def key_column(data_type: pa.DataType) -> KeyColumn:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Without a dictionary and without nulls, in whose place anything stands."""
+    """Column without a dictionary and without nulls, which become arbitrary values."""
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not column.null_count:
@@ -76,7 +76,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def stored_type(data_type: pa.DataType) -> pa.DataType:
-    """The type of the numbers that stand for dates and times; any other type is what it is."""
+    """Type of the numbers that represent dates and times; other types represent themselves."""
     if not pt.is_temporal(data_type):
         return data_type
     return pa.int32() if pt.is_date32(data_type) or pt.is_time32(data_type) else pa.int64()
@@ -98,12 +98,12 @@ class _Whole(KeyColumn):
 
     def column(self, words: list[Ints], nulls: Nulls | None) -> pa.Array:
         dtype = np.bool_ if pt.is_boolean(self._stored) else self._stored.to_pandas_dtype()
-        made = pa.array(words[0].astype(dtype), self._stored, mask=nulls)
-        return made if self._stored == self.data_type else made.view(self.data_type)
+        column = pa.array(words[0].astype(dtype), self._stored, mask=nulls)
+        return column if self._stored == self.data_type else column.view(self.data_type)
 
 
 class _Floating(KeyColumn):
-    """Floating point: all NaN are one key, and 0.0 and -0.0 are one."""
+    """Floating point numbers: all NaN are one key, and so are 0.0 and -0.0."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
@@ -124,7 +124,7 @@ class _Floating(KeyColumn):
 
 
 class _Text(KeyColumn):
-    """Text and bytes: short ones stand in the words, others by their number."""
+    """Text and bytes: short ones are stored in the words, others by a number."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
@@ -146,12 +146,12 @@ class _Text(KeyColumn):
         return words
 
     def column(self, words: list[Ints], nulls: Nulls | None) -> pa.Array:
-        made = packed_text.unpack(words, self.data_type)
+        texts = packed_text.unpack(words, self.data_type)
         long = words[0] & 255 == packed_text.LONG
         if nulls is None and not long.any():
-            return made
-        values = np.empty(len(made), object)
-        values[:] = made.to_pylist()
+            return texts
+        values = np.empty(len(texts), object)
+        values[:] = texts.to_pylist()
         if nulls is not None:
             long &= ~nulls
             values[nulls] = None
@@ -171,7 +171,7 @@ class _Text(KeyColumn):
 
 
 class _Interned(KeyColumn):
-    """Whatever else, by its number."""
+    """Values of any other type, by a number."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)

@@ -1,4 +1,4 @@
-"""Keys of columns as slot numbers."""
+"""Numbers keys, which come as columns: each key's number is its slot in arrays of values."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from firesteel.state.columnar.key_columns import is_fixed, key_column
 Ints = npt.NDArray[np.int64]
 
 _PIECE: Final = 8192
-"""Rows with unknown keys are added this many at a time while there are few keys: most may be of one key."""
+"""Rows with unknown keys that are added together while there are few keys: most rows may be of one key."""
 
 
 class KeyIndex:
     """Gives each key of one or several columns a number: its slot.
 
-    Slots are dense, from 0, so that values may stand in arrays. Nulls are keys, all NaN are one key, 0.0 equals -0.0,
-    and a dictionary's values equal plain ones. Whole numbers in a small range are looked up in an array, all others by
-    hashing; both grow in bounded pieces. A number takes 8 bytes and 7 to 14 for the hashing; a text up to 31 bytes
-    takes 8, 16, 24 or 32, as the longest of these needs.
+    Slots are dense, from 0, so that values can be stored in arrays. Nulls are keys, all NaN are one key, 0.0 equals
+    -0.0, and a dictionary's values equal plain ones. Whole numbers in a small range are looked up in an array, all
+    others by hashing; both grow in bounded pieces. A number takes 8 bytes, and 7 to 14 for the hashing; a text up to 31
+    bytes takes 8, 16, 24 or 32, as many as the longest of these needs.
 
     Args:
-        types: of the key's columns; arrays of a dictionary of the type are taken, too.
+        types: of the key's columns; columns may also be dictionaries of these types.
 
     Attributes:
-        size: keys in it.
-        capacity: the highest slot that was ever in use, plus 1.
+        size: number of keys.
+        capacity: one more than the highest slot that was ever in use.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._columns = [key_column(data_type) for data_type in types]
         self._several = len(self._columns) > 1
-        count = len(self._columns) + self._several  # of several columns the last one says which ones are null
+        count = len(self._columns) + self._several  # with several columns the last word says which ones are null
         self._words = [GrowingArray(np.int64, 1024) for _ in range(count)]
         self._positions = [[index] for index in range(len(self._columns))]
         self._marks = count - 1
@@ -55,77 +55,78 @@ class KeyIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, as far as they are in use; values that are no numbers are not counted."""
+        """Bytes of the arrays in use; values that are no numbers are not counted."""
         dense = self._dense.nbytes if self._dense is not None else 0
         return self._table.nbytes + dense + sum(self.capacity * words.dtype.itemsize for words in self._words)
 
     def slots(self, columns: Sequence[pa.Array]) -> Ints:
-        """The slot of each row's key; unknown keys get the next free slots, in order of their first appearance."""
+        """Slot of each row's key; unknown keys get the next free slots, in order of their first appearance."""
         used = None if self._several else _used_values(columns[0])
         if used is not None:
             values, codes = used
             return self.slots([values]).take(codes)
         words, nulls = self._words_of(columns, add=True)
+        # The first null gets its slot in order, too: after the new keys in front of it, before those behind it.
         if nulls is not None and self._null_slot < 0:
-            at = int(nulls.argmax())
-            head = self._slots([word[:at] for word in words], None)
+            first_null = int(nulls.argmax())
+            head = self._slots([word[:first_null] for word in words], None)
             (self._null_slot,) = self._take(1)
             self._words[0].values[self._null_slot] = 0
-            return np.concatenate([head, self._slots([word[at:] for word in words], nulls[at:])])
+            return np.concatenate([head, self._slots([word[first_null:] for word in words], nulls[first_null:])])
         return self._slots(words, nulls)
 
     def _slots(self, words: list[Ints], nulls: npt.NDArray[np.bool_] | None) -> Ints:
-        found = self._found(words, nulls)
-        if found.size and found.min() < 0:
-            missing = np.flatnonzero(found < 0)
+        slots = self._found(words, nulls)
+        if slots.size and slots.min() < 0:
+            missing = np.flatnonzero(slots < 0)
             start = 0
             while start < missing.size:
                 rows = missing[start : start + max(_PIECE, self.size // 4)]
-                found[rows] = self._add([word[rows] for word in words], known_absent=start == 0)
+                slots[rows] = self._add([word[rows] for word in words], known_absent=start == 0)
                 start += len(rows)
-        self._table.advance(len(found))
-        return found
+        self._table.advance(len(slots))
+        return slots
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """The slot of each row's key; -1 for unknown keys."""
+        """Slot of each row's key; -1 for unknown keys."""
         return self._found(*self._words_of(columns, add=False))
 
     def keys(self, slots: Ints) -> list[pa.Array]:
-        """The columns of the keys of slots that are in use."""
-        return self.columns([held.get(slots) for held in self._words], slots == self._null_slot)
+        """Keys of slots that are in use, as columns."""
+        return self.columns([array.get(slots) for array in self._words], slots == self._null_slot)
 
     @property
     def words(self) -> list[GrowingArray]:
-        """The keys by slot, for copies that are made while they change; ``columns`` reads them."""
+        """Words of the keys by slot, to be copied while keys change; ``columns`` turns them back into keys."""
         return self._words
 
     @property
     def null_slot(self) -> int:
-        """The slot of null, if the key is one column; -1 if it has none."""
+        """Slot of null, if the key is a single column; -1 if it has none."""
         return self._null_slot
 
     def columns(self, words: Sequence[Ints], nulls: npt.NDArray[np.bool_]) -> list[pa.Array]:
-        """The columns of keys by their words; of a single column also which ones are null."""
-        made = []
+        """Keys as columns from their words; ``nulls`` says for a single column which rows are null."""
+        columns_ = []
         for index, column in enumerate(self._columns):
             if self._several:
                 nulls = (words[self._marks] >> index & 1).astype(bool)
             parts = [words[position] for position in self._positions[index] if position < len(words)]
-            made.append(column.column(parts, nulls if nulls.any() else None))
-        return made
+            columns_.append(column.column(parts, nulls if nulls.any() else None))
+        return columns_
 
     def hold(self) -> None:
-        """From now on words of keys that are released stay readable, until ``let_go``."""
+        """Keep the words of released keys readable from now on, until ``let_go``."""
         self._held = []
 
     def let_go(self) -> None:
-        """Nobody reads the words of released keys any more."""
-        held, self._held = self._held, None
-        for words in held or ():
+        """End ``hold``: no snapshot reads the words of released keys any more."""
+        released, self._held = self._held, None
+        for words in released or ():
             self._count_uses(words, release=True)
 
     def release(self, slots: Ints) -> None:
-        """Forget the keys of slots that are in use; the slots are given to others. Repeated slots count once."""
+        """Release the keys of slots that are in use; the slots are given to new keys. Repeated slots count once."""
         slots = np.unique(slots)
         if not slots.size:
             return
@@ -134,7 +135,7 @@ class KeyIndex:
         if self._null_slot >= 0 and (slots == self._null_slot).any():
             slots = slots[slots != self._null_slot]
             self._null_slot = -1
-        words = [held.get(slots) for held in self._words]
+        words = [array.get(slots) for array in self._words]
         if self._dense is not None:
             self._dense.remove(words, slots)
         else:
@@ -147,7 +148,7 @@ class KeyIndex:
     # -- inside
 
     def _words_of(self, columns: Sequence[pa.Array], *, add: bool) -> tuple[list[Ints], npt.NDArray[np.bool_] | None]:
-        """The words of keys; of a single column also which rows are null."""
+        """Words of keys, and for a single column which rows are null."""
         count = len(columns[0])
         words: dict[int, Ints] = {}
         nulls = None
@@ -164,43 +165,45 @@ class KeyIndex:
             words.update(zip(positions, parts, strict=False))
         if marks is not None:
             words[self._marks], nulls = marks, None
-        return [words[at] if at in words else np.zeros(count, np.int64) for at in range(len(self._words))], nulls
+        return [
+            words[position] if position in words else np.zeros(count, np.int64) for position in range(len(self._words))
+        ], nulls
 
     def _found(self, words: list[Ints], nulls: npt.NDArray[np.bool_] | None) -> Ints:
         if self._dense is not None:
-            found = self._dense.find(words)
+            slots = self._dense.find(words)
         else:
-            found = self._table.find(words, hash_words(words))
+            slots = self._table.find(words, hash_words(words))
         if nulls is not None:
-            found[nulls] = self._null_slot
-        return found
+            slots[nulls] = self._null_slot
+        return slots
 
     def _add(self, words: list[Ints], known_absent: bool) -> Ints:
-        """Slots of some keys that were unknown; other rows of the batch may have brought some of them since."""
-        found = np.full(len(words[0]), -1, np.int64) if known_absent else self._found(words, None)
-        rows = np.flatnonzero(found < 0)
+        """Slots for keys that were unknown; other rows of the batch may have added some of them meanwhile."""
+        slots = np.full(len(words[0]), -1, np.int64) if known_absent else self._found(words, None)
+        rows = np.flatnonzero(slots < 0)
         if not rows.size:
-            return found
+            return slots
         words = [word[rows] for word in words]
         if self._dense is not None:
             first, put = self._dense.first_of_each(words, self.size)
         else:
             first, cells = self._table.first_of_each(words, hash_words(words))
-            put = lambda winners, slots: self._table.fill(cells[winners], slots)  # noqa: E731
+            put = lambda winners, new_slots: self._table.fill(cells[winners], new_slots)  # noqa: E731
         winners = np.flatnonzero(first == np.arange(len(first)))
-        slots = self._take(len(winners))
-        new = [word[winners] for word in words]
-        for held, word in zip(self._words, new, strict=True):
-            held.values[slots] = word
-        put(winners, slots)
-        self._count_uses(new, release=False)
+        new_slots = self._take(len(winners))
+        new_words = [word[winners] for word in words]
+        for array, word in zip(self._words, new_words, strict=True):
+            array.values[new_slots] = word
+        put(winners, new_slots)
+        self._count_uses(new_words, release=False)
         of_row = np.empty(len(first), np.int64)
-        of_row[winners] = slots
-        found[rows] = of_row[first]
-        return found
+        of_row[winners] = new_slots
+        slots[rows] = of_row[first]
+        return slots
 
     def _take(self, count: int) -> Ints:
-        """Free slots, the lowest of the last that were released first."""
+        """Free slots: those released last first, of these the lowest first; then new ones."""
         self.size += count
         parts: list[Ints] = []
         while count and self._free:
@@ -217,7 +220,7 @@ class KeyIndex:
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.int64)])
 
     def _count_uses(self, words: list[Ints], *, release: bool) -> None:
-        """Tell columns whose values stand elsewhere."""
+        """Tell the columns that store values elsewhere how often these are used."""
         for index, (column, word) in enumerate(zip(self._columns, words, strict=False)):
             if self._several:
                 word = word[(words[self._marks] >> index & 1) == 0]
@@ -225,8 +228,9 @@ class KeyIndex:
 
 
 def _used_values(column: pa.Array) -> tuple[pa.Array, Ints] | None:
-    """The values of a dictionary that are in use, in the order in which rows have them first, and which one each row
-    has; None if there is no dictionary, or it has nulls or many values for so few rows.
+    """Values of a dictionary that rows use, in the order of their first rows, and the position of each row's value.
+
+    None if the column is no dictionary, or has nulls or too many values for its rows.
     """
     if not pt.is_dictionary(column.type) or column.null_count or column.dictionary.null_count:
         return None
@@ -248,7 +252,7 @@ def _used_values(column: pa.Array) -> tuple[pa.Array, Ints] | None:
 
 
 def _nulls(column: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Which rows are null; None if none is."""
+    """Which rows are null; None = none is."""
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
     if not column.null_count:

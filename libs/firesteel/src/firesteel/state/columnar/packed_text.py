@@ -13,15 +13,15 @@ Ints = npt.NDArray[np.int64]
 _Unsigned = npt.NDArray[np.uint64]
 
 LONGEST: Final = 31
-"""Bytes; four words hold so many: the first its length and seven bytes, the others eight."""
+"""Bytes that four words hold: the first its length and seven bytes, the others eight."""
 LONG: Final = 255
-"""In place of the length: the text is longer."""
+"""Mark in place of the length of texts that are longer."""
 _FIRST: Final = 7
 _MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 
 
 def lengths_of(column: pa.Array) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
-    """Where the bytes of each text begin, their number, and the bytes; of nulls anything."""
+    """Where the bytes of each text begin, their number, and the bytes; arbitrary for nulls."""
     wide = pt.is_large_string(column.type) or pt.is_large_binary(column.type)
     dtype = np.dtype(np.int64 if wide else np.int32)
     _, offsets, data = column.buffers()
@@ -39,7 +39,7 @@ def lengths_of(column: pa.Array) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
 
 
 def pack(starts: Ints, lengths: Ints, content: npt.NDArray[np.uint8]) -> list[Ints]:
-    """The words of texts; of those that are too long the first says so and nothing else."""
+    """Words of texts; for a text that is too long the first word only says so."""
     padded = np.zeros((len(content) + 31) // 8, np.uint64)
     padded.view(np.uint8)[: len(content)] = content
     short = np.where(lengths <= LONGEST, lengths, 0)
@@ -48,22 +48,22 @@ def pack(starts: Ints, lengths: Ints, content: npt.NDArray[np.uint8]) -> list[In
     first |= np.where(lengths <= LONGEST, lengths, LONG).view(np.uint64)
     words = [first.view(np.int64)]
     longest = int(short.max(initial=0))
-    for done in range(_FIRST, longest, 8):
+    for packed_bytes in range(_FIRST, longest, 8):
         word = np.zeros(len(lengths), np.uint64)
-        rows = np.flatnonzero(short > done)
-        word[rows] = _load(padded, starts[rows] + done, np.minimum(short[rows] - done, 8))
+        rows = np.flatnonzero(short > packed_bytes)
+        word[rows] = _load(padded, starts[rows] + packed_bytes, np.minimum(short[rows] - packed_bytes, 8))
         words.append(word.view(np.int64))
     return words
 
 
 def _load(padded: _Unsigned, starts: Ints, counts: Ints) -> _Unsigned:
-    """Up to eight bytes from anywhere; each by two words that hold them."""
-    at = starts >> 3
+    """Up to eight bytes from any position, out of the two words that hold them."""
+    indices = starts >> 3
     shift = ((starts & 7) << 3).view(np.uint64)
-    loaded: _Unsigned = padded.take(at)
+    loaded: _Unsigned = padded.take(indices)
     loaded >>= shift
-    at += 1
-    upper = padded.take(at)
+    indices += 1
+    upper = padded.take(indices)
     upper <<= np.uint64(63) - shift
     upper <<= np.uint64(1)
     loaded |= upper
@@ -72,7 +72,7 @@ def _load(padded: _Unsigned, starts: Ints, counts: Ints) -> _Unsigned:
 
 
 def unpack(words: list[Ints], data_type: pa.DataType) -> pa.Array:
-    """The texts of words; empty ones for those that were too long."""
+    """Texts from words; empty for those that were too long."""
     count = len(words[0])
     lengths = words[0] & 255
     lengths[lengths == LONG] = 0
@@ -85,5 +85,5 @@ def unpack(words: list[Ints], data_type: pa.DataType) -> pa.Array:
     np.cumsum(lengths, out=offsets[1:])
     plain = pa.string() if pt.is_string(data_type) or pt.is_large_string(data_type) else pa.binary()
     buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
-    made = pa.Array.from_buffers(plain, count, buffers)
-    return made if plain == data_type else made.cast(data_type)
+    texts = pa.Array.from_buffers(plain, count, buffers)
+    return texts if plain == data_type else texts.cast(data_type)

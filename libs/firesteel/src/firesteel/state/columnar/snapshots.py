@@ -1,7 +1,7 @@
-"""Rows of columns on their way out of a store: those that are about to change are copied first.
+"""Rows of columns on their way into a snapshot; rows that change before their turn are copied first.
 
-A store in arrays knows its rows by position. When a snapshot begins it makes ``Rows``, calls ``save`` before it changes
-some of them, and goes on. Chunks are streams of Arrow.
+A store in arrays knows its rows by position. When a snapshot begins it creates ``Rows`` and goes on working; before it
+changes rows it calls ``save``. Chunks are streams of Arrow.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from firesteel.state.snapshots import SEVERAL, AttachedState, Block, Outgoing, S
 
 Ints = npt.NDArray[np.int64]
 Columns = list[Any]
-"""Arrays of numpy or of Arrow, all of them of one length."""
+"""Arrays of numpy or Arrow, all of one length."""
 GroupsOf = Callable[[Sequence[pa.Array]], npt.NDArray[np.signedinteger[Any]]]
 
 COLUMNS: Final = "columns"
-"""The kind of such states."""
+"""Kind of states in columns."""
 REMOVED: Final = "columns-removed"
-"""The kind of what changes hold beside them: keys that were there before, and were forgotten."""
+"""Kind of the list of removed keys in a snapshot of changes."""
 _DONE: Final = -1
 
 
 class Rows(ABC):
-    """The rows of a moment, by position.
+    """The rows of a store at the moment a snapshot begins, by position.
 
     Args:
-        count: of rows; later positions are none of them.
+        count: number of rows; later positions are not part of them.
 
     Attributes:
-        closed: nobody needs the rest.
+        closed: the snapshot needs no more rows.
     """
 
     def __init__(self, count: int) -> None:
         self._count, self._position = count, 0
-        self._marks = GrowingArray(np.int32, count, scattered=True)  # 0 for rows that neither were copied nor written
+        self._marks = GrowingArray(np.int32, count, scattered=True)  # 0 = neither copied nor written yet
         self._saved: list[tuple[Ints, Columns]] = []
         self.closed = False
 
     @abstractmethod
     def copy(self, positions: Ints) -> Columns:
-        """What stands at positions, as it is now."""
+        """Contents of positions, as they are now."""
 
     def between(self, start: int, stop: int) -> Columns:
-        """The same for neighbours; it is used before anything changes."""
+        """Contents of neighbouring positions, without a copy: they are used before anything changes."""
         return self.copy(np.arange(start, stop))
 
     @abstractmethod
     def write(self, positions: Ints, columns: Columns) -> Block:
-        """A block of what ``copy`` or ``between`` gave; it may leave out rows."""
+        """Block of what ``copy`` or ``between`` returned; rows may be left out."""
 
     def save(self, positions: Ints) -> None:
-        """These are about to change; those that are none of the rows are left out, and repeated ones count once."""
+        """Copy rows that are about to change, once each; positions that are none of the rows are ignored."""
         if self.closed:
             return
         positions = positions[positions < self._count]
@@ -68,25 +68,26 @@ class Rows(ABC):
         positions = positions[marks[positions] == 0]
         if not positions.size:
             return
+        # Of repeated positions one number remains in the marks, so that each row is copied once.
         numbers = np.arange(1, len(positions) + 1, dtype=np.int32)
         marks[positions] = numbers
         positions = positions[marks[positions] == numbers]
         self._saved.append((positions, self.copy(positions)))
 
     def take(self, most: int) -> Block | None:
-        """The next rows, so many at most; None at the end."""
+        """Block of the next rows, ``most`` of them at most; None at the end."""
         if self._saved:
             return self.write(*self._copies(most))
         while self._position < self._count:
             start, stop = self._position, min(self._position + most, self._count)
             self._position = stop
             marks = self._marks.values[start:stop]
-            left = np.flatnonzero(marks == 0)
+            unwritten = np.flatnonzero(marks == 0)
             marks[:] = _DONE
-            if len(left) == stop - start:
-                return self.write(left + start, self.between(start, stop))
-            if left.size:
-                return self.write(left + start, self.copy(left + start))
+            if len(unwritten) == stop - start:
+                return self.write(unwritten + start, self.between(start, stop))
+            if unwritten.size:
+                return self.write(unwritten + start, self.copy(unwritten + start))
         return None
 
     def _copies(self, most: int) -> tuple[Ints, Columns]:
@@ -100,11 +101,11 @@ class Rows(ABC):
             parts.append((positions, columns))
         if len(parts) == 1:
             return parts[0]
-        columns = [_joined(some) for some in zip(*(columns for _, columns in parts), strict=True)]
+        columns = [_joined(column_parts) for column_parts in zip(*(columns for _, columns in parts), strict=True)]
         return np.concatenate([positions for positions, _ in parts]), columns
 
     def close(self) -> None:
-        """Nobody needs the rest."""
+        """Stop: the snapshot needs no more rows."""
         self.closed = True
         self._saved = []
 
@@ -114,11 +115,11 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 class OutgoingRows(Outgoing):
-    """Rows that are written out.
+    """Rows of one or more stores as part of a snapshot.
 
     Args:
-        states: what is in it.
-        rows: in several parts.
+        states: what they belong to.
+        rows: of the stores.
         first: blocks that come before them.
         on_end: called once, at the end.
     """
@@ -132,7 +133,7 @@ class OutgoingRows(Outgoing):
         self,
         states: Sequence[StateInfo],
         rows: Sequence[Rows],
-        first: Iterator[Block] = iter(()),  # noqa: B008 # it has no end to come to
+        first: Iterator[Block] = iter(()),  # noqa: B008 # an empty iterator can be shared
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.states, self._rows, self._first, self._on_end = states, list(reversed(rows)), first, on_end
@@ -142,14 +143,14 @@ class OutgoingRows(Outgoing):
         for block in self._first:
             return block
         while self._rows:
-            found = self._rows[-1].take(entries)
-            if found is not None:
-                return found
+            next_rows = self._rows[-1].take(entries)
+            if next_rows is not None:
+                return next_rows
             self._rows.pop().close()
         return None
 
     def end(self) -> None:
-        """Nobody needs the rest."""
+        """Stop: the snapshot needs no more blocks."""
         if not self._ended:
             self._ended = True
             for rows in self._rows:
@@ -169,12 +170,12 @@ def stream_of(batch: pa.RecordBatch) -> bytes:
 
 
 class AttachedColumns(AttachedState):
-    """State by key whose chunks are streams of Arrow, the columns of the key in front.
+    """State by key whose chunks are streams of Arrow, with the columns of the key first.
 
     Args:
-        info: what snapshots say about it.
-        keys: how many columns the key has.
-        groups_of: the key groups of keys.
+        info: describes it in snapshots.
+        keys: number of the key's columns.
+        groups_of: computes the key groups of keys.
         key_groups: those that the subtask owns.
     """
 
@@ -182,9 +183,9 @@ class AttachedColumns(AttachedState):
         self.info, self.key_width, self._groups_of, self._key_groups = info, keys, groups_of, key_groups
 
     def expect(self, info: StateInfo) -> None:
-        """See ``AttachedState``: the schema has to be the same."""
+        """Check a restored schema, which has to be the same."""
         if info.schema != self.info.schema:
-            changed = [name for name, what in self.info.schema.items() if info.schema.get(name) != what]
+            changed = [name for name, value in self.info.schema.items() if info.schema.get(name) != value]
             shown = "; ".join(
                 f"{name} were {info.schema.get(name)} and are {self.info.schema[name]}" for name in changed
             )
@@ -197,8 +198,8 @@ class AttachedColumns(AttachedState):
                 groups = self._groups_of(batch.columns[: self.key_width])
                 order = np.argsort(groups, kind="stable")
                 ordered = batch.take(pa.array(order))
-                found, starts = np.unique(groups[order], return_index=True)
-                for group, start, stop in zip(found, starts, [*starts[1:], len(order)], strict=True):
+                group_numbers, starts = np.unique(groups[order], return_index=True)
+                for group, start, stop in zip(group_numbers, starts, [*starts[1:], len(order)], strict=True):
                     part = ordered.slice(int(start), int(stop - start))
                     yield Block(part.num_rows, stream_of(part), block.state, int(group))
 
@@ -206,19 +207,19 @@ class AttachedColumns(AttachedState):
     def take_back(self, info: StateInfo, chunk: StateChunk) -> None:
         with pa.ipc.open_stream(chunk.data) as reader:
             for batch in reader:
-                own = self._own(batch) if chunk.key_group == SEVERAL else batch
-                if own.num_rows:
-                    self.take_rows(info, own)
+                rows = self._own(batch) if chunk.key_group == SEVERAL else batch
+                if rows.num_rows:
+                    self.take_rows(info, rows)
 
     @abstractmethod
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
-        """Take over rows of own keys."""
+        """Add restored rows of own keys."""
 
     @override
     def taken_back(self) -> None: ...
 
     def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of own keys."""
-        own, groups = self._key_groups, self._groups_of(batch.columns[: self.key_width])
-        mine = (groups >= own.start) & (groups < own.stop)
-        return batch if mine.all() else batch.filter(pa.array(mine))
+        """Rows of own keys."""
+        own_groups, groups = self._key_groups, self._groups_of(batch.columns[: self.key_width])
+        is_own = (groups >= own_groups.start) & (groups < own_groups.stop)
+        return batch if is_own.all() else batch.filter(pa.array(is_own))

@@ -1,12 +1,11 @@
 """Keyed state in arrays: one row of values for each key.
 
-An operator finds the slots of a batch's keys with ``slots``, calls ``touch`` before it writes to values of slots, and
-then reads and writes the arrays of its columns as it likes. ``release`` forgets keys. Slots are good until keys are
-looked for again: some backends keep rows elsewhere, and have some of them in slots only.
+An operator gets the slots of a batch's keys from ``slots``, calls ``touch`` before it writes values of slots, and then
+reads and writes the arrays of its columns freely. ``release`` forgets keys. Slots are valid until keys are looked up
+again: some backends store rows elsewhere, and have only some of them in slots.
 
-It is state of a backend (``state/backend.py``), with chunks that are streams of Arrow: what is written while a snapshot
-runs is copied first, for the slots at hand only. The columns of a chunk are those of the key and then those of the
-values.
+It is state of a backend (``state/backend.py``) whose chunks are streams of Arrow, with the columns of the key and then
+those of the values. Rows that are written while a snapshot runs are copied first, and only these.
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ from firesteel.state.snapshots import Block, StateInfo
 
 Ints = npt.NDArray[np.int64]
 _REMOVED: Final = 1 << 16
-"""So many keys that were removed are remembered, or as many as there are."""
+"""Removed keys that are remembered; more if the state has more keys."""
 _REMOVALS: Final = 256
-"""In so many pieces."""
+"""Pieces in which they are remembered."""
 
 
 def one_group(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-    """All keys in key group 0."""
+    """Put all keys into key group 0."""
     return np.zeros(len(columns[0]), np.int32)
 
 
 def widened(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether each value of a type is one of the other, too."""
+    """Whether every value of a type is also one of the other type."""
     return lost(old, new) is None
 
 
 def lost(old: pa.DataType, new: pa.DataType, field: str = "") -> tuple[str, str] | None:
-    """Why values of a type are not all of another one: the path of the field in them, and what of it; None = they are.
+    """Why a value of a type may be none of another one: the path of the field in it, and the reason. None = all are.
 
-    Fields that could not be null may be so now; the other way round there may be nulls already.
+    A field that could not be null may become nullable, but not the other way round: there may be nulls already.
     """
     if old == new:
         return None
@@ -65,7 +64,7 @@ def lost(old: pa.DataType, new: pa.DataType, field: str = "") -> tuple[str, str]
     if old == pa.float32() and new == pa.float64():
         return None
     parts: list[tuple[str, pa.Field, pa.Field]] = []
-    if pt.is_struct(old) and pt.is_struct(new) and [one.name for one in old] == [one.name for one in new]:
+    if pt.is_struct(old) and pt.is_struct(new) and [part.name for part in old] == [part.name for part in new]:
         parts = [(f".{was.name}", was, now) for was, now in zip(old, new, strict=True)]
     elif any(kind(old) and kind(new) for kind in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)) and (
         getattr(old, "list_size", 0) == getattr(new, "list_size", 0)
@@ -76,14 +75,14 @@ def lost(old: pa.DataType, new: pa.DataType, field: str = "") -> tuple[str, str]
     for path, was, now in parts:
         if was.nullable and not now.nullable:
             return field + path, "it could be null, and can't be any more"
-        found = lost(was.type, now.type, field + path)
-        if found is not None:
-            return found
+        loss = lost(was.type, now.type, field + path)
+        if loss is not None:
+            return loss
     return None if parts else (field, f"its values were {old}, and are to be {new}")
 
 
 def described(key_types: Sequence[pa.DataType], columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
-    """What snapshots say about columns; types that have no short name stand in ``types`` as well."""
+    """Schema of columns in snapshots; types without a short name are also in ``types``."""
     plain = {"keys": [str(key) for key in key_types], "columns": {name: str(kind) for name, kind in columns.items()}}
     nested = [(name, kind) for name, kind in columns.items() if _by_name(str(kind)) is None]
     if not nested:
@@ -92,27 +91,27 @@ def described(key_types: Sequence[pa.DataType], columns: Mapping[str, pa.DataTyp
 
 
 def _types_of(schema: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """The types of columns that a snapshot describes, as far as they are known before there are rows."""
-    found = {name: _by_name(written) for name, written in schema.get("columns", {}).items()}
+    """Types of the columns that a snapshot describes, as far as they are known before rows are read."""
+    types = {name: _by_name(written) for name, written in schema.get("columns", {}).items()}
     if "types" in schema:
-        found |= {one.name: one.type for one in pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(schema["types"])))}
-    return {name: kind for name, kind in found.items() if kind is not None}
+        types |= {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(schema["types"])))}
+    return {name: kind for name, kind in types.items() if kind is not None}
 
 
 class ColumnarState(AttachedColumns):
-    """The state of one operator of one subtask.
+    """State in columns of one operator in one subtask.
 
     Args:
         name: of the state, in snapshots and errors.
         key_types: of the key's columns.
-        groups_of: the key groups of keys, given as columns.
+        groups_of: computes the key groups of keys, which come as columns.
         key_groups: those that the subtask owns.
 
     Attributes:
-        evicts: slots may be given to other keys when keys are looked for.
+        evicts: looking up keys may give slots to other keys.
         index: the slots of keys.
         columns: by name.
-        mark: what is changed from now on is marked with it; goes up with each snapshot.
+        mark: number that later changes are marked with; goes up with each snapshot.
     """
 
     evicts: ClassVar[bool] = False
@@ -128,18 +127,18 @@ class ColumnarState(AttachedColumns):
         self.name, self.key_types = name, tuple(key_types)
         self.index = KeyIndex(self.key_types)
         self.columns: dict[str, StateColumn] = {}
-        self._unasked: set[str] = set()  # columns that were restored
+        self._unasked: set[str] = set()  # restored columns that the program has not declared yet
         self._owner = GrowingArray(np.uint16)  # key group + 1; 0 for slots that are not in use
         self._room = 0
-        self._rows: Rows | None = None  # of a snapshot that is being written
-        self._changed: GrowingArray | None = None  # when a slot was changed last
-        self._removed: list[tuple[int, list[pa.Array]]] = []
-        self._whole_before = self._removed_count = 0
+        self._rows: Rows | None = None  # of the snapshot that is being written
+        self._changed: GrowingArray | None = None  # mark of the last change of each slot
+        self._removed: list[tuple[int, list[pa.Array]]] = []  # marks and columns of removed keys
+        self._whole_before = self._removed_count = 0  # removed keys of marks before the first are not remembered
         self.mark = 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, as far as they are in use; of values that are no numbers the references only."""
+        """Bytes of all arrays in use; of values that are no numbers only the references count."""
         each = sum(column.codec.dtype.itemsize for column in self.columns.values()) + self._owner.dtype.itemsize
         return self.index.nbytes + self.index.capacity * each
 
@@ -148,27 +147,27 @@ class ColumnarState(AttachedColumns):
         return self.index.size
 
     def column(self, name: str, data_type: pa.DataType) -> StateColumn:
-        """The values of a name; zero or None for keys that were never written.
+        """Column of a name; zero or None for keys that were never written.
 
         Raises:
-            StateMigrationError: it was restored with a type that does not become this one.
+            StateMigrationError: it was restored with a type whose values are not all of this type.
         """
         self._unasked.discard(name)
-        known = self.columns.get(name)
-        if known is not None:
-            if known.codec.data_type == data_type:
-                return known
-            self._refuse_lost(name, known.codec.data_type, data_type)
-        made = self.columns[name] = StateColumn(name, data_type, self._room)
-        if known is not None:
+        existing = self.columns.get(name)
+        if existing is not None:
+            if existing.codec.data_type == data_type:
+                return existing
+            self._refuse_lost(name, existing.codec.data_type, data_type)
+        column = self.columns[name] = StateColumn(name, data_type, self._room)
+        if existing is not None:
             slots = np.arange(self.index.capacity)
-            made.set(slots, made.codec.numbers(known.codec.column(known.get(slots), None).cast(data_type)))
-        return made
+            column.set(slots, column.codec.numbers(existing.codec.column(existing.get(slots), None).cast(data_type)))
+        return column
 
     # -- keys
 
     def slots(self, columns: Sequence[pa.Array]) -> Ints:
-        """The slots of keys, given as columns; of new keys new ones, with room in all arrays.
+        """Slots of keys, which come as columns; new keys get new slots, with room in all arrays.
 
         Raises:
             ProgramError: a new key belongs to another subtask.
@@ -179,21 +178,21 @@ class ColumnarState(AttachedColumns):
         if index.size > size:
             if index.capacity > self._room:
                 self._make_room(index.capacity)
-            new = np.flatnonzero(self._owner.get(slots) == 0)
+            new_rows = np.flatnonzero(self._owner.get(slots) == 0)
             try:
-                groups = self.refuse_foreign(columns, new)
+                groups = self.refuse_foreign(columns, new_rows)
             except ProgramError:
-                index.release(slots[new])
+                index.release(slots[new_rows])
                 raise
             if self._rows is not None:
-                self._rows.save(slots[new])
+                self._rows.save(slots[new_rows])
             if self._changed is not None:
-                self._changed.set(slots[new], self.mark)
-            self._owner.set(slots[new], groups + 1)
+                self._changed.set(slots[new_rows], self.mark)
+            self._owner.set(slots[new_rows], groups + 1)
         return slots
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """The slots of keys; -1 for unknown ones."""
+        """Slots of keys; -1 for unknown ones."""
         return self.index.find(columns)
 
     def release(self, slots: Ints) -> None:
@@ -209,28 +208,28 @@ class ColumnarState(AttachedColumns):
             column.clear(slots)
 
     def touch(self, slots: Ints) -> None:
-        """To be called before values of slots are written."""
+        """Prepare slots for a change; to be called before their values are written."""
         if self._rows is not None:
             self._rows.save(slots)
         if self._changed is not None:
             self._changed.set(slots, self.mark)
 
     def fill(self, column: StateColumn, value: int) -> None:
-        """Give all keys of now a value in a column that none of them had until now."""
+        """Set a column that no key has had until now, for all current keys."""
         slots = self.in_use()
         self.touch(slots)
         column.set(slots, value)
 
     def pieces(self) -> Iterator[Ints]:
-        """The slots of all keys, some at a time; they are good until the next ones are asked for."""
+        """Slots of all keys, some at a time; they are valid until the next ones are taken."""
         yield self.in_use()
 
     def cursor(self) -> SlotCursor:
-        """Goes round all keys."""
+        """Cursor that goes round all keys."""
         return SlotCursor(self)
 
     def in_use(self) -> Ints:
-        """The slots of all keys that have one."""
+        """Slots of all keys in memory."""
         return np.flatnonzero(self._owner.values[: self.index.capacity])
 
     def _make_room(self, capacity: int) -> None:
@@ -242,28 +241,28 @@ class ColumnarState(AttachedColumns):
         self._room = capacity
 
     def refuse_foreign(self, columns: Sequence[pa.Array], rows: Ints) -> npt.NDArray[np.signedinteger[Any]]:
-        """The key groups of some rows' keys.
+        """Key groups of the keys of some rows.
 
         Raises:
             ProgramError: a key belongs to another subtask.
         """
-        own = self._key_groups
+        own_groups = self._key_groups
         groups = self._groups_of([column.take(pa.array(rows)) for column in columns])
-        if not groups.size or (groups.min() >= own.start and groups.max() < own.stop):
+        if not groups.size or (groups.min() >= own_groups.start and groups.max() < own_groups.stop):
             return groups
-        bad = int(np.flatnonzero((groups < own.start) | (groups >= own.stop))[0])
+        bad = int(np.flatnonzero((groups < own_groups.start) | (groups >= own_groups.stop))[0])
         row = int(rows[bad])
         key = tuple(column[row].as_py() for column in columns)
         raise ProgramError(
             f"state {self.name!r}: the key {short_repr(key[0] if len(key) == 1 else key)} belongs to key group "
-            f"{groups[bad]}, which another subtask owns (this one has {own.start} to {own.stop - 1}): use the keys of "
-            "the batch at hand only"
+            f"{groups[bad]}, which another subtask owns (this one has {own_groups.start} to {own_groups.stop - 1}): "
+            "use the keys of the current batch only"
         )
 
     # -- snapshots
 
     def track_changes(self) -> None:
-        """From now on there may be snapshots of changes; everything there is counts as changed."""
+        """Track changes from now on, for snapshots of changes only; everything that exists counts as changed."""
         if self._changed is None:
             self._changed = GrowingArray(np.int32, self._room)
             self._changed.values[:] = self.mark
@@ -277,26 +276,25 @@ class ColumnarState(AttachedColumns):
             self._removed = [(mark, self._removed_at(mark)) for mark in dict(self._removed)]
 
     def _removed_at(self, mark: int) -> list[pa.Array]:
-        parts = [columns for at, columns in self._removed if at == mark]
+        parts = [columns for removed_mark, columns in self._removed if removed_mark == mark]
         return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
     def changed(self, since: int) -> int | None:
-        """How many slots have changed after the snapshot of a mark, and keys were removed; None = it is not known."""
+        """Number of changes, removed keys among them, since the snapshot of a mark; None = unknown."""
         if self._changed is None or since < self._whole_before:
             return None
         return int(np.count_nonzero(self._changed.values[: self.index.capacity] > since)) + self._removed_count
 
-    def forget_changes(self, until: int) -> None:
-        """Nobody will ask for changes since an earlier snapshot than that of this mark."""
-        self._removed = [(mark, columns) for mark, columns in self._removed if mark > until]
+    def forget_changes(self, last_mark: int) -> None:
+        """Drop removed keys up to a mark: no later snapshot asks for changes since an earlier one."""
+        self._removed = [(mark, columns) for mark, columns in self._removed if mark > last_mark]
         self._removed_count = sum(len(columns[0]) for _, columns in self._removed)
 
     def outgoing(self, since: int | None = None) -> OutgoingRows:
-        """The state of now, to be written.
+        """Begin to write the current state.
 
         Args:
-            since: write only what has changed after the one that was made when ``mark`` was this; it must be known what
-                that is (``changed``).
+            since: write only what has changed after the snapshot of this mark; ``changed`` must know of it.
         """
         schema = described(self.key_types, {name: column.codec.data_type for name, column in self.columns.items()})
         self.info = StateInfo(self.name, COLUMNS, schema)
@@ -316,7 +314,9 @@ class ColumnarState(AttachedColumns):
         self.index.let_go()
 
     def expect(self, info: StateInfo) -> None:
-        """See ``AttachedState``: the keys have to be of the same types; values become those of now, or are refused."""
+        """Check a restored schema: the keys must have the same types; values are widened to their current types, or
+        refused.
+        """
         was, now = info.schema.get("keys"), [str(key) for key in self.key_types]
         if was != now:
             raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
@@ -325,25 +325,32 @@ class ColumnarState(AttachedColumns):
             self._restored_column(name, data_type)
 
     def _check_aggregates(self, restored: Mapping[str, str]) -> None:
-        """The columns of an aggregate belong together: with other ones its results would be of a part of its rows.
+        """Check that restored columns are those of the aggregates: with others, results would cover a part of the rows.
 
         Raises:
             StateMigrationError: an aggregate of this name has other columns now.
         """
-        asked = self.columns.keys() - self._unasked
-        for name in dict.fromkeys(column.rpartition(".")[0] for column in asked):
-            mine, was = ({column for column in some if column.rpartition(".")[0] == name} for some in (asked, restored))
-            if name and was and mine - was:
-                before, after = (", ".join(sorted(one.rpartition(".")[2] for one in some)) for some in (was, mine))
+        declared = self.columns.keys() - self._unasked
+        for name in dict.fromkeys(column.rpartition(".")[0] for column in declared):
+            columns_now, columns_before = (
+                {column for column in names if column.rpartition(".")[0] == name} for names in (declared, restored)
+            )
+            if name and columns_before and columns_now - columns_before:
+                names_before, names_now = (
+                    ", ".join(sorted(column.rpartition(".")[2] for column in names))
+                    for names in (columns_before, columns_now)
+                )
                 raise StateMigrationError(
-                    self.name, name, f"it was computed from {before} and is from {after} now: give it another name"
+                    self.name,
+                    name,
+                    f"it was computed from {names_before} and is from {names_now} now: give it another name",
                 )
 
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
-        """Take over rows of own keys, or forget these.
+        """Add restored rows of own keys, or remove the keys that a snapshot of changes lists.
 
         Raises:
-            StateMigrationError: the types of values do not become those of now.
+            StateMigrationError: values are not all of the current types.
         """
         if info.kind == COLUMNS:
             self._restore(batch)
@@ -365,25 +372,25 @@ class ColumnarState(AttachedColumns):
             column.set(slots, column.codec.numbers(values))
 
     def _restored_column(self, name: str, data_type: pa.DataType) -> StateColumn:
-        """The column for values that were written with a type.
+        """Column for restored values of a type.
 
         Raises:
-            StateMigrationError: they do not become those of now.
+            StateMigrationError: they are not all of the current type.
         """
         column = self.columns.get(name)
         if column is None or (name in self._unasked and widened(column.codec.data_type, data_type)):
-            column = self.column(name, data_type)  # subtasks of before may differ in the type
+            column = self.column(name, data_type)  # the subtasks that wrote it may differ in the type
             self._unasked.add(name)
         self._refuse_lost(name, data_type, column.codec.data_type)
         return column
 
     def _refuse_lost(self, name: str, old: pa.DataType, new: pa.DataType) -> None:
-        found = lost(old, new, name)
-        if found is not None:
-            raise StateMigrationError(self.name, *found)
+        loss = lost(old, new, name)
+        if loss is not None:
+            raise StateMigrationError(self.name, *loss)
 
     def close(self) -> None:
-        """Forget everything; idempotent."""
+        """Forget everything. May be called twice."""
         if self._rows is not None:
             self._rows.close()
             self._rows = None
@@ -393,7 +400,7 @@ class ColumnarState(AttachedColumns):
 
 
 def _by_name(written: str) -> pa.DataType | None:
-    """The type of a short name; None = it has none."""
+    """Type of a short name; None = there is no such name."""
     try:
         return pa.type_for_alias(written)
     except ValueError:
@@ -404,14 +411,14 @@ class SlotCursor:
     """Goes round the slots of a state, some at a time.
 
     Args:
-        state: whose.
+        state: it goes round in.
     """
 
     def __init__(self, state: ColumnarState) -> None:
         self._state, self._at = state, 0
 
     def next(self, count: int) -> Ints:
-        """The next ones; some of them may be in no use."""
+        """The next slots; some of them may not be in use."""
         capacity = self._state.index.capacity
         start = min(self._at, capacity)
         end = min(capacity, start + count)
@@ -420,14 +427,14 @@ class SlotCursor:
 
 
 class _Slots(Rows):
-    """The slots of a moment.
+    """The slots at the moment a snapshot begins.
 
     Args:
         index: the keys of slots.
-        owner: who owns them.
-        columns: their values.
-        changed: when they were changed last; None = all are written.
-        since: others are those that were changed later. What changes while they are written counts, too.
+        owner: key group of each slot, plus one; 0 = the slot is free.
+        columns: values of the slots.
+        changed: mark of the last change of each slot; None = all slots are written.
+        since: only slots with a later mark are written; changes while they are written count, too.
     """
 
     def __init__(
@@ -452,20 +459,20 @@ class _Slots(Rows):
         return [array.values[start:stop] for array in self._arrays]
 
     def write(self, positions: Ints, columns: Columns) -> Block:
-        wanted = columns[self._words] > 0
+        chosen = columns[self._words] > 0
         if self._changed is not None:
-            wanted &= self._changed.get(positions) > self._since
-        count = int(np.count_nonzero(wanted))
+            chosen &= self._changed.get(positions) > self._since
+        count = int(np.count_nonzero(chosen))
         if not count:
             return Block(0, b"")
         if count < len(positions):
-            positions, columns = positions[wanted], [column[wanted] for column in columns]
+            positions, columns = positions[chosen], [column[chosen] for column in columns]
         arrays = self._index.columns(columns[: self._words], positions == self._null_slot)
         for column, values in zip(self._columns, columns[self._words + 1 :], strict=True):
             arrays.append(column.codec.column(values, None))
         return Block(count, stream_of(pa.RecordBatch.from_arrays(arrays, names=self._names)))
 
     def removed(self, parts: Sequence[list[pa.Array]]) -> Iterator[Block]:
-        """Keys that were forgotten; some of them may be there again."""
+        """Removed keys; some of them may have been added again."""
         for columns in parts:
             yield Block(len(columns[0]), stream_of(pa.RecordBatch.from_arrays(columns, names=self._keys)), 1)

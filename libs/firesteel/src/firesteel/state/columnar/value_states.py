@@ -1,4 +1,4 @@
-"""The state that functions of batches see."""
+"""Value state as functions of batches see it: a column of values for a column of keys."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Ints = npt.NDArray[np.int64]
 _VALUE: Final = ":value"
 _THERE: Final = ":there"
 TIME: Final = ":time"
-"""Suffixes of the columns of a state; the last one is there if it has a time-to-live: of the last access, epoch ms."""
+"""Suffixes of the columns of a state. The last one, the time of the last access (epoch ms), is for time-to-live."""
 
 
 class BatchStates(KeyedStateStore):
-    """Gives out value states; all of them stand in one ``ColumnarState``.
+    """Gives out value states, which are all stored in one ``ColumnarState``.
 
     Args:
-        state: holds the values.
+        state: stores the values.
         operator: for errors.
-        clock: time-to-live is measured by it.
+        clock: for time-to-live.
     """
 
     def __init__(self, state: ColumnarState, operator: str, clock: Clock) -> None:
@@ -43,38 +43,38 @@ class BatchStates(KeyedStateStore):
         self._last: tuple[list[pa.Array], Ints] | None = None
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> Any:
-        """A ``BatchValueState``.
+        """The ``BatchValueState`` of a descriptor.
 
         Raises:
-            ProgramError: the name is taken by state of another type, or values of the type have no columns.
+            ProgramError: the name belongs to state of another type, or the type's values can't be stored in columns.
         """
         if not isinstance(state_descriptor, ValueStateDescriptor):
             raise ProgramError(f"get_state() takes a ValueStateDescriptor, not {type(state_descriptor).__name__}")
         name = state_descriptor.name
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = state_descriptor, self._made(state_descriptor)
-        elif known[0] != state_descriptor:
+        declared = self._known.get(name)
+        if declared is None:
+            declared = self._known[name] = state_descriptor, self._made(state_descriptor)
+        elif declared[0] != state_descriptor:
             raise ProgramError(
                 f"state {name!r} of operator {self._operator!r} is asked for as {state_descriptor.type_info}, but is "
-                f"{known[0].type_info} elsewhere: give each state a name of its own"
+                f"{declared[0].type_info} elsewhere: give each state a name of its own"
             )
-        return known[1]
+        return declared[1]
 
     def _made(self, descriptor: ValueStateDescriptor) -> ColumnValueState:
         config = descriptor.ttl_config
         if config is not None and config.is_enabled():
             return TtlColumnValueState(self, descriptor, Life(config, self._clock))
-        self.state.columns.pop(descriptor.name + TIME, None)  # it was restored, and there is no time-to-live any more
+        self.state.columns.pop(descriptor.name + TIME, None)  # restored from a job that had a time-to-live
         return ColumnValueState(self, descriptor)
 
     def saw(self, rows: int) -> None:
-        """So many rows have come."""
+        """Note that rows have come, for clean-up with each record."""
         for _, state in self._known.values():
             state.saw(rows)
 
     def prune(self) -> None:
-        """A snapshot is about to be taken."""
+        """Prepare for a snapshot."""
         for _, state in self._known.values():
             state.prune()
 
@@ -103,31 +103,31 @@ class BatchStates(KeyedStateStore):
         """Keys as columns of the key's types.
 
         Raises:
-            ProgramError: they are something else.
+            ProgramError: they have another form or type.
         """
         types = self.state.key_types
         parts = [keys] if len(types) == 1 and not isinstance(keys, tuple) else keys
         if not isinstance(parts, list | tuple) or len(parts) != len(types):
             wanted = "a column" if len(types) == 1 else f"a tuple of {len(types)} columns"
-            raise ProgramError(f"keys of {self._operator!r} are {wanted}, not {short_repr(keys, 80)}")
-        found = []
+            raise ProgramError(f"keys of {self._operator!r} must be {wanted}, not {short_repr(keys, 80)}")
+        columns = []
         for part, data_type in zip(parts, types, strict=True):
             try:
                 part = part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
                 column = part if isinstance(part, pa.Array) else pa.array(part, from_pandas=False)
                 if len(column) == column.null_count:
                     column = pa.nulls(len(column), data_type)
-                found.append(fitted(column, data_type))
+                columns.append(fitted(column, data_type))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise ProgramError(
                     f"keys of {self._operator!r} are {data_type}, which {short_repr(part, 80)} is not: {error}"
                 ) from None
-        if len({len(column) for column in found}) > 1:
+        if len({len(column) for column in columns}) > 1:
             raise ProgramError(f"keys of {self._operator!r}: the columns have different lengths")
-        return found
+        return columns
 
     def find(self, columns: list[pa.Array]) -> Ints:
-        """The slots of own keys; -1 for unknown ones."""
+        """Slots of keys, which must belong to this subtask; -1 for unknown ones."""
         last = self._last
         if last is not None and len(last[0]) == len(columns) and all(map(_same, last[0], columns)):
             return last[1]
@@ -139,7 +139,7 @@ class BatchStates(KeyedStateStore):
         return slots
 
     def add(self, columns: list[pa.Array]) -> Ints:
-        """The slots of own keys, of new ones too."""
+        """Slots of keys, which must belong to this subtask; new ones are added."""
         slots = self.find(columns)
         if slots.size and slots.min() < 0:
             slots = self.state.slots(columns)
@@ -147,7 +147,7 @@ class BatchStates(KeyedStateStore):
         return slots
 
     def release_empty(self, slots: Ints) -> None:
-        """Forget keys of which no state has a value."""
+        """Release keys that have no value in any state."""
         empty = np.ones(len(slots), bool)
         for name, column in self.state.columns.items():
             if name.endswith(_THERE):
@@ -157,7 +157,7 @@ class BatchStates(KeyedStateStore):
             self._last = None
 
     def forget(self) -> None:
-        """A batch is over, or slots are good no more."""
+        """Forget the last look-up: the batch is over, or its slots are no longer valid."""
         self._last = None
 
 
@@ -184,24 +184,24 @@ class ColumnValueState(BatchValueState):
         return self.values_of(self._states.find(self._states.columns(keys)))
 
     def saw(self, rows: int) -> None:
-        """So many rows have come."""
+        """Note that rows have come."""
 
     def prune(self) -> None:
-        """A snapshot is about to be taken."""
+        """Prepare for a snapshot."""
 
     def written(self, slots: Ints) -> None:
-        """Values of these slots are being written."""
+        """Note that values of slots are being written."""
 
     def values_of(self, slots: Ints) -> pa.Array:
-        """The values of slots; null where there is none."""
-        known = slots >= 0
-        if known.all():
-            there = self._there.get(slots)
-            return self._value.codec.column(self._value.get(slots), None if there.all() else there)
-        at = np.where(known, slots, 0)
+        """Values of slots; null where there is none."""
+        has_slot = slots >= 0
+        if has_slot.all():
+            has_value = self._there.get(slots)
+            return self._value.codec.column(self._value.get(slots), None if has_value.all() else has_value)
+        readable = np.where(has_slot, slots, 0)
         if not self._states.state.index.capacity:
             return pa.nulls(len(slots), self._data_type)
-        return self._value.codec.column(self._value.get(at), known & self._there.get(at))
+        return self._value.codec.column(self._value.get(readable), has_slot & self._there.get(readable))
 
     def put(self, keys: Keys, values: Any) -> None:
         columns = self._states.columns(keys)
@@ -231,10 +231,10 @@ class ColumnValueState(BatchValueState):
             self._clear(slots)
 
     def _clear(self, slots: Ints) -> None:
-        """Drop what nobody sees any more."""
-        gone = slots[~self._there.get(slots)]
-        self._value.clear(gone)
-        self._states.release_empty(gone)
+        """Drop values that were cleared, and keys without any value."""
+        empty = slots[~self._there.get(slots)]
+        self._value.clear(empty)
+        self._states.release_empty(empty)
 
     def _column(self, values: Any, count: int) -> pa.Array:
         """Values as a column of the declared type."""
@@ -262,37 +262,37 @@ class ColumnValueState(BatchValueState):
 
 
 class TtlColumnValueState(ColumnValueState):
-    """Each value has the time of its last access beside it.
+    """Value state with a time-to-live: each value has the time of its last access beside it.
 
-    What has expired is removed when it is read, and by a cursor that looks at ``cleanup_size`` slots with each access.
-    What was restored without a time begins to live now.
+    Expired values are removed when they are read, and by a cursor that checks ``cleanup_size`` slots with each access.
+    The life of values that were restored without a time begins at the restore.
     """
 
     def __init__(self, states: BatchStates, descriptor: ValueStateDescriptor, life: Life) -> None:
         name = descriptor.name + TIME
-        known = name in states.state.columns
+        restored = name in states.state.columns
         super().__init__(states, descriptor)
         self._life = life
         self._time = states.state.column(name, pa.int64())
         self._cursor = states.state.cursor()
-        if not known:
+        if not restored:
             states.state.fill(self._time, life.now())
 
     def get(self, keys: Keys) -> pa.Array:
         life, now = self._life, self._life.now()
         slots = self._states.find(self._states.columns(keys))
-        known = slots[slots >= 0]
-        dead = self._expired(known)
-        found = self.values_of(slots) if life.show_expired or not dead.size else None
+        known_slots = slots[slots >= 0]
+        dead = self._expired(known_slots)
+        values = self.values_of(slots) if life.show_expired or not dead.size else None
         if life.on_read:
-            self._states.state.touch(known)
-            alive = known[self._there.get(known)]
+            self._states.state.touch(known_slots)
+            alive = known_slots[self._there.get(known_slots)]
             self._time.set(alive, now)
         self.drop(dead)
-        if found is None:
-            found = self.values_of(slots)
+        if values is None:
+            values = self.values_of(slots)
         self._sweep(len(slots))
-        return found
+        return values
 
     def put(self, keys: Keys, values: Any) -> None:
         super().put(keys, values)
@@ -303,16 +303,16 @@ class TtlColumnValueState(ColumnValueState):
         self._sweep(len(self._states.columns(keys)[0]))
 
     def written(self, slots: Ints) -> None:
-        """They live from now on."""
+        """Begin the life of these values."""
         self._time.set(slots, self._life.now())
 
     def saw(self, rows: int) -> None:
-        """Look for what has expired, if that is to be done with each record."""
+        """Remove some expired values, if that is configured for each record."""
         if self._life.every_record:
             self._sweep(rows)
 
     def prune(self) -> None:
-        """Leave out of a snapshot what has expired."""
+        """Remove expired values, if snapshots must not have them."""
         if self._life.drop_at_snapshot:
             self.drop(self._expired(self._states.state.in_use()))
 
@@ -320,7 +320,7 @@ class TtlColumnValueState(ColumnValueState):
         return slots[self._there.get(slots) & (self._time.get(slots) <= self._life.dead_before())]
 
     def _sweep(self, accesses: int) -> None:
-        """Look at the slots behind those that were looked at last."""
+        """Remove expired values in the next slots of the cursor."""
         slots = self._cursor.next(accesses * self._life.cleanup_size)
         if self._states.state.evicts:
             self._states.forget()

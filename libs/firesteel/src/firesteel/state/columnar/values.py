@@ -1,4 +1,4 @@
-"""Values in arrays by slot, of every type that a column may have."""
+"""Values by slot, in arrays of numbers or of Python objects, for every type of a column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST: Final = 1024
 
 
 class GrowingObjects:
-    """The same as ``GrowingArray`` for Python objects; what is new is None or 0."""
+    """As ``GrowingArray``, for Python objects; new elements are None or 0."""
 
     __slots__ = ("dtype", "values")
 
@@ -47,7 +47,7 @@ Array = GrowingArray | GrowingObjects
 
 
 class Codec:
-    """Between columns of a type and what stands in arrays.
+    """Converts between columns of a type and arrays.
 
     Args:
         data_type: of the columns.
@@ -66,15 +66,15 @@ class Codec:
             self.dtype = np.dtype(np.bool_ if pt.is_boolean(data_type) else self._stored.to_pandas_dtype())
 
     def array(self, capacity: int) -> Array:
-        """An array for such values."""
+        """Create an array for such values."""
         return GrowingArray(self.dtype, capacity) if self.fixed else GrowingObjects(capacity)
 
     def numbers(self, column: pa.Array) -> npt.NDArray[Any]:
-        """The values of a column; anything for nulls, where numbers stand."""
+        """Values of a column; where they are numbers, nulls become arbitrary ones."""
         if not self.fixed:
-            made = np.empty(len(column), object)
-            made[:] = column.to_pylist()
-            return made
+            objects = np.empty(len(column), object)
+            objects[:] = column.to_pylist()
+            return objects
         column = plain(column)
         if column.type != self._stored:
             column = column.view(self._stored)
@@ -82,18 +82,18 @@ class Codec:
         return numbers
 
     def column(self, numbers: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
-        """A column of values; null where they are not valid."""
+        """Column of values; null where they are not valid."""
         if not self.fixed:
             if valid is not None:
                 numbers = numbers.copy()
                 numbers[~valid] = None
             return pa.array(numbers.tolist(), self.data_type)
-        made = pa.array(numbers, self._stored, mask=None if valid is None else ~valid, from_pandas=False)
-        return made if self._stored == self.data_type else made.view(self.data_type)
+        column = pa.array(numbers, self._stored, mask=None if valid is None else ~valid, from_pandas=False)
+        return column if self._stored == self.data_type else column.view(self.data_type)
 
 
 def valid_of(column: pa.Array) -> Mask | None:
-    """Where a column is not null; None if it is so everywhere."""
+    """Where a column is not null; None = everywhere."""
     if pt.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
     if not column.null_count:
@@ -107,8 +107,8 @@ class StateColumn:
 
     Attributes:
         name: unique within its state.
-        codec: says how values stand in it.
-        array: zero, or None, for slots that are new.
+        codec: converts its values.
+        array: the values; zero or None in new slots.
     """
 
     __slots__ = ("array", "codec", "name")
@@ -126,5 +126,5 @@ class StateColumn:
         self.array.set(slots, values)
 
     def clear(self, slots: Ints) -> None:
-        """As if they were new."""
+        """Reset slots to the value of new ones."""
         self.array.set(slots, 0 if self.codec.fixed else None)
