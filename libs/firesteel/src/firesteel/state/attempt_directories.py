@@ -1,7 +1,7 @@
 """Directories of state on local disks: one for each attempt, removed when its process is gone.
 
-The name of a directory says which process made it, by its id and time of start, since ids are used again. Each process
-that makes a directory removes those of processes on this host that have ended, however they ended.
+The name of a directory says which process created it, by its id and start time, since ids are used again. Each process
+that creates a directory removes those of processes on this host that have ended, however they ended.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NAME: Final = re.compile(r"firesteel-state-([\w.]+)-(\d+)-(\d+)-[\w-]+")
 
 
 def attempt_directory(directories: Sequence[str], operator: str) -> str:
-    """A new directory in one of these.
+    """Create a directory in one of these.
 
     Raises:
-        ConfigurationError: it can't be made.
+        ConfigurationError: it can't be created.
     """
     token = uuid.uuid4().hex[:12]
     parent = directories[zlib.crc32(f"{operator}{token}".encode()) % len(directories)]
@@ -40,12 +40,12 @@ def attempt_directory(directories: Sequence[str], operator: str) -> str:
 
 
 def attempt_name(token: str) -> str:
-    """The name of a directory of this process."""
+    """Name of a directory of this process."""
     return f"firesteel-state-{_host()}-{os.getpid()}-{_started(os.getpid())}-{token}"
 
 
 def remove_abandoned(parent: str) -> None:
-    """Remove what processes of this host have left that are over; nothing happens if there is no such directory."""
+    """Remove the directories of processes of this host that have ended, if the parent exists."""
     try:
         names = os.listdir(parent)
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> int:
-    """When a process began, by the clock of the system; -1 = there is none of this id."""
+    """Start time of a process, by the clock of the system; -1 = there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""Fits what is written to state to the declared type; errors name state and field."""
+"""Fits values that are written to state to the declared type; errors name state and field."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Fit = Callable[[Any], Any]
 
 
 def fits_as_it_is(type_info: TypeInformation) -> tuple[type | None, int, int]:
-    """Class (and, of integers, range) of values that need no coercion: spares a call for each write."""
+    """Class (and, of integers, range) of values that need no coercion; saves a call for each write."""
     row = row_of(type_info)
     if not isinstance(row, ScalarRow):
         return None, 0, 0
     if row.bits is not None:
         half = 1 << (row.bits - 1)
         return int, -half, half - 1
-    # values that have to be looked at are fitted, and integers without a range are not tested for one
+    # Values that have to be checked are fitted, and integers without a range are not compared with one.
     return (None, 0, 0) if row.fits or row.python_class is int else (row.python_class, -1, 0)
 
 

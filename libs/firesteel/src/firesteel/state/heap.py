@@ -1,7 +1,7 @@
 """``hashmap``: keyed state on the heap, one dict for each name, from key to value.
 
-Keys that Python holds equal are one key, as in the stable key hash. The key group of a key is worked out when state is
-read by a job of another parallelism, not when it is used or written: on the hot path a value costs one dict look-up.
+Keys that are equal in Python are one key, as in the stable key hash. The key group of a key is computed when a job of
+another parallelism reads the state, not when it is used or written: on the hot path a value costs one dict look-up.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ _MERGING: Final = frozenset({"list", "reducing", "aggregating"})
 
 
 def place_of(info: StateInfo) -> tuple[str, str]:
-    """States of one name are apart by the second."""
+    """Name of a state, and whether it is a table: tables and states may have the same name."""
     return info.name, info.kind if info.kind in _OF_RUNTIME else "namespaced" if info.namespaced else "plain"
 
 
 class _Declared:
-    """State that was asked for.
+    """State that the program has declared.
 
     Attributes:
-        kind: how it is written, with its descriptor.
+        kind: how it is stored, with its descriptor.
         life: its time-to-live, if it has one.
-        state: the one without a namespace; its methods are bound anew when a snapshot begins or ends.
+        state: the state without a namespace; its methods are bound anew when a snapshot begins or ends.
     """
 
     __slots__ = ("kind", "life", "state")
@@ -80,7 +80,7 @@ class _Declared:
 
 
 class SnapshotTable:
-    """A table of heap state, and what a snapshot says about it."""
+    """A table of heap state, with its description in snapshots."""
 
     __slots__ = ("info", "prune", "table")
 
@@ -89,14 +89,14 @@ class SnapshotTable:
 
 
 class HeapKeyedState(StateGetters, KeyedStateBackend):
-    """All keyed state of one operator of one subtask.
+    """All keyed state of one operator in one subtask.
 
     Attributes:
         key: of the record being processed; set by the operator, read by the states.
     """
 
     states: ClassVar[Mapping[str, type[HeapState]]] = STATES
-    """Of each kind, without time-to-live."""
+    """State classes by kind, without time-to-live."""
 
     __slots__ = (
         "_attached",
@@ -145,7 +145,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     def namespaced_state(
         self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str, namespace: Any
     ) -> Any:
-        """A state of the current key and a namespace."""
+        """State of the current key and a namespace."""
         return self._make(
             self._declare(descriptor, descriptor_class, method), NamespacedKey(self, namespace), namespaced=True
         )
@@ -203,14 +203,14 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     # -- what tables are: others keep theirs elsewhere
 
     def _new_table(self, info: StateInfo) -> Any:
-        """An empty table; what is restored goes into it as it was written."""
+        """Create an empty table; restored entries go into it as they were written."""
         return HeapTable()
 
     def _first_table(self, info: StateInfo, restored: Sequence[SnapshotTable]) -> Any:
-        """The table of a state that is asked for, with what was restored for it.
+        """Create the table of a state that is declared now, with the entries restored for it.
 
         Raises:
-            StateMigrationError: that is of a type that does not become this one.
+            StateMigrationError: the entries can't become entries of the declared type.
         """
         now = self._parameters.clock.epoch_ms()
         converters = [converter_between(part.info, info, now) for part in restored]
@@ -230,7 +230,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return table
 
     def _migrate(self, work: Callable[[], None]) -> None:
-        """Have restored entries brought to the type of now: at once, or when nobody waits for it."""
+        """Convert restored entries to the current type: at once, or later on a thread that may block."""
         if self._defers:
             self._later.append(work)
         else:
@@ -247,16 +247,16 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return later
 
     def _catch_up(self) -> None:
-        """All entries are wanted."""
+        """Run all migrations that are still waiting."""
         for work in self.take_migrations():
             work()
 
     def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
-        """What cleans a table up."""
+        """Create what removes expired entries of a table."""
         return Sweeper(table, life, TTL_ENTRIES[kind.name].drop)
 
     def _sweeping(self) -> Any:
-        """The class of those that clean up at each record."""
+        """Class of backends that remove expired entries with each record."""
         return _SweepingKeyedState
 
     # -- namespaces and tables
@@ -269,7 +269,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 part.table.pop(place, None)
 
     def merge_namespaces(self, descriptor: StateDescriptor, target: Any, sources: Iterable[Any]) -> None:
-        """Bring the state of some namespaces into that of another one."""
+        """Merge the state of some namespaces into that of another one."""
         declared = self._declare(descriptor, StateDescriptor, "merge_namespaces")
         kind, life = declared.kind, declared.life
         if kind.name not in _MERGING:
@@ -293,7 +293,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             table.touch(place)
 
     def table(self, name: str) -> MutableMapping[Any, Any]:
-        """The values of a name by key; made when it is not there."""
+        """Values of a name by key; the table is created if there is none."""
         place = (name, TABLE)
         part = self._parts.get(place)
         if part is None:
@@ -311,7 +311,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._parts.pop((name, TABLE), None)
 
     def timeline(self, name: str) -> Timeline:
-        """The records of a name by key and time; made when they are not there."""
+        """Records of a name by key and time; created if there are none."""
         timeline: Timeline | None = self._timelines.get(name)
         if timeline is None:
             timeline = self._timelines[name] = self._make_timeline(name)
@@ -326,7 +326,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return self._timeline_in(part.table, former)
 
     def _timeline_in(self, table: Any, former: Sequence[SnapshotTable]) -> Timeline:
-        """The records in a table, and those of tables that were written in format 1."""
+        """Timeline of a table, with the records of tables that were written in format 1."""
         timeline = HeapTimeline(table)
 
         def fill() -> None:
@@ -337,7 +337,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return timeline
 
     def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
-        """Each key that has state without a namespace, once: those of now."""
+        """Each key that has state without a namespace at this moment, once."""
         self._catch_up()
         keys: dict[Any, None] = {}
         for part in self._all_parts():
@@ -347,7 +347,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return iter(keys)
 
     def forget(self) -> None:
-        """Forget the states of all keys: none of these keys comes again, and no snapshot is under way."""
+        """Forget the states of all keys: none of these keys comes again, and no snapshot is running."""
         for part in self._all_parts():
             part.table.clear()
         for timeline in self._timelines.values():
@@ -359,24 +359,24 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     # -- timers and columns
 
     def timers(self, name: str) -> Any:
-        """The timers of a name; made when they are not there."""
+        """Timers of a name; the queue is created if there is none."""
         queue = self._timers.get(name)
         if queue is None:
             queue = self._timers[name] = self._new_queue(name)
         return queue
 
     def _new_queue(self, name: str) -> TimerQueue:
-        """Timers that are not there yet."""
+        """Create a queue of timers."""
         return HeapTimerQueue()
 
     def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
-        """New state in arrays."""
+        """Create state in columns."""
         columns = ColumnarState(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
         self.attach(columns)
         return columns
 
     def attach(self, state: AttachedState) -> None:
-        """Write this with the rest, and bring it back."""
+        """Write and restore this state with the rest."""
         if state.info.name in self._attached:
             raise RuntimeError(f"there are columns of the name {state.info.name!r} already")
         self._attached[state.info.name] = state
@@ -384,7 +384,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     # -- snapshots
 
     def snapshot(self, slice_seconds: float = SLICE_SECONDS, purpose: Purpose = NO_CHECKPOINT) -> SlicedSnapshot:
-        """Begin to write out the state of now."""
+        """Begin to write the current state."""
         before = self._snapshot
         if before is not None and not before.closed:
             raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
@@ -408,7 +408,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return self._snapshot
 
     def _attached_in_chunks(self) -> list[AttachedState]:
-        """What stands in chunks of a snapshot beside tables and timers."""
+        """Attached state that is written in chunks of its own."""
         return list(self._attached.values())
 
     def _outgoing_tables(self, purpose: Purpose) -> list[Outgoing]:
@@ -422,13 +422,13 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return ByKeyGroup(store, partial(timers_by_group, groups_of=self._groups_of(namespaced=False)))
 
     def _groups_of(self, *, namespaced: bool) -> GroupsOfKeys:
-        """What gives the key groups of keys of a table."""
+        """Function that computes the key groups of a table's keys."""
         group_of, groups_of = self._parameters.key_group_of, self._parameters.key_groups_of_keys
         of_all = groups_of if groups_of is not None else lambda keys: call_each(group_of, keys)
         return (lambda keys: of_all([key for key, _ in keys])) if namespaced else of_all
 
     def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
-        """The snapshot of these."""
+        """Snapshot of these stores."""
         return SlicedSnapshot(stores, slice_seconds)
 
     def _outgoing_table(self, part: SnapshotTable, purpose: Purpose) -> OutgoingTable:
@@ -456,7 +456,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return life.ttl
 
     def _bind(self) -> None:
-        """Tables have other methods now."""
+        """Bind the methods of the tables anew: their classes have changed."""
         for declared in self._declared.values():
             if declared.state is not None:
                 declared.state.bind()
@@ -479,7 +479,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 attached.taken_back()
 
     def _taker(self, info: StateInfo) -> Callable[[StateChunk], None]:
-        """What takes chunks of a state that is described so."""
+        """Find what restores chunks of a state with this description."""
         if info.kind == TIMERS:
             return partial(self._take_timers, self.timers(info.name))
         if info.kind in _OF_RUNTIME or info.kind in STATES:
@@ -547,7 +547,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
 
 def _nothing() -> None:
-    """No cleaning up at access."""
+    """Do nothing: this state is not cleaned up at access."""
 
 
 def _stamp_of(pair: tuple[Any, int]) -> int:
@@ -562,7 +562,7 @@ _KEY: Final[Any] = HeapKeyedState.__dict__["key"]
 
 
 class SweepsAtEachRecord:
-    """Of backends with state that is cleaned up at each record: the price is paid by such operators only."""
+    """Cleans up state with each record; a class of its own, so that only such operators pay for it."""
 
     __slots__ = ()
 
@@ -594,7 +594,7 @@ class _NamespaceStore(StateGetters):
 
 
 class HeapStateBackend(StateBackend):
-    """``hashmap``: state on the heap."""
+    """The backend ``hashmap``: state on the heap."""
 
     name = "hashmap"
 
@@ -603,7 +603,7 @@ class HeapStateBackend(StateBackend):
 
 
 class FileSystemStateBackend(HeapStateBackend):
-    """``filesystem``: state on the heap, snapshots in files, however small."""
+    """The backend ``filesystem``: state on the heap, snapshots in files, however small."""
 
     name = "filesystem"
     snapshots_in_files = True

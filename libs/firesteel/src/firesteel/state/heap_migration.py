@@ -1,4 +1,4 @@
-"""Brings restored entries to the type that state is asked for with now."""
+"""Converts restored entries to the current type of their state."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _WITH_KEYS: Final = ("map", "broadcast")
 
 
 def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
-    """The restored entries as a table of the new state.
+    """Table of a declared state with the restored entries, converted to its type.
 
     Args:
-        old: what the snapshot says.
+        old: description in the snapshot.
         entries: as they were written.
-        new: the state that is asked for.
+        new: the declared state.
         now: epoch ms; time of the last access of values that had no time-to-live before.
 
     Raises:
-        StateMigrationError: the types are incompatible, or keys of a map become one; names the field.
+        StateMigrationError: the types are incompatible, or several keys of a map would become one; names the field.
     """
     converter = converter_between(old, new, now)
     if converter is None and not new.ttl:
@@ -45,10 +45,11 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
 
 
 def converter_between(old: StateInfo, new: StateInfo, now: int) -> Callable[[Any], Any] | None:
-    """What makes an entry of the new state of a restored one; None if they are the same. Arguments as of ``adopt``.
+    """Function that turns a restored entry into one of the declared state; None if they are the same. Args as in
+    ``adopt``.
 
-    It raises ``LostKeysError`` where keys of a map become one, and ``StateMigrationError`` where a step of the user's
-    does not give what the state holds now.
+    It raises ``LostKeysError`` where several keys of a map would become one, and ``StateMigrationError`` where a step
+    of the user's migration returns a value that the state can't hold.
 
     Raises:
         StateMigrationError: the types are incompatible; names the field.
@@ -62,15 +63,15 @@ def converter_between(old: StateInfo, new: StateInfo, now: int) -> Callable[[Any
 
 
 Listener = Callable[[StateInfo, StateInfo, Compatibility], bool]
-"""Called with the restored state, the state that is asked for, and what becomes of it; True = nothing is to be done."""
+"""Called with the restored state, the declared state, and what becomes of it; True = nothing has to be done."""
 _LISTENERS: Final[list[Listener]] = []
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within this block ``compatibility`` calls the listener with each answer.
+    """Call the listener with each answer of ``compatibility`` within this block.
 
-    ``firesteel upgrade`` has descriptions of state only, and gathers so what would become of it.
+    ``firesteel upgrade``, which has only descriptions of state, finds out in this way what would become of it.
     """
     _LISTENERS.append(listener)
     try:
@@ -80,14 +81,14 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
-    """What becomes of state that was restored, of any kind but columns, when it is asked for.
+    """Decide what becomes of restored state, of any kind but columns, when it is declared.
 
     Args:
-        old: what the snapshot says.
-        new: the state that is asked for.
+        old: description in the snapshot.
+        new: the declared state.
     """
     answer = _compatibility(old, new)
-    if any([listener(old, new, answer) for listener in _LISTENERS]):  # a list: each of them has to hear it
+    if any([listener(old, new, answer) for listener in _LISTENERS]):  # a list, so that each listener is called
         return Compatibility(SchemaCompatibility.AS_IS)
     return answer
 
@@ -138,7 +139,7 @@ def _steps(name: str, version: int, migration: Migration) -> Convert:
 
 
 def migration_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Migration | None:
-    """What a descriptor says about earlier versions of its state."""
+    """Earlier versions of a state that its descriptor can convert; None if there are none."""
     declared = descriptor.migration
     if declared is None:
         return None
@@ -147,13 +148,13 @@ def migration_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Migra
 
 
 def together(info: StateInfo, tables: Sequence[Table]) -> Table:
-    """The entries of several subtasks, which differed in the type of a state, joined into one table.
+    """Join the entries of several subtasks, which differed in the type of a state, into one table.
 
     No key is in two of them, since each key belongs to one subtask.
 
     Args:
-        info: the state that is asked for.
-        tables: what ``adopt`` made of each; at least one.
+        info: the declared state.
+        tables: results of ``adopt``, one for each type; at least one.
     """
     if len(tables) == 1:
         return tables[0]
@@ -173,7 +174,7 @@ def _in_order(kind: str, entries: list[tuple[Any, Any]]) -> TtlTable:
 
 
 def _converter(kind: str, had_ttl: bool, has_ttl: bool, convert: Convert | None, now: int) -> Callable[[Any], Any]:
-    """What turns an entry of the old state into one of the new state."""
+    """Function that turns an entry of the old state into one of the new state."""
 
     def fit(value: Any) -> Any:
         return value if value is None or convert is None else convert(value)

@@ -1,4 +1,4 @@
-"""Tables on their way out in blocks (``state/snapshots.py``), and the way back."""
+"""Writes tables in blocks (``state/snapshots.py``), and reads them again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from firesteel.state.tables import KEYS_AT_ONCE, MISSING, HeapTable, Table, drai
 _DRAWN: Final = 1024
 """Entries that are taken out of a table at a time."""
 _DRAWN_BY_GROUP: Final = 16384
-"""Entries that are taken at a time and sorted by key group: each group of them becomes a block of its own, so there
-have to be many for blocks to be large."""
+"""Entries that are taken at a time and sorted by key group. Each group of them becomes a block of its own, so that
+blocks
+are large only if there are many."""
 _MOST_OBJECTS: Final = 64
-"""Entries that are serialised between two looks at the clock, where a value may be of any size."""
+"""Entries that are serialised between two readings of the clock, where a value may be of any size."""
 _MOST_BEHIND: Final = 8192
-"""New keys behind the known ones that are walked over in one slice; with more of them all keys are serialised anew."""
+"""New keys behind the known ones that one slice walks over; with more of them all keys are serialised again."""
 _LARGEST_KEPT: Final = 16 * KEYS_AT_ONCE
 """Bytes of the largest block of keys that is kept for later snapshots (16 bytes a key); a table with larger ones keeps
 none, for the memory that they would take."""
@@ -47,15 +48,15 @@ def dumps(what: Callable[[], str], value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Iterator[tuple[Any, Any]]:
-    """The entries of a chunk; NaN in their keys is the one NaN of this process."""
+    """Entries of a chunk; NaN in their keys is the one NaN of this process."""
     return chain.from_iterable(_blocks(data))
 
 
 def blocks_of_numbers(table: HeapTable) -> Iterator[tuple[int, bytes]]:
-    """A table whose values are numbers: how many entries, and these serialised.
+    """Serialise a table whose values are numbers; returns the number of entries as well.
 
-    To look at a million keys that lie about in memory takes longer than anything else, so keys that were serialised by
-    an earlier snapshot, and are the table's first ones still, are not looked at again.
+    Visiting a million keys scattered in memory takes longer than everything else. So keys that an earlier snapshot
+    serialised, and that are still the first ones of the table, are not visited again.
     """
     known, values = table.key_blocks, table.raw_values()
     after = dict.__len__(table) - len(known) * KEYS_AT_ONCE
@@ -85,22 +86,22 @@ def _blocks(data: bytes) -> Iterator[Iterable[tuple[Any, Any]]]:
         if len(block) == 3:
             keys, values, packed = block
             yield zip(each_with_one_nan(keys), values, strict=True)
-        else:  # how it was written before there were chunks of several key groups
+        else:  # the format before chunks of several key groups
             plain, packed = block
             yield ((with_one_nan(key), value) for key, value in plain)
         yield ((with_one_nan(key), pickle.loads(value)) for key, value in packed)
 
 
 class OutgoingTable(Outgoing):
-    """A table that is written out; while it is, changes go beside it.
+    """A table that a snapshot writes; meanwhile changes go beside it.
 
     Args:
-        info: what the snapshot says about it.
+        info: describes it in the snapshot.
         table: its entries.
-        on_change: called when the table's methods are others again. They are others from now on, too.
-        prune: what is left of a value (MISSING: nothing); None = all of it.
+        on_change: called when the table's methods have changed, which they do at once, too.
+        prune: returns the part of a value that is still valid (MISSING = nothing); None = everything is.
         numbers: all values are numbers of a few bytes.
-        groups_of: the key groups of keys of the table, to write it by these; None = blocks have several.
+        groups_of: computes the key groups of keys, to write the table by these; None = blocks have several groups.
     """
 
     most: ClassVar[int] = _DRAWN
@@ -153,7 +154,7 @@ class OutgoingTable(Outgoing):
         return self._block(self._keys[start : self._at], self._values[start : self._at])._replace(key_group=group)
 
     def _order(self, groups: Sequence[int]) -> None:
-        """Sort the entries at hand by key group, and note where each group ends."""
+        """Sort the current entries by key group, and note where each group ends."""
         order = sorted(range(len(groups)), key=groups.__getitem__)
         self._keys, self._values = [self._keys[i] for i in order], [self._values[i] for i in order]
         stop = 0
@@ -163,14 +164,16 @@ class OutgoingTable(Outgoing):
         self._groups.reverse()
 
     def end(self) -> None:
-        """What was changed may be put back."""
+        """Stop: changes may be put back."""
         stop_reading(self._table)
 
     def settle(self, changes: int) -> bool:
         return drain(self._table, changes)
 
     def _encode_early(self, key: Any, value: Any) -> bytes:
-        """A value that is about to be handed out, as it goes into the chunk; empty if nothing of it is left."""
+        """Serialise a value that is about to be handed out, in the form of chunks; empty if nothing of it is still
+        valid.
+        """
         try:
             if self._prune is not None:
                 value = self._prune(value)
@@ -187,7 +190,7 @@ class OutgoingTable(Outgoing):
         return dumps(lambda: f"state {self._info.name!r} of key {short_repr(key, 40)}", value)
 
     def _block(self, keys: list[Any], values: list[Any]) -> Block:
-        """Some entries, as far as something is left of them."""
+        """Serialise some entries, as far as they are still valid."""
         assert self._table.writing is not None
         saved, prune = self._table.writing.saved, self._prune
         packed: list[tuple[Any, bytes]] = []
@@ -206,7 +209,7 @@ class OutgoingTable(Outgoing):
         count = len(keys) + len(packed)
         if not count:
             return Block(0, b"")
-        # One pickle for all values is faster than one for each; but what raises in it does not say whose value it was.
+        # One pickle for all values is faster than one for each, but its errors do not say whose value it was.
         if self._together:
             try:
                 return Block(count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5))

@@ -28,13 +28,13 @@ _EMPTY: Final[dict[Any, Any]] = {}
 
 @dataclass(frozen=True)
 class Kind:
-    """How state of one descriptor is written.
+    """How the state of one descriptor is stored.
 
     Attributes:
         name: of the kind.
         descriptor: of the state.
-        fit: values, elements, a map's values, or accumulators; None if any object does.
-        fit_key: keys of a map.
+        fit: fits values, elements, a map's values, or accumulators to their type; None if any object will do.
+        fit_key: fits keys of a map.
     """
 
     name: str
@@ -53,7 +53,7 @@ KINDS: Final[Mapping[type[StateDescriptor], str]] = {
 
 
 def kind_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Kind:
-    """How state of this descriptor is written."""
+    """Kind of the state of a descriptor."""
     name = next(kind for cls, kind in KINDS.items() if isinstance(descriptor, cls))
     where = f"state {descriptor.name}"
     if isinstance(descriptor, MapStateDescriptor):
@@ -64,12 +64,12 @@ def kind_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Kind:
 
 
 class HeapState:
-    """What all kinds have in common. The table's ``get`` is bound once; ``bind`` does it anew.
+    """Base of all kinds. The table's ``get`` is bound once, and again by ``bind``.
 
     Args:
         keyed: its ``key`` is the current key.
         table: values by key.
-        kind: how values are written.
+        kind: how values are stored.
     """
 
     __slots__ = ("_get", "_keyed", "_kind", "_table")
@@ -79,11 +79,11 @@ class HeapState:
         self._get: Any = table.get
 
     def bind(self) -> None:
-        """The table's methods are others now."""
+        """Bind the table's methods, which have changed."""
         self._get = self._table.get
 
     def clear(self) -> None:
-        """Forget what the current key has."""
+        """Forget the state of the current key."""
         self._table.pop(self._keyed.key, None)
 
 
@@ -98,7 +98,7 @@ class HeapValueState(HeapState, ValueState[Any]):
         self._exact, self._lowest, self._highest = fits_as_it_is(kind.descriptor.type_info)
 
     def value(self) -> Any:
-        """The value of the current key, None if it has none."""
+        """Value of the current key; None = it has none."""
         return self._get(self._keyed.key)
 
     def update(self, value: Any) -> None:
@@ -113,7 +113,7 @@ class HeapValueState(HeapState, ValueState[Any]):
 
 
 def elements_of(kind: Kind, method: str, values: Iterable[Any]) -> list[Any]:
-    """The fitted elements of what was handed to a list state."""
+    """Fitted elements, from the argument of a list state's method."""
     name = kind.descriptor.name
     if values is None or isinstance(values, str | bytes):
         raise TypeError(f"state {name!r}: {method}() takes an iterable of elements, not {type(values).__name__}")
@@ -121,19 +121,19 @@ def elements_of(kind: Kind, method: str, values: Iterable[Any]) -> list[Any]:
 
 
 def element_of(kind: Kind, value: Any) -> Any:
-    """A fitted element of a list state."""
+    """Fitted element of a list state."""
     if value is None:
         raise TypeError(f"state {kind.descriptor.name!r}: None can't be an element of list state")
     return value if kind.fit is None else kind.fit(value)
 
 
 class HeapListState(HeapState, ListState[Any]):
-    """A list for each key; an empty one is not kept."""
+    """A list for each key; empty lists are not stored."""
 
     __slots__ = ()
 
     def get(self) -> list[Any]:
-        """A copy of the elements: who changes it does not change the state."""
+        """Copy of the elements: changing it does not change the state."""
         elements = self._get(self._keyed.key)
         return [] if elements is None else elements.copy()
 
@@ -163,12 +163,12 @@ class HeapListState(HeapState, ListState[Any]):
 
 
 class HeapMapState(HeapState, MapState[Any, Any]):
-    """A dict for each key; an empty one is not kept."""
+    """A dict for each key; empty dicts are not stored."""
 
     __slots__ = ()
 
     def get(self, key: Any) -> Any:
-        """The value under a key, None if there is none."""
+        """Value under a key; None = there is none."""
         value = self._get(self._keyed.key, _EMPTY).get(key)
         if value is None and key.__class__ not in WHOLE:  # a key that is there holds no NaN but the one
             return self._get(self._keyed.key, _EMPTY).get(with_named_nan(key))
@@ -228,7 +228,7 @@ class HeapMapState(HeapState, MapState[Any, Any]):
 
 
 def entries_of(kind: Kind, dict_value: Any) -> dict[Any, Any]:
-    """The fitted entries of what was handed to a map."""
+    """Fitted entries, from the argument of a map state's method."""
     if not isinstance(dict_value, Mapping):
         raise TypeError(f"state {kind.descriptor.name!r}: put_all() takes a dict, not {type(dict_value).__name__}")
     fit_key, fit = kind.fit_key, kind.fit
@@ -240,7 +240,7 @@ def entries_of(kind: Kind, dict_value: Any) -> dict[Any, Any]:
 
 
 class HeapReducingState(HeapState, ReducingState[Any]):
-    """A value for each key, combined with each value added."""
+    """One value for each key, the combination of all added values."""
 
     __slots__ = ("_reduce",)
 
@@ -249,11 +249,11 @@ class HeapReducingState(HeapState, ReducingState[Any]):
         self._reduce: Callable[[Any, Any], Any] = kind.descriptor.reduce  # type: ignore[attr-defined]
 
     def get(self) -> Any:
-        """The combination so far, None if nothing was added."""
+        """Combination so far; None = nothing was added."""
         return self._get(self._keyed.key)
 
     def add(self, value: Any) -> None:
-        """Combine a value with it; None clears, as in Flink."""
+        """Combine a value with the current one; None clears, as in Flink."""
         if value is None:
             self.clear()
             return
@@ -274,7 +274,7 @@ class HeapAggregatingState(HeapState, AggregatingState[Any, Any]):
         self._function: Any = kind.descriptor.get_agg_function()  # type: ignore[attr-defined]
 
     def get(self) -> Any:
-        """The accumulator's result, None if nothing was added."""
+        """Result of the accumulator; None = nothing was added."""
         accumulator = self._get(self._keyed.key, MISSING)
         return None if accumulator is MISSING else self._function.get_result(accumulator)
 
@@ -292,7 +292,7 @@ class HeapAggregatingState(HeapState, AggregatingState[Any, Any]):
 
 
 def merge_values(kind: Kind, first: Any, second: Any) -> Any:
-    """Two stored values of mergeable state as one."""
+    """Merge two stored values of mergeable state."""
     fit = kind.fit
     if kind.name == "list":
         return first + second

@@ -1,8 +1,8 @@
-"""Timers on the heap, in order, which can be written out in slices while they are used.
+"""Timers on the heap, in order, which can be written in slices while they are in use.
 
-Timestamps are a heap of plain integers; what is due at one timestamp is a bucket in the order of registration. So a
+Timestamps are a heap of plain integers; the timers of one timestamp are a bucket in the order of registration. So a
 timer costs a tuple and a dictionary entry (about 150 bytes), keys need no order, and a million timers at one timestamp
-are one heap entry. Timers are taken out one by one: firing can be suspended anywhere.
+are one heap entry. Timers are removed one by one: firing can be suspended anywhere.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from firesteel.state.snapshots import Block, Outgoing, StateInfo
 
 KIND: Final = "timers"
 _SLACK: Final = 64
-"""Timestamps without timers that a heap may hold beyond as many as it has with timers, before it is made anew."""
+"""Timestamps without timers that a heap may have beyond as many as it has with timers, before it is rebuilt."""
 _SETTLED_AT_ACCESS: Final = 4
-"""Changes that each access puts back behind a snapshot: more than the one that it adds, so they come to an end."""
+"""Changes that each access puts back after a snapshot: more than the one that it adds, so that they come to an end."""
 
 Entry = tuple[Any, Any]
-"""Key and namespace."""
+"""Key and namespace of a timer."""
 _NOT_MOVING: Final[tuple[int, deque[Entry]]] = (0, deque())
 
 
@@ -53,7 +53,7 @@ class HeapTimerQueue(TimerQueue):
         return self._count
 
     def add(self, timestamp: int, key: Any, namespace: Any) -> bool:
-        """Register a timer; returns whether it is new."""
+        """Register a timer; False = it was registered before."""
         entry = (key, namespace)
         bucket = self._buckets.get(timestamp)
         if bucket is None:
@@ -71,7 +71,7 @@ class HeapTimerQueue(TimerQueue):
         return True
 
     def discard(self, timestamp: int, key: Any, namespace: Any) -> bool:
-        """Forget a timer; returns whether it was there."""
+        """Forget a timer; False = there was none."""
         bucket = self._buckets.get(timestamp)
         if bucket is None:
             return False
@@ -93,21 +93,21 @@ class HeapTimerQueue(TimerQueue):
         return True
 
     def holds(self, timestamp: int, key: Any, namespace: Any) -> bool:
-        """Whether a timer is there."""
+        """Whether a timer is registered."""
         bucket = self._buckets.get(timestamp)
         entry = (key, namespace)
         return entry in bucket if isinstance(bucket, dict) else bucket == entry
 
     @property
     def earliest(self) -> int | None:
-        """The smallest timestamp that has a timer."""
+        """Smallest timestamp that has a timer; None = there is no timer."""
         heap, buckets = self._heap, self._buckets
         while heap and heap[0] not in buckets:
             heapq.heappop(heap)
         return heap[0] if heap else None
 
     def due(self, until: int) -> Iterator[Timer]:
-        """Take out all timers up to a timestamp, one by one; those that are added meanwhile, too."""
+        """Remove and yield all timers up to a timestamp, including those added meanwhile."""
         while (timestamp := self.earliest) is not None and timestamp <= until:
             bucket = self._buckets[timestamp]
             if not isinstance(bucket, dict):
@@ -130,7 +130,7 @@ class HeapTimerQueue(TimerQueue):
             self._buckets = {}  # a dictionary keeps the memory of what was deleted
 
     def _entries(self, timestamp: int) -> deque[Entry]:
-        """Those of a timestamp, in the order of registration."""
+        """Timers of a timestamp, in the order of registration."""
         bucket = self._buckets.get(timestamp)
         entries = deque(bucket if isinstance(bucket, dict) else () if bucket is None else (bucket,))
         gone = self._gone.get(timestamp)
@@ -145,19 +145,19 @@ class HeapTimerQueue(TimerQueue):
         return timers_of(self._buckets)
 
     def freeze(self) -> Iterator[tuple[int, Any, Any]]:
-        """The timers of now, unordered, whatever happens to the queue until ``thaw``.
+        """Timers of this moment, unordered, whatever happens to the queue until ``thaw``.
 
-        Nothing of ``due`` may be suspended.
+        No iteration of ``due`` may be suspended.
         """
         self._added, self._reading = HeapTimerQueue(), True
         self.__class__ = _FrozenQueue
         return _plain_timers_of(self._buckets)
 
     def thaw(self) -> None:
-        """What ``freeze`` gave is not read any more: what was changed may be put back."""
+        """Stop reading the timers of ``freeze``: changes may be put back."""
 
     def settle(self, most: int) -> bool:
-        """Put back so many changes; whether none are left."""
+        """Put back some changes; True = none are left."""
         return True
 
     def clear(self) -> None:
@@ -166,7 +166,7 @@ class HeapTimerQueue(TimerQueue):
 
 
 class _FrozenQueue(HeapTimerQueue):
-    """A queue whose timers are written out: they stay as they are, and what changes stands beside them.
+    """A queue while a snapshot writes its timers: they stay as they are, and changes stand beside them.
 
     A timer is there if it is in a bucket and not in ``_gone``, or if it is in ``_added``. When the snapshot has been
     read, removed timers are taken out of the buckets first, and only then new ones are put in: one that was removed and
@@ -176,7 +176,7 @@ class _FrozenQueue(HeapTimerQueue):
     __slots__ = ()
 
     def _there(self, timestamp: int, entry: Entry) -> bool:
-        """Whether it is among those that stay as they are, and was not forgotten."""
+        """Whether a timer is among the frozen ones and was not removed."""
         bucket = self._buckets.get(timestamp)
         if bucket is None or (entry not in bucket if isinstance(bucket, dict) else bucket != entry):
             return False
@@ -207,7 +207,7 @@ class _FrozenQueue(HeapTimerQueue):
         return True
 
     def _left(self, timestamp: int) -> bool:
-        """Whether a timestamp has any of those that stay as they are."""
+        """Whether a timestamp has frozen timers that were not removed."""
         bucket = self._buckets.get(timestamp)
         if bucket is None:
             return False
@@ -299,7 +299,7 @@ class _FrozenQueue(HeapTimerQueue):
 
 
 def timers_of(buckets: dict[int, Entry | dict[Entry, None]]) -> Iterator[Timer]:
-    """The timers in buckets."""
+    """Timers of buckets."""
     for timestamp, bucket in buckets.items():
         if isinstance(bucket, dict):
             for entry in bucket:
@@ -318,11 +318,11 @@ def _plain_timers_of(buckets: dict[int, Entry | dict[Entry, None]]) -> Iterator[
 
 
 class OutgoingTimers(Outgoing):
-    """The timers of a queue that are written out; while they are, changes stand beside them.
+    """The timers of a queue while a snapshot writes them; changes stand beside them.
 
     Args:
         name: of the queue.
-        queue: its timers. Nothing of ``due`` may be suspended.
+        queue: its timers. No iteration of ``due`` may be suspended.
     """
 
     fewest: ClassVar[int] = 64
@@ -336,7 +336,7 @@ class OutgoingTimers(Outgoing):
         return Block(len(timers), dumps(lambda: "the keys of timers", timers)) if timers else None
 
     def end(self) -> None:
-        """What was changed may be put back."""
+        """Stop: changes may be put back."""
         self._left = iter(())
         self._queue.thaw()
 
@@ -345,7 +345,7 @@ class OutgoingTimers(Outgoing):
 
 
 def timers_by_group(block: Block, groups_of: GroupsOfKeys) -> Iterator[Block]:
-    """A block of timers by the key groups of their keys."""
+    """Divide a block of timers by the key groups of their keys."""
     timers_of_group: dict[int, list[tuple[int, Any, Any]]] = {}
     timers = list(timers_in(block.data))
     for group, timer in zip(groups_of([key for _, key, _ in timers]), timers, strict=True):
@@ -355,7 +355,7 @@ def timers_by_group(block: Block, groups_of: GroupsOfKeys) -> Iterator[Block]:
 
 
 def timers_in(data: bytes) -> Iterator[tuple[int, Any, Any]]:
-    """The timers of a chunk: timestamp, key and namespace; NaN in keys is the one NaN of this process."""
+    """Timers of a chunk: timestamp, key and namespace; NaN in keys is the one NaN of this process."""
     stream = io.BytesIO(data)
     while stream.tell() < len(data):
         for timestamp, key, namespace in pickle.load(stream):

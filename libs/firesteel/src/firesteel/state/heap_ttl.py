@@ -1,8 +1,8 @@
 """The kinds of keyed state on the heap with time-to-live.
 
 Values, list elements and map entries are pairs of value and time of the last access (epoch ms). Tables, lists and maps
-are kept in the order of that time, so what expires next stands in front: cleaning up looks at the front only. Each
-access looks at a bounded number of entries; of a list or a map that has expired so many elements are removed.
+are in the order of that time, so that the next entry to expire is the first: cleaning up looks only there. Each access
+checks a bounded number of entries; of an expired list or map it removes that number of elements.
 
 These kinds are classes of their own beside those of ``heap_states``. One class for both, with two small methods that
 say how an entry is read and stored, was measured: without time-to-live ``ValueState.value()`` would cost 31 % more (94
@@ -23,7 +23,7 @@ from firesteel.state.heap_states import HeapState, Kind, element_of, elements_of
 from firesteel.state.tables import MISSING, TtlTable
 
 _LARGE_MAP: Final = 64
-"""Entries. Larger maps are OrderedDicts: in a dict the way to the first entry leads past all that were removed."""
+"""Entries from which on maps are OrderedDicts: in a dict the way to the first entry leads past all removed ones."""
 
 
 class Life:
@@ -32,11 +32,11 @@ class Life:
     Attributes:
         ttl: in ms.
         on_read: reading extends it.
-        show_expired: what has expired is given if it is still there.
-        cleanup_size: entries looked at with each access; 0 = none.
-        every_record: also with each record.
-        drop_at_snapshot: what has expired is left out of snapshots.
-        now: the time, epoch ms.
+        show_expired: expired values are returned if they still exist.
+        cleanup_size: entries checked with each access; 0 = none.
+        every_record: entries are also checked with each record.
+        drop_at_snapshot: snapshots leave out expired values.
+        now: returns the current time, epoch ms.
     """
 
     __slots__ = ("cleanup_size", "drop_at_snapshot", "every_record", "now", "on_read", "show_expired", "ttl")
@@ -54,7 +54,7 @@ class Life:
         self.now = clock.epoch_ms
 
     def dead_before(self) -> int:
-        """What was accessed at this time or before has expired."""
+        """Time of the last access at or before which values have expired."""
         return self.now() - self.ttl
 
 
@@ -66,13 +66,13 @@ Drop = Callable[[Any, int, int], bool]
 
 
 class TtlEntry(NamedTuple):
-    """How what a table has for a key holds times of access.
+    """How the value that a table has for a key stores times of access.
 
     Attributes:
-        drop: (entry, dead, most) -> whether nothing is left, once at most so many of the parts are removed that were
+        drop: (entry, dead, most) -> whether nothing is left, after at most ``most`` parts were removed that were last
             accessed at ``dead`` or before.
         newest: (entry) -> the time of the last access to any part.
-        alive: (entry, dead) -> what belongs into a snapshot, MISSING if nothing; the entry itself is not changed.
+        alive: (entry, dead) -> the part for a snapshot, MISSING if nothing; the entry itself is not changed.
     """
 
     drop: Drop
@@ -121,7 +121,7 @@ TTL_ENTRIES: Final[Mapping[str, TtlEntry]] = {
 
 
 class Sweeper:
-    """Cleans a table up, oldest entries first."""
+    """Removes expired entries of a table, oldest entries first."""
 
     __slots__ = ("_drop", "_life", "_table")
 
@@ -129,7 +129,7 @@ class Sweeper:
         self._table, self._life, self._drop = table, life, drop
 
     def sweep(self) -> None:
-        """Look at some entries; not while the table is written out."""
+        """Check some entries, unless a snapshot writes the table."""
         table, most = self._table, self._life.cleanup_size
         if table.writing is not None:
             return
@@ -142,7 +142,7 @@ class Sweeper:
 
 
 class TtlState(HeapState):
-    """What all kinds have in common."""
+    """Base of all kinds."""
 
     __slots__ = ("_drop", "_life", "_sweep")
 
@@ -151,24 +151,24 @@ class TtlState(HeapState):
         self._life, self._drop, self._sweep = life, drop, sweep
 
     def _write(self, entry: Any) -> None:
-        """Store what the current key has; it is the youngest of all then."""
+        """Store the entry of the current key, which becomes the youngest."""
         table, key = self._table, self._keyed.key
         table[key] = entry
         table.touch(key)
 
     def clear(self) -> None:
-        """Forget what the current key has."""
+        """Forget the state of the current key."""
         super().clear()
         self._sweep()
 
 
 class _OneValue(TtlState):
-    """Value, reducing and aggregating."""
+    """Base of value, reducing and aggregating state."""
 
     __slots__ = ()
 
     def _read(self) -> Any:
-        """The value that is visible now, or MISSING; extends its life if reading does."""
+        """Visible value, or MISSING; extends its life if reading does."""
         entry = self._get(self._keyed.key)
         if entry is None:
             self._sweep()
@@ -186,7 +186,7 @@ class _OneValue(TtlState):
         return value
 
     def _alive(self) -> Any:
-        """The value if it has not expired, else MISSING; for combining."""
+        """Value if it has not expired, else MISSING; for combining."""
         entry = self._get(self._keyed.key)
         return MISSING if entry is None or entry[1] <= self._life.dead_before() else entry[0]
 
@@ -202,7 +202,7 @@ class TtlValueState(_OneValue, ValueState[Any]):
     __slots__ = ()
 
     def value(self) -> Any:
-        """The value of the current key, None if it has none."""
+        """Value of the current key; None = it has none."""
         value = self._read()
         return None if value is MISSING else value
 
@@ -215,17 +215,17 @@ class TtlValueState(_OneValue, ValueState[Any]):
 
 
 class TtlReducingState(_OneValue, ReducingState[Any]):
-    """A value for each key, combined with each value added."""
+    """One value for each key, the combination of all added values."""
 
     __slots__ = ()
 
     def get(self) -> Any:
-        """The combination so far."""
+        """Combination so far; None = nothing was added."""
         value = self._read()
         return None if value is MISSING else value
 
     def add(self, value: Any) -> None:
-        """Combine a value with it; None clears."""
+        """Combine a value with the current one; None clears."""
         if value is None:
             self.clear()
             return
@@ -261,7 +261,7 @@ class TtlListState(TtlState, ListState[Any]):
     __slots__ = ()
 
     def get(self) -> list[Any]:
-        """The elements that are visible now."""
+        """Elements that are visible now."""
         entry = self._get(self._keyed.key)
         if entry is None:
             self._sweep()
@@ -316,7 +316,7 @@ class TtlMapState(TtlState, MapState[Any, Any]):
     __slots__ = ()
 
     def get(self, key: Any) -> Any:
-        """The value under a key, None if there is none."""
+        """Value under a key; None = there is none."""
         value = self._read(key)
         return None if value is MISSING else value
 
@@ -359,7 +359,7 @@ class TtlMapState(TtlState, MapState[Any, Any]):
         self._sweep()
 
     def _store(self, entry: dict[Any, tuple[Any, int]], values: Mapping[Any, Any]) -> None:
-        """Entries go to the end: they are the youngest."""
+        """Store entries at the end, as the youngest."""
         now = self._life.now()
         for key, value in values.items():
             entry.pop(key, None)
@@ -382,7 +382,7 @@ class TtlMapState(TtlState, MapState[Any, Any]):
             self._table.pop(self._keyed.key, None)
 
     def _visible(self) -> dict[Any, Any]:
-        """What is visible now; removes what has expired, and extends the life of the others if reading does."""
+        """Visible entries; removes expired ones, and extends the life of the others if reading does."""
         entry = self._get(self._keyed.key)
         visible: dict[Any, Any] = {}
         if entry is not None:
@@ -405,7 +405,7 @@ class TtlMapState(TtlState, MapState[Any, Any]):
         return visible
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        """Keys and values, the one that expires next first."""
+        """Keys and values, the next one to expire first."""
         return self._visible().items()
 
     def keys(self) -> Iterable[Any]:

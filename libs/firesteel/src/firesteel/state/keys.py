@@ -1,4 +1,4 @@
-"""The current key, and what stands in its place where there is none."""
+"""The current key, and its substitute where there is none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _OUTSIDE: Final = (
 
 
 class NoKey:
-    """Stands where no record, and so no key, is being processed.
+    """The key while no record is being processed.
 
     Args:
-        reason: what the error says when keyed state is used meanwhile.
+        reason: text of the error when keyed state is used meanwhile.
     """
 
     def __init__(self, reason: str = _OUTSIDE) -> None:
@@ -33,7 +33,7 @@ NO_KEY: Final = NoKey()
 
 
 class NamespacedKey:
-    """Holds (current key, namespace) where states look for the current key."""
+    """A pair of current key and namespace, for states that look for the current key."""
 
     __slots__ = ("_holder", "_namespace")
 
@@ -42,5 +42,5 @@ class NamespacedKey:
 
     @property
     def key(self) -> Any:
-        """Of entries in tables with namespaces."""
+        """Key of entries in tables with namespaces."""
         return self._holder.key, self._namespace

@@ -1,9 +1,9 @@
 """Operator state on the heap: lists that are dealt out anew, lists that all subtasks see whole, broadcast state.
 
-Lists are tables by position and broadcast state is a table by its key, so all of it is written out as keyed state is:
-in slices, while it is used (``state/tables.py``). Only values that can be changed in place are serialised at once: a
-function may put the very object that it goes on changing, as ``snapshot_state`` is made for. A snapshot is one
-subtask's; ``restore`` is given those of all subtasks, and takes what belongs to the own one. So coordinators move bytes
+Lists are tables by position and broadcast state is a table by its key, so all of it is written as keyed state is: in
+slices, while it is in use (``state/tables.py``). Only values that can be changed in place are serialised at once: a
+function may add the very object that it goes on changing, which is what ``snapshot_state`` is for. A snapshot belongs
+to one subtask; ``restore`` gets those of all subtasks, and takes the elements of its own. So coordinators move bytes
 and never look into them.
 """
 
@@ -43,14 +43,16 @@ _READ_ONLY: Final = (
 
 @dataclass
 class OperatorSnapshot:
-    """What one subtask wrote."""
+    """The operator state that one subtask wrote."""
 
     states: Sequence[StateInfo]
     chunks: Sequence[StateChunk]
 
 
 class HeapOperatorListState(ListState[Any]):
-    """A list of the subtask; the only one that changes its table, whose length takes long while it is written out."""
+    """A list of the subtask. Nothing else changes its table, so it counts the length, which is slow while it is
+    written.
+    """
 
     __slots__ = ("_kind", "_length", "_table")
 
@@ -58,7 +60,7 @@ class HeapOperatorListState(ListState[Any]):
         self._table, self._kind, self._length = table, kind, len(table)
 
     def get(self) -> list[Any]:
-        """The elements, as a list of their own."""
+        """Elements, as a new list."""
         table = self._table
         return [table[position] for position in range(self._length)]
 
@@ -86,7 +88,7 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
     """Reads a table by key.
 
     A function that yields may be suspended in an iteration, and a snapshot may end meanwhile, which puts changes back
-    into the table: so while there is one, keys and values are given as lists. None begins meanwhile.
+    into the table: so while a snapshot runs, keys and values are returned as lists. None begins meanwhile.
     """
 
     __slots__ = ("_table",)
@@ -95,7 +97,7 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
         self._table = table
 
     def get(self, key: Any) -> Any:
-        """The value under a key, None if there is none."""
+        """Value under a key; None = there is none."""
         return self._table.get(with_one_nan(key))
 
     def contains(self, key: Any) -> bool:
@@ -114,17 +116,17 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
         return table.values() if table.writing is None else [table[key] for key in list(table)]
 
     def is_empty(self) -> bool:
-        """Whether there is nothing."""
+        """Whether there is no entry."""
         return not self._table
 
 
 class HeapReadOnlyBroadcastState(_Reading):
-    """What the side that is not broadcast sees."""
+    """Broadcast state as the side that is not broadcast sees it."""
 
     __slots__ = ()
 
     def clear(self) -> None:
-        """Refused."""
+        """Raise ``ProgramError``: this side can't change broadcast state."""
         raise ProgramError(_READ_ONLY)
 
     def __getattr__(self, name: str) -> Any:
@@ -134,7 +136,7 @@ class HeapReadOnlyBroadcastState(_Reading):
 
 
 class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
-    """What the broadcast side sees."""
+    """Broadcast state as the broadcast side sees it."""
 
     __slots__ = ("_kind",)
 
@@ -160,23 +162,23 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
 
 
 class _NamedState:
-    """A table with the descriptor that it was asked for with, if it was."""
+    """A table, with the descriptor under which the program declared it, if it did."""
 
     __slots__ = ("info", "kind", "list_state", "others", "table")
 
     def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
         self.info, self.table, self.kind = info, table, kind
-        self.others: list[_NamedState] = []  # restored of subtasks that differed in its type
+        self.others: list[_NamedState] = []  # restored from subtasks with another type of this state
         self.list_state = None if kind is None or kind.name != "list" else HeapOperatorListState(table, kind)
 
     @property
     def changeable(self) -> bool:
-        """Whether a value may be changed in place: nobody holds one of what nobody asked for, nor changes numbers."""
+        """Whether values may be changed in place: the program holds them, and their type allows it."""
         return self.kind is not None and not _always_frozen(self.kind.descriptor)
 
 
 class HeapOperatorState(OperatorStateStore):
-    """All operator state of one operator of one subtask.
+    """All operator state of one operator in one subtask.
 
     Args:
         operator: its name, for errors.
@@ -189,25 +191,25 @@ class HeapOperatorState(OperatorStateStore):
         self._snapshot: SlicedSnapshot | None = None
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list whose elements are dealt out when the parallelism changes."""
+        """List whose elements are redistributed when the parallelism changes."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_list_state", SPLIT)
         assert part.list_state is not None
         return part.list_state
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list that each subtask sees whole after a restore."""
+        """List that each subtask gets whole after a restore."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_union_list_state", UNION)
         assert part.list_state is not None
         return part.list_state
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-        """A map that is the same in all subtasks."""
+        """Map that is the same in all subtasks."""
         part = self._part(state_descriptor, MapStateDescriptor, "get_broadcast_state", BROADCAST)
         assert part.kind is not None
         return HeapBroadcastState(part.table, part.kind)
 
     def read_only(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-        """The same, to read."""
+        """Broadcast state, to read."""
         return HeapReadOnlyBroadcastState(
             self._part(state_descriptor, MapStateDescriptor, "get_broadcast_state", BROADCAST).table
         )
@@ -243,7 +245,7 @@ class HeapOperatorState(OperatorStateStore):
     # -- snapshots
 
     def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
-        """Begin to write out the state of now; the rules are those of keyed state."""
+        """Begin to write the current state, by the rules of keyed state."""
         before = self._snapshot
         if before is not None and not before.closed:
             raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
@@ -259,18 +261,17 @@ class HeapOperatorState(OperatorStateStore):
         return self._snapshot
 
     def restore(self, snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int) -> None:
-        """Take over what is the own subtask's of what all subtasks wrote, in their order; before any is asked for.
+        """Take over this subtask's part of what all subtasks wrote, before any state is declared.
 
         Args:
-            snapshots: one of each subtask at the time of the snapshot.
-            subtask: the own number.
-            parallelism: of now.
+            snapshots: one of each subtask at the time of the snapshot, in their order.
+            subtask: number of this one.
+            parallelism: the current one.
         """
         if self._parts:
-            raise RuntimeError("state is restored before any is asked for")
-        dealt: dict[
-            str, int
-        ] = {}  # elements of each split list so far, of all writers: their numbers decide who gets them
+            raise RuntimeError("state must be restored before any is declared")
+        # Elements of each split list so far, of all writers: their numbers decide which subtask gets them.
+        dealt: dict[str, int] = {}
         for writer, snapshot in enumerate(snapshots):
             contents: list[dict[Any, Any]] = [{} for _ in snapshot.states]
             for chunk in snapshot.chunks:
@@ -297,7 +298,7 @@ class HeapOperatorState(OperatorStateStore):
                 part.table.update(enumerate(elements, len(part.table)))
 
     def _restored(self, info: StateInfo) -> _NamedState:
-        """Where entries of this type go."""
+        """Where restored entries of this type are stored."""
         part = self._parts.setdefault(info.name, _NamedState(info, HeapTable()))
         for candidate in (part, *part.others):
             if candidate.info == info:
@@ -312,7 +313,7 @@ class HeapOperatorState(OperatorStateStore):
 
 
 def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
-    """Restored entries, those of subtasks that differed in the type behind each other, brought to the type of now."""
+    """Restored entries in the current type; where subtasks differed in the type, their entries are concatenated."""
     tables = [_adopted(typed, info) for typed in (restored, *restored.others)]
     if len(tables) == 1:
         return tables[0]
@@ -323,7 +324,7 @@ def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
 
 
 def _adopted(restored: _NamedState, info: StateInfo) -> HeapTable:
-    """Restored entries, brought to the type of now."""
+    """Restored entries, converted to the current type."""
     compatible = compatibility(restored.info, info)
     if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
         raise StateMigrationError(info.name, compatible.field, compatible.reason)
@@ -344,11 +345,11 @@ def _adopted(restored: _NamedState, info: StateInfo) -> HeapTable:
 
 
 def _always_frozen(descriptor: StateDescriptor) -> bool:
-    """Whether the type leaves numbers, text and tuples of these only."""
+    """Whether the type allows only numbers, text and tuples of these."""
     type_info = descriptor.value_type_info if isinstance(descriptor, MapStateDescriptor) else descriptor.type_info
     types = type_info.field_types if isinstance(type_info, TupleTypeInfo) else [type_info]
     return all(isinstance(part, BasicTypeInfo) for part in types)
 
 
 def _nothing() -> None:
-    """States of operators look their table up each time."""
+    """Do nothing: states of operators look up their table each time."""

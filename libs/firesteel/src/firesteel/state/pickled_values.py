@@ -1,7 +1,7 @@
-"""Values of pickled state whose classes have changed: they are found by module and name.
+"""Values of pickled state whose classes have changed; classes are found by module and name.
 
-A class with a ``__setstate__`` of its own brings its objects up to date itself. Objects of other dataclasses get the
-defaults of fields that were not there when they were written.
+A class with a ``__setstate__`` of its own converts its objects itself. Objects of other dataclasses get the defaults of
+fields that did not exist when they were written.
 """
 
 from __future__ import annotations
@@ -25,47 +25,51 @@ def holds_pickles(schema: Schema) -> bool:
 
 
 def complete(state: str, values: Iterable[Any]) -> None:
-    """Give objects of dataclasses, also in lists, tuples and dicts, the fields that they lack.
+    """Give objects of dataclasses, also inside lists, tuples and dicts, the fields that they lack.
 
     Args:
-        state: name of it, for errors.
-        values: that were unpickled; changed in place.
+        state: its name, for errors.
+        values: unpickled; changed in place.
 
     Raises:
         StateMigrationError: a field has no default; names the class.
     """
-    known: dict[type[Any], _Fields] = {}
+    fields_by_class: dict[type[Any], _Fields] = {}
     for value in values:
         if value.__class__ not in _CONTAINERS:
-            _complete(state, value, known)
+            _complete(state, value, fields_by_class)
             continue
-        containers, seen = [value], {id(value)}  # they may be nested to any depth, and hold themselves
+        containers, visited = [value], {id(value)}  # containers may be nested to any depth, and contain themselves
         while containers:
             container = containers.pop()
             for item in container.values() if container.__class__ is dict else container:
                 if item.__class__ not in _CONTAINERS:
-                    _complete(state, item, known)
-                elif id(item) not in seen:
-                    seen.add(id(item))
+                    _complete(state, item, fields_by_class)
+                elif id(item) not in visited:
+                    visited.add(id(item))
                     containers.append(item)
 
 
-def _complete(state: str, value: Any, known: dict[type[Any], _Fields]) -> None:
+def _complete(state: str, value: Any, fields_by_class: dict[type[Any], _Fields]) -> None:
     cls = value.__class__
-    fields = known.get(cls)
+    fields = fields_by_class.get(cls)
     if fields is None:
-        fields = known[cls] = _fields_of(cls)
+        fields = fields_by_class[cls] = _fields_of(cls)
     if not fields:
         return
-    there = getattr(value, "__dict__", None)
+    instance_fields = getattr(value, "__dict__", None)
     for field in fields:
-        if (field.name in there) if there is not None else (getattr(value, field.name, _MISSING) is not _MISSING):
+        if (
+            (field.name in instance_fields)
+            if instance_fields is not None
+            else (getattr(value, field.name, _MISSING) is not _MISSING)
+        ):
             continue
         if field.default is not dataclasses.MISSING:
             object.__setattr__(value, field.name, field.default)
         elif field.default_factory is not dataclasses.MISSING:
             object.__setattr__(value, field.name, field.default_factory())
-        elif field.init:  # the class itself may leave others empty
+        elif field.init:  # fields without ``init`` may be left empty by the class itself
             raise StateMigrationError(
                 state,
                 field.name,
@@ -75,20 +79,22 @@ def _complete(state: str, value: Any, known: dict[type[Any], _Fields]) -> None:
 
 
 def _fields_of(cls: type[Any]) -> _Fields:
-    """Those to look at; none of a class that is no dataclass, or sees to it itself."""
+    """Fields to complete; none of a class that is no dataclass, or has its own ``__setstate__``."""
     if not dataclasses.is_dataclass(cls):
         return ()
-    own = getattr(cls, "__setstate__", None)
-    if own is not None and getattr(own, "__module__", "") != dataclasses.__name__:  # those with slots have one
+    setstate = getattr(cls, "__setstate__", None)
+    if (
+        setstate is not None and getattr(setstate, "__module__", "") != dataclasses.__name__
+    ):  # slots bring a generated one
         return ()
     return dataclasses.fields(cls)
 
 
 def read(state: str, entries: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """The entries, as they are unpickled.
+    """Iterate over entries while they are unpickled.
 
     Raises:
-        StateMigrationError: a class is not there any more, or refuses its objects of before.
+        StateMigrationError: a class does not exist any more, or refuses its earlier objects.
     """
     try:
         yield from entries
@@ -99,5 +105,5 @@ def read(state: str, entries: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, 
     except BaseException as error:  # __setstate__ is the user's
         reason = f"its values can't be unpickled, {type(error).__qualname__}: {error}"
         if isinstance(error, AttributeError | ImportError):
-            reason += "; classes are looked for by module and name: keep them there"
+            reason += "; classes are found by module and name: keep them there"
         raise StateMigrationError(state, "", reason) from error

@@ -1,4 +1,4 @@
-"""Serializer snapshots: the schema of typed state as plain data, and what a later type may do with values of it.
+"""Serializer snapshots: the schema of typed state as plain data, and what becomes of its values under a later type.
 
 A schema is JSON: ``{"type": "row", "fields": [{"name": "id", "type": {"type": "basic", "of": "INT"}}, ...]}``. Three
 answers: values are used as they are; they are migrated (a field was added or removed, a number widened); or the types
@@ -33,12 +33,12 @@ class SchemaCompatibility(Enum):
 
 @dataclass(frozen=True)
 class Compatibility:
-    """An answer with its reason.
+    """The answer of a comparison, with its reason.
 
     Attributes:
         field: path of the field that decided, empty for the value itself.
         reason: what differs; empty if nothing does.
-        convert: MIGRATE: an old value as a new one; None where Python's value is the same.
+        convert: with MIGRATE: converts an old value; None where the Python value stays the same.
     """
 
     answer: SchemaCompatibility
@@ -48,7 +48,7 @@ class Compatibility:
 
 
 class LostKeysError(Exception):
-    """Entries of a map would be lost.
+    """Raised when entries of a map would be lost.
 
     Attributes:
         field: path of the keys.
@@ -64,7 +64,7 @@ _AS_IS: Final = Compatibility(SchemaCompatibility.AS_IS)
 
 
 def schema_of(type_info: TypeInformation) -> Schema:
-    """The schema of a type, as plain data."""
+    """Schema of a type, as plain data."""
     type_info, row = resolved(type_info)
     if isinstance(row, ScalarRow):
         scalar: Schema = row.schema
@@ -85,7 +85,7 @@ def schema_of(type_info: TypeInformation) -> Schema:
 
 
 def text_of(schema: Schema) -> str:
-    """A schema as people read it."""
+    """Schema as text for people."""
     kind = schema["type"]
     if kind in ("row", "tuple"):
         fields = ", ".join(f"{field['name']}: {text_of(field['type'])}" for field in schema["fields"])
@@ -98,7 +98,7 @@ def text_of(schema: Schema) -> str:
 
 
 def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any] = _NONE) -> Compatibility:
-    """What becomes of values written with the old schema under the new one.
+    """Decide what becomes of values written with the old schema under the new one.
 
     Args:
         old, new: the schemas.
@@ -135,13 +135,15 @@ def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, 
     plan: list[_Field] = []
     for field in new["fields"]:
         name = field["name"]
-        where = f"{path}.{name}" if path else name
+        field_path = f"{path}.{name}" if path else name
         if name not in before:
-            reasons.append((where, f"added, {defaults[where]!r} where it was not" if where in defaults else "added"))
-            plan.append(_Field(-1, None, defaults.get(where)))
+            reasons.append(
+                (field_path, f"added, {defaults[field_path]!r} where it was not" if field_path in defaults else "added")
+            )
+            plan.append(_Field(-1, None, defaults.get(field_path)))
             continue
         position, schema = before.pop(name)
-        compatible = compare(schema, field["type"], where, defaults)
+        compatible = compare(schema, field["type"], field_path, defaults)
         if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
             return compatible
         if compatible.answer is SchemaCompatibility.MIGRATE:
@@ -161,7 +163,7 @@ def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, 
 
 
 class _Field(NamedTuple):
-    """Where a field of now comes from: its position before, -1 = it was not there and gets the default."""
+    """Source of a current field: its former position; -1 = the field is new and gets the default."""
 
     position: int
     convert: Convert | None

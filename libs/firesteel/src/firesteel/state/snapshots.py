@@ -44,18 +44,18 @@ class Migration(NamedTuple):
 
 @dataclass(frozen=True)
 class StateInfo:
-    """What a snapshot says about one state; plain data, kept beside the chunks.
+    """Description of one state in a snapshot: plain data, stored beside the chunks.
 
     Attributes:
         name: of the state or table.
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``, ``table`` for tables of operators,
             ``timers``, or ``columns`` (and ``columns-removed``) for state in arrays.
-        schema: of the value, the element, the map, or the accumulator (``state/schema.py``); of columns what the store
-            says; empty for tables and timers.
+        schema: of the value, the element, the map, or the accumulator (``state/schema.py``); of columns the types of
+            keys and columns; empty for tables and timers.
         namespaced: keys in chunks are pairs of key and namespace.
         ttl: values carry the time of their last access.
-        version: of the program's state (``StateMigration``); 0 where nobody said one.
-        migration: of the state of now: what becomes of earlier versions. No part of snapshots.
+        version: of the program's state (``StateMigration``); 0 where none is declared.
+        migration: of the current state: converts values of earlier versions. Not part of snapshots.
     """
 
     name: str
@@ -88,11 +88,11 @@ class StateChunk:
 
     Attributes:
         state: index in ``KeyedSnapshot.states``.
-        key_group: of all entries; or ``SEVERAL``: to bring entries in the order of their groups costs more than all
-            the rest of a snapshot, and only a restore with another parallelism needs it. Whoever knows, in a restore,
-            that the reader owns all of them, names one of its groups instead.
+        key_group: of all entries; or ``SEVERAL``: sorting entries by group costs more than all the rest of a snapshot,
+            and only a restore with another parallelism needs it. Where a restore knows that the reader owns all of
+            them, it names one of the reader's groups instead.
         count: number of entries.
-        data: serialised; only the backend's own business, but the same for all that share a canonical form.
+        data: serialised; private to the backend, but the same for all backends in the canonical form.
     """
 
     state: int
@@ -106,12 +106,13 @@ class Purpose:
     """What a snapshot is for.
 
     Attributes:
-        checkpoint_id: of the checkpoint; 0 = of none.
+        checkpoint_id: of the checkpoint; 0 = the snapshot belongs to none.
         shares: later checkpoints may use what this one writes: the storage keeps it as long as one of them does.
         base: with ``shares``: a checkpoint that this one may build on. It is complete, and stays until this one is; the
-            same backend has written for it, or was restored from it.
-        delta_ratio: changes since a snapshot that is whole may be so much of its entries; else it is written anew.
-        canonical: it is for a savepoint in the form that all backends have: chunks, each of one key group, no files.
+            same backend has written it, or was restored from it.
+        delta_ratio: largest share of a complete snapshot's entries that changes since may reach; beyond it everything
+            is written.
+        canonical: write the form for savepoints that all backends read: chunks of one key group each, no files.
     """
 
     checkpoint_id: int = 0
@@ -122,12 +123,12 @@ class Purpose:
 
 
 _now = time.thread_time
-"""Time in which others had the processor must not make blocks smaller."""
+"""Clock of slices: time in which other threads had the processor must not make blocks smaller."""
 NO_CHECKPOINT: Final = Purpose()
 
 
 class SnapshotFiles(ABC):
-    """Where a snapshot puts its files; all methods may block.
+    """Receives the files of a snapshot; all methods may block.
 
     Attributes:
         known: the files of the checkpoint that the snapshot builds on (``Purpose.base``): bytes by name.
@@ -137,26 +138,26 @@ class SnapshotFiles(ABC):
 
     @abstractmethod
     def keep(self, name: str) -> None:
-        """The snapshot has this one of the known files, too."""
+        """Include one of the known files in the snapshot."""
 
     @abstractmethod
     def put(self, name: str, path: str) -> None:
-        """Store a local file under a name; it is not needed any more when this returns.
+        """Store a local file under a name; the local file is no longer needed when this returns.
 
         Raises:
-            CheckpointStorageError: it can't be stored; the checkpoint fails.
+            CheckpointStorageError: it can't be stored, and the checkpoint fails.
         """
 
 
 class KeyedSnapshot(ABC):
-    """A snapshot on its way out: an iterator of slices on the task's thread, and then perhaps files on another one.
+    """A snapshot on its way out: an iterator of slices on the task's thread, and perhaps files afterwards on another.
 
     Attributes:
-        states: what is in it; known from the start.
-        base: the checkpoint of ``Purpose.base`` if the chunks are what has changed since: a restore gets the chunks of
-            that one first, with what that one builds on in front. None = they are all there is.
+        states: states in it; known from the start.
+        base: the checkpoint of ``Purpose.base`` if the chunks hold only changes since: a restore reads that one's
+            chunks first, and before them those that it builds on. None = the chunks are complete.
         shared: later checkpoints may use what it writes; only if ``Purpose.shares``.
-        has_files: there is something for ``write_files`` to do.
+        has_files: ``write_files`` has to be called.
     """
 
     states: Sequence[StateInfo]
@@ -169,30 +170,30 @@ class KeyedSnapshot(ABC):
 
     @abstractmethod
     def __next__(self) -> list[StateChunk]:
-        """Work for a slice; the chunks that are ready, which may be none."""
+        """Work for a slice, and return the chunks that are ready, perhaps none."""
 
     def write_files(self, files: SnapshotFiles) -> None:
-        """Store what is in files. Called once behind the last slice; never if it was closed before.
+        """Store the files of the snapshot. Called once after the last slice; never if it was closed before.
 
-        By a thread that may wait, while the operator goes on; the task's thread calls ``close`` meanwhile, or has done
-        so. It is called also when nobody wants the checkpoint any more: ``put`` raises then. What it raises fails the
+        The calling thread may block, while the operator goes on; the task's thread calls ``close`` meanwhile, or has
+        done so. It is called even when the checkpoint was aborted meanwhile: ``put`` raises then. Errors fail the
         checkpoint.
         """
         raise NotImplementedError(f"{type(self).__name__} has no files")
 
     @abstractmethod
     def close(self) -> None:
-        """Give up, or say that all slices were taken; idempotent. Returns at once, on the task's thread."""
+        """Abort, or confirm that all slices were taken. May be called twice; returns at once, on the task's thread."""
 
 
 class WrittenState(ABC):
-    """What a former subtask has written of a backend: descriptions, and handles of chunks and files.
+    """State that a former subtask has written of a backend: descriptions, and handles of chunks and files.
 
-    Nothing is read before it is asked for; all methods may block.
+        Nothing is read before a method asks for it; all methods may block.
 
     Attributes:
-        states: descriptions.
-        key_groups: those that the subtask owned.
+        states: descriptions of the states.
+        key_groups: those that the former subtask owned.
         files: bytes by name.
     """
 
@@ -202,15 +203,15 @@ class WrittenState(ABC):
 
     @abstractmethod
     def chunks(self) -> Iterator[StateChunk]:
-        """All chunks that may hold something of the own key groups, in the order in which they were written.
+        """All chunks that may have entries of the own key groups, in the order in which they were written.
 
-        Where the own key groups hold all of the subtask's, chunks say so: one of the own groups stands in the place of
-        ``SEVERAL``. What reading raises has to come out of ``restore``.
+        Where the own key groups include all of the former subtask's, chunks of ``SEVERAL`` groups name one of the own
+        groups instead. Errors of reading have to come out of ``restore``.
         """
 
     @abstractmethod
     def fetch(self, name: str, path: str) -> None:
-        """Bring a file to a local path, where none is; its length and its checksum have been compared then.
+        """Copy a file to a new local path, and verify its length and checksum.
 
         Raises:
             CheckpointCorruptedError: it is not what was written.
@@ -219,13 +220,13 @@ class WrittenState(ABC):
 
 
 class Block(NamedTuple):
-    """Some entries.
+    """Some entries of a store, serialised.
 
     Attributes:
-        entries: how many.
+        entries: number of entries.
         data: serialised; empty if there are none.
-        state: which of ``Outgoing.states`` they belong to.
-        key_group: of all entries; blocks of one are never joined.
+        state: index in ``Outgoing.states``.
+        key_group: of all entries; blocks of one group are never joined.
     """
 
     entries: int
@@ -235,15 +236,15 @@ class Block(NamedTuple):
 
 
 class Outgoing(ABC):
-    """What a store held at a moment, on its way out.
+    """The contents of a store at the moment a snapshot began, on their way out.
 
     Attributes:
-        states: what is in it.
+        states: states in it.
         fewest: entries of the first block.
-        most: entries of the largest.
-        share: of a slice that a block takes at most, where entries can be so divided.
-        joined: blocks of a state are one chunk if they are put behind each other.
-        error: what was raised where nobody could be told, as a value was serialised that was about to be handed out.
+        most: entries of the largest block.
+        share: largest share of a slice that a block takes, where entries can be divided so finely.
+        joined: the concatenated blocks of a state are one chunk.
+        error: raised while a value was serialised that was about to be handed out; the snapshot reports it later.
     """
 
     states: Sequence[StateInfo]
@@ -255,7 +256,7 @@ class Outgoing(ABC):
 
     @abstractmethod
     def next_block(self, entries: int) -> Block | None:
-        """About so many entries, as many as there are, or fewer; None at the end.
+        """Block of about so many entries, or fewer; None at the end.
 
         Raises:
             SerializationError: a value can't be serialised.
@@ -263,10 +264,10 @@ class Outgoing(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """No block is wanted any more: all were given, or it was given up. Idempotent, and returns at once."""
+        """Stop: all blocks were taken, or the snapshot was aborted. May be called twice; returns at once."""
 
     def settle(self, changes: int) -> bool:
-        """Put back so many changes; whether none are left. Called after ``end``."""
+        """Put back ``changes`` changes made meanwhile; True = none are left. Called after ``end``."""
         return True
 
 
@@ -274,8 +275,8 @@ class ByKeyGroup(Outgoing):
     """A store whose blocks are divided by key group.
 
     Args:
-        store: gives blocks of several.
-        divide: the entries of a block, by key group.
+        store: its blocks may have entries of several groups.
+        divide: divides a block by key group.
     """
 
     joined: ClassVar[bool] = False
@@ -283,7 +284,7 @@ class ByKeyGroup(Outgoing):
     def __init__(self, store: Outgoing, divide: Callable[[Block], Iterable[Block]]) -> None:
         self.states, self._store, self._divide = store.states, store, divide
         self._parts: Iterator[Block] = iter(())
-        self.fewest, self.most, self.share = store.fewest, store.most, store.share  # type: ignore[misc] # as that one
+        self.fewest, self.most, self.share = store.fewest, store.most, store.share  # type: ignore[misc] # the store's
 
     @property
     def error(self) -> BaseException | None:  # type: ignore[override] # of the store
@@ -307,54 +308,54 @@ class ByKeyGroup(Outgoing):
 
 
 class AttachedState(ABC):
-    """State by key in a form of its owner's, which the backend writes and brings back.
+    """Keyed state in a form of its owner's, which the backend writes and restores.
 
     Attributes:
-        info: what snapshots say about it; its name is not that of other state of its kind.
+        info: describes it in snapshots; its name is unique among states of its kind.
     """
 
     info: StateInfo
 
     @abstractmethod
     def outgoing(self) -> Outgoing:
-        """Its state of now, to be written."""
+        """Begin to write the current state."""
 
     @abstractmethod
     def divide(self, block: Block) -> Iterable[Block]:
-        """A block of ``outgoing`` by key group."""
+        """Divide a block of ``outgoing`` by key group."""
 
     @abstractmethod
     def expect(self, info: StateInfo) -> None:
-        """Chunks of such a state are about to come.
+        """Check the description of restored chunks before they come.
 
-        Raises:
-            StateMigrationError: they would not become what this is.
+        StateMigrationError: they can't become the current state.
+        StateMigrationError: they would not become what this is.
         """
 
     @abstractmethod
     def take_back(self, info: StateInfo, chunk: StateChunk) -> None:
-        """Take over what a chunk holds; of ``SEVERAL`` groups, what belongs to the own ones."""
+        """Restore the entries of a chunk; of ``SEVERAL`` groups only those of the own groups."""
 
     @abstractmethod
     def taken_back(self) -> None:
-        """Everything of one former subtask was given."""
+        """Note that all chunks of one former subtask were restored."""
 
     @abstractmethod
     def close(self) -> None:
-        """Forget everything; idempotent."""
+        """Forget everything. May be called twice."""
 
 
 class SlicedSnapshot(KeyedSnapshot):
-    """Pulls blocks out of one store after the other.
+    """Takes blocks out of one store after the other.
 
     Args:
-        stores: what is written; their states are numbered through.
-        slice_seconds: how long a slice may work.
-        on_end: called once, when it is over or was given up.
-        now: seconds of work; of the thread, if not given.
+        stores: written in this order; their states are numbered through.
+        slice_seconds: seconds that a slice may work.
+        on_end: called once, when the snapshot has ended or was aborted.
+        now: clock of the work, in seconds; by default the CPU time of the thread.
 
     Attributes:
-        closed: it is over, or was given up.
+        closed: the snapshot has ended or was aborted.
     """
 
     def __init__(
@@ -419,7 +420,9 @@ class SlicedSnapshot(KeyedSnapshot):
         return None
 
     def _gather(self, store: Outgoing, now: float, deadline: float, chunks: list[StateChunk]) -> tuple[bool, float]:
-        """Blocks of a store until the deadline; whether it is at its end, and the time."""
+        """Add blocks of a store to the chunks until the deadline; return whether the store is at its end, and the
+        time.
+        """
         joined: list[bytes] = []
         count, ended = 0, False
         long = store.share * self._slice_seconds
@@ -450,7 +453,7 @@ class SlicedSnapshot(KeyedSnapshot):
         return ended, now
 
     def close(self) -> None:
-        """Give up, or say that it is over; idempotent."""
+        """Abort, or confirm the end. May be called twice."""
         if not self.closed:
             self.closed = True
             for store in self._stores:

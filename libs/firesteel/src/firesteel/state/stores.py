@@ -1,4 +1,4 @@
-"""The five getters of a store of keyed state, brought to one method."""
+"""Maps the five getters of a store of keyed state to one method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firesteel.functions.state import (
 
 
 class StateGetters(KeyedStateStore):
-    """A store whose states are all made by ``_state``."""
+    """A store whose states are all created by ``_state``."""
 
     @abstractmethod
     def _state(self, descriptor: Any, descriptor_class: type[StateDescriptor], method: str) -> Any:

@@ -1,9 +1,9 @@
 """Tables on the heap: dicts that can be written out in slices while they are used.
 
-A table is a dict, and costs what a dict costs. While it is written out its class is another one: what is in it stays as
-it is, changes go to a second dict in front of it, and a value that may be changed in place is serialised before it is
-handed out for the first time. When all is written the changes are put back, a few at a time, and the table is a plain
-dict again. So bound methods of a table must not be kept from one call of the operator to the next.
+A table is a dict, and costs what a dict costs. While a snapshot writes it, its class is another one: its entries stay
+as they are, changes go to a second dict in front of it, and a value that may be changed in place is serialised before
+it is handed out for the first time. Afterwards the changes are put back, a few at a time, and the table is a plain dict
+again. So bound methods of a table must not be kept from one call of the operator to the next.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final
 from firesteel.common.own_copies import ATOMS
 
 MISSING: Final = object()
-"""Stands for no value: None may be one."""
+"""Stands for "no value", since None may be a value."""
 _DRAINED_AT_ACCESS: Final = 4
-"""Changes that each write puts back behind a snapshot: more than the one that it adds, so they come to an end."""
+"""Changes that each write puts back after a snapshot: more than the one that it adds, so that they come to an end."""
 KEYS_AT_ONCE: Final = 1024
 """Keys in a block that later snapshots use again (``HeapTable.key_blocks``)."""
 
 
 def is_frozen(value: Any) -> bool:
-    """Whether nobody can change the value: a scalar, or a tuple of such values."""
+    """Whether the value is immutable: a scalar, or a tuple of immutable values."""
     kind = value.__class__
     if kind in ATOMS:
         return True
@@ -46,35 +46,35 @@ Encode = Callable[[Any, Any], bytes]
 
 
 class Writing:
-    """A table on its way out.
+    """The snapshot of a table in progress.
 
     Attributes:
         encode: (key, value) -> serialised value.
-        changes: key -> value now, MISSING if it was removed. In order for tables that have one.
-        removed: there may be MISSING among them.
-        saved: key -> value as it was, serialised; of values that were handed out. Empty when it has been written.
-        reading: the values are still being written out; else changes are being put back.
-        done: called when the table is as any other again.
+        changes: key -> current value, MISSING if it was removed. In order for tables that have one.
+        removed: there may be MISSING among the changes.
+        saved: key -> value as it was, serialised, of values that were handed out. Emptied once written.
+        reading: the values are still being written; else changes are being put back.
+        done: called when the table is a plain one again.
     """
 
     __slots__ = ("changes", "done", "encode", "reading", "removed", "saved")
 
-    def __init__(self, changes: dict[Any, Any], encode: Encode, done: Callable[[], None]) -> None:
-        self.changes, self.encode, self.done = changes, encode, done
+    def __init__(self, changes: dict[Any, Any], encode: Encode, on_done: Callable[[], None]) -> None:
+        self.changes, self.encode, self.done = changes, encode, on_done
         self.saved: dict[Any, bytes] = {}
         self.reading, self.removed = True, False
 
 
 class HeapTable(dict[Any, Any]):
-    """Values by key, in no order that means anything.
+    """Values by key, in no meaningful order.
 
     It must have no ``__delitem__`` of its own: Python would look up ``__setitem__`` for each store then, which makes it
     three times as dear. So entries of tables with ``key_blocks`` are removed by the methods below, never by ``del``.
 
     Attributes:
-        writing: not None while it is written out.
+        writing: the snapshot that writes it; else None.
         key_blocks: its first keys, serialised by earlier snapshots, ``KEYS_AT_ONCE`` of them in each; they stay the
-            first ones until one is removed.
+            first ones until a key is removed.
     """
 
     __slots__ = ("key_blocks", "writing")
@@ -85,7 +85,7 @@ class HeapTable(dict[Any, Any]):
         self.key_blocks: list[bytes] = []
 
     def begin(self, encode: Encode, done: Callable[[], None]) -> None:
-        """From now on what is in the table stays as it is.
+        """Begin a snapshot: from now on the entries in the dict itself stay as they are.
 
         Args:
             encode: (key, value) -> serialised value.
@@ -97,20 +97,20 @@ class HeapTable(dict[Any, Any]):
     raw_keys = dict.__iter__
 
     def raw_values(self) -> Iterator[Any]:
-        """In the order of ``raw_keys``."""
+        """Values, in the order of ``raw_keys``."""
         return iter(dict.values(self))
 
     def raw_put(self, key: Any, value: Any) -> None:
-        """Put it into the dict itself."""
+        """Set an entry of the dict itself."""
         dict.__setitem__(self, key, value)
 
     def raw_delete(self, key: Any) -> None:
-        """Remove it from the dict itself."""
+        """Remove an entry of the dict itself."""
         self.key_blocks = []
         dict.__delitem__(self, key)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """As of any dict; so are those below."""
+        """Remove a key, and return its value, as ``dict.pop``."""
         self.key_blocks = []
         return dict.pop(self, key, *default)
 
@@ -123,25 +123,25 @@ class HeapTable(dict[Any, Any]):
         dict.clear(self)
 
     def touch(self, key: Any) -> None:
-        """The life of an entry was extended."""
+        """Note that the life of an entry was extended."""
 
     def put_back(self, changes: Any, most: int, *, removed: bool) -> None:
-        """So many changes, out of those that wait; ``removed``: there may be MISSING among them."""
+        """Put back up to ``most`` of the waiting changes; ``removed``: there may be MISSING among them."""
         popitem = changes.popitem
-        some = [popitem() for _ in range(min(most, len(changes)))]
+        changes_of_turn = [popitem() for _ in range(min(most, len(changes)))]
         if removed:
             self.key_blocks = []
-            for key in [key for key, value in some if value is MISSING]:
+            for key in [key for key, value in changes_of_turn if value is MISSING]:
                 dict.pop(self, key, None)
-            some = [pair for pair in some if pair[1] is not MISSING]
-        dict.update(self, some)
+            changes_of_turn = [pair for pair in changes_of_turn if pair[1] is not MISSING]
+        dict.update(self, changes_of_turn)
 
 
 class TtlTable(OrderedDict[Any, Any]):
     """A table in the order in which the life of its entries was last extended: the oldest one first.
 
     Attributes:
-        writing: not None while it is written out.
+        writing: the snapshot that writes it; else None.
     """
 
     __slots__ = ("writing",)
@@ -151,29 +151,29 @@ class TtlTable(OrderedDict[Any, Any]):
         self.writing: Writing | None = None
 
     def begin(self, encode: Encode, done: Callable[[], None]) -> None:
-        """As of ``HeapTable``."""
+        """Begin a snapshot, as ``HeapTable.begin``."""
         self.writing = Writing(OrderedDict(), encode, done)
         self.__class__ = _WrittenTtlTable
 
     raw_keys = OrderedDict.__iter__
 
     def raw_values(self) -> Iterator[Any]:
-        """In the order of ``raw_keys``."""
+        """Values, in the order of ``raw_keys``."""
         return iter(OrderedDict.values(self))
 
     def raw_put(self, key: Any, value: Any) -> None:
-        """Put it into the dict itself, as the youngest entry."""
+        """Set an entry of the dict itself, which becomes the youngest."""
         OrderedDict.__setitem__(self, key, value)
         OrderedDict.move_to_end(self, key)
 
     raw_delete = OrderedDict.__delitem__
 
     def touch(self, key: Any) -> None:
-        """The life of an entry was extended: it is the youngest."""
+        """Make an entry the youngest: its life was extended."""
         OrderedDict.move_to_end(self, key)
 
     def put_back(self, changes: Any, most: int, *, removed: bool) -> None:
-        """The oldest changes, out of those that wait, as of ``HeapTable``."""
+        """Put back up to ``most`` of the waiting changes, the oldest first, as ``HeapTable.put_back``."""
         for _ in range(min(most, len(changes))):
             key, value = changes.popitem(last=False)
             if value is not MISSING:
@@ -186,7 +186,7 @@ Table = HeapTable | TtlTable
 
 
 def save_changeable(table: Table) -> None:
-    """Serialise at once what somebody who holds it may change in place; to be called when writing has begun."""
+    """Serialise all values that their holders may change in place; to be called when writing has begun."""
     writing = table.writing
     if writing is None or ATOMS.issuperset(map(type, table.raw_values())):
         return
@@ -196,7 +196,7 @@ def save_changeable(table: Table) -> None:
 
 
 def stop_reading(table: Table) -> None:
-    """Nothing of the table will be written any more: what was changed may be put back."""
+    """Stop writing a table: its changes may be put back."""
     if table.writing is not None and table.writing.reading:
         table.writing.reading = False
         table.writing.saved = {}
@@ -204,7 +204,7 @@ def stop_reading(table: Table) -> None:
 
 
 def drain(table: Table, most: int) -> bool:
-    """Put back so many changes; whether none are left, and the table is as any other."""
+    """Put back up to ``most`` changes; True = none are left, and the table is a plain one again."""
     writing = table.writing
     if writing is None:
         return True
@@ -218,7 +218,7 @@ def drain(table: Table, most: int) -> bool:
 
 
 def peek(table: Any, key: Any) -> Any:
-    """The value or MISSING, not to be handed out: nobody may change it."""
+    """The value or MISSING, only to be looked at: it must not be changed."""
     writing = table.writing
     if writing is not None:
         value = writing.changes.get(key, writing)
@@ -236,7 +236,7 @@ def _find(table: Any, key: Any) -> Any:
     if value is not writing:
         return value
     value = dict.get(table, key, MISSING)
-    # Who gets the value may change it in place, so the snapshot keeps it as it is now.
+    # Its receiver may change the value in place, so the snapshot keeps it as it is now.
     if writing.reading and key not in writing.saved and value is not MISSING and not is_frozen(value):
         writing.saved[key] = writing.encode(key, value)
     return value
@@ -260,7 +260,7 @@ def _change(table: Any, key: Any, value: Any) -> None:
 
 
 class _Guarded:
-    """What a table does while it is written out; in front of a table class.
+    """Methods of a table while it is written, in front of a table class.
 
     A bound method may outlive that time by some accesses of the same call, so nothing here relies on the class. An
     iterator must not: putting back changes the dict below it.
@@ -342,7 +342,7 @@ class _Guarded:
     __hash__ = None  # type: ignore[assignment]
 
     def touch(self, key: Any) -> None:
-        """Changes are kept in order, and put back in order."""
+        """Do nothing: changes are kept and put back in order."""
 
     keys = MutableMapping.keys
     values = MutableMapping.values

@@ -1,7 +1,7 @@
-"""Records by key and time, in the order of time: what joins look for partners in.
+"""Records by key and time, in the order of time: joins look for partners in them.
 
-Records of a key and a time are one entry, so what an access costs does not grow with what is kept of the key. In
-snapshots an entry has the key and the time, in the place of a namespace, in front of a list of records.
+The records of a key and a time are one entry, so that the cost of an access does not grow with the key's other records.
+In snapshots an entry has the key and the time, in the place of a namespace, in front of a list of records.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from firesteel.state.snapshots import StateInfo
 from firesteel.state.tables import HeapTable, peek
 
 TIMELINE: Final = "timeline"
-"""Kind of the states that are such."""
+"""Kind of such states."""
 FORMAT: Final = 2
-"""Of the entries. In format 1 all records of a key were one value of a table: a dict of lists by time."""
+"""Format of the entries. In format 1 all records of a key were one value of a table: a dict of lists by time."""
 _TIDIED: Final = 32
-"""Forgotten times at the beginning that are removed together, at least: to remove one moves all behind it."""
+"""Removed times at the beginning that are deleted together: to delete one moves all behind it."""
 
 
 class Timeline(ABC):
@@ -30,34 +30,34 @@ class Timeline(ABC):
 
     @abstractmethod
     def add(self, key: Any, time: int, record: Any) -> None:
-        """Keep a record, behind those of the same time."""
+        """Add a record, behind those of the same time."""
 
     @abstractmethod
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         """Times and records of a key from the first time to the last, both included; the earliest first.
 
-        Records must not be changed, and the timeline not while they are looked at.
+        Neither the records nor the timeline may be changed while they are read.
         """
 
     @abstractmethod
     def remove(self, key: Any, time: int) -> None:
-        """Forget the records of a time; none there is no error."""
+        """Forget the records of a time, if there are any."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Times that have records, of all keys; all entries may have to be read."""
+        """Number of pairs of key and time that have records; all entries may have to be read."""
 
 
 def info_of(name: str) -> StateInfo:
-    """What snapshots say about a timeline."""
+    """Description of a timeline in snapshots."""
     return StateInfo(name, TIMELINE, {"format": FORMAT}, namespaced=True)
 
 
 def check_format(info: StateInfo, operator: str) -> None:
-    """Whether this version reads it.
+    """Check that this version reads a timeline.
 
     Raises:
-        StateRestoreError: it does not.
+            StateRestoreError: its format is that of a later version.
     """
     if info.schema.get("format") != FORMAT:
         raise StateRestoreError(
@@ -69,12 +69,12 @@ def check_format(info: StateInfo, operator: str) -> None:
 def entries_of_tables(
     tables: Iterator[tuple[Any, dict[int, list[Any]]]],
 ) -> Iterator[tuple[tuple[Any, int], list[Any]]]:
-    """The entries of format 1 as they are now."""
+    """Entries of format 1, in the current format."""
     return (((key, time), records) for key, by_time in tables for time, records in by_time.items())
 
 
 class Times:
-    """Times in order, each once: a sorted list, whose beginning is forgotten without moving the rest.
+    """Times in order, each once: a sorted list, from whose beginning times are removed without moving the others.
 
     Nearly all times are added at the end and removed at the beginning, which costs next to nothing here; only a late
     record has to be inserted.
@@ -91,27 +91,27 @@ class Times:
 
     def __contains__(self, time: int) -> bool:
         times = self._times
-        at = bisect_left(times, time, self._start)
-        return at < len(times) and times[at] == time
+        position = bisect_left(times, time, self._start)
+        return position < len(times) and times[position] == time
 
     def add(self, time: int) -> None:
-        """Add a time, if it is not there."""
+        """Add a time, if it is missing."""
         times = self._times
         if len(times) == self._start or time > times[-1]:
             times.append(time)
             return
-        at = bisect_left(times, time, self._start)
-        if times[at] != time:
+        position = bisect_left(times, time, self._start)
+        if times[position] != time:
             insort(times, time, self._start)
 
     def discard(self, time: int) -> None:
-        """Forget a time, if it is there."""
+        """Remove a time, if it exists."""
         times, start = self._times, self._start
-        at = bisect_left(times, time, start)
-        if at == len(times) or times[at] != time:
+        position = bisect_left(times, time, start)
+        if position == len(times) or times[position] != time:
             return
-        if at > start:
-            del times[at]
+        if position > start:
+            del times[position]
             return
         self._start = start = start + 1
         if start >= _TIDIED and 2 * start > len(times):
@@ -119,7 +119,7 @@ class Times:
             self._start = 0
 
     def between(self, first: int, last: int) -> list[int]:
-        """Those from the first to the last, both included."""
+        """Times from the first to the last, both included."""
         times, start = self._times, self._start
         return times[bisect_left(times, first, start) : bisect_right(times, last, start)]
 
@@ -128,7 +128,7 @@ class HeapTimeline(Timeline):
     """Records in a table on the heap.
 
     Args:
-        table: lists of records by key and time; what is in it already is known after ``fill`` only.
+        table: lists of records by key and time; entries that it has already are visible only after ``fill``.
     """
 
     __slots__ = ("_table", "_times")
@@ -138,7 +138,7 @@ class HeapTimeline(Timeline):
         self._times: dict[Any, Times] = {}
 
     def fill(self, entries: Iterator[tuple[tuple[Any, int], list[Any]]]) -> None:
-        """Take over what is in the table, and these in front of it."""
+        """Add entries, and make those that the table has already visible behind them."""
         self._table.update(entries)
         for key, time in sorted(self._table, key=_time_of):
             self._of(key).add(time)
@@ -179,7 +179,7 @@ class HeapTimeline(Timeline):
         return len(self._table)
 
     def clear(self) -> None:
-        """Forget everything; the table is cleared as well."""
+        """Forget everything; the caller clears the table."""
         self._times.clear()
 
 
