@@ -156,5 +156,5 @@ def test_a_leader_that_dies_while_it_takes_over_loses_nothing(directory: Path, m
 def test_an_application_of_an_earlier_version_that_is_damaged_is_not_run_again(directory: Path) -> None:
     (directory / "jobs" / "application.json").write_bytes(encode("application", {"id": "a"})[:-1])
     process = services(directory)
-    with pytest.raises(ConfigurationError, match="It is not run again"):
+    with pytest.raises(ConfigurationError, match="is not run again"):
         process.job_store(lead(process, DISPATCHER)).open()

@@ -96,7 +96,7 @@ def test_a_look_that_fails_for_a_while_ends_no_watch(caplog: pytest.LogCaptureFi
     watches.close()
     watches.close()
     assert heard == [None, Leader(1, "x")]
-    assert caplog.text.count("who leads dispatcher can't be read any more") == 1
+    assert caplog.text.count("the leader of dispatcher can't be read any more") == 1
 
 
 # -- blobs

@@ -294,7 +294,7 @@ def test_an_application_that_is_damaged_is_not_run_again(tmp_path: Path) -> None
     store, _ = opened(tmp_path / "d")
     store.set_application({"id": "a", "state": "FINISHED"})
     edit_record(tmp_path / "d" / "default", "application", lambda line: line[:-2] + b"x" + line[-1:], DISPATCHER)
-    with pytest.raises(ConfigurationError, match=r"application is damaged: .*It is not run again"):
+    with pytest.raises(ConfigurationError, match=r"application is damaged: .*is not run again"):
         content(tmp_path / "d")
 
 

@@ -9,14 +9,14 @@ from firesteel.core.errors import FiresteelError
 
 
 class DamagedBlobError(FiresteelError):
-    """A blob is not what its name says; nothing may be made of it."""
+    """A blob's content does not have the SHA-256 of its name; it must not be used."""
 
 
 class BlobIndex:
     """Finds blobs by name, in the folders of the jobs that need them.
 
-    A blob that several jobs have is there as long as one of them is. Content is compared with the name when a blob is
-    read for the first time, and again when the file has changed since.
+    A blob that several jobs have can be read as long as one of them exists. Its content is compared with the name when
+    it is read for the first time, and again when the file has changed since.
     """
 
     def __init__(self) -> None:
@@ -24,21 +24,21 @@ class BlobIndex:
         self._checked: dict[Path, tuple[int, int, int]] = {}
 
     def add(self, folder: Path) -> None:
-        """The files of a folder can be read from now on."""
+        """Make the files of a folder readable."""
         for path in folder.iterdir():
             self._paths[path.name] = (*self._paths.get(path.name, ()), path)
 
     def remove(self, folder: Path) -> None:
-        """The files of a folder are about to go."""
-        mine = {name: tuple(p for p in paths if folder not in p.parents) for name, paths in self._paths.items()}
-        self._paths = {name: paths for name, paths in mine.items() if paths}
+        """Forget the files of a folder, which are about to be removed."""
+        remaining = {name: tuple(p for p in paths if folder not in p.parents) for name, paths in self._paths.items()}
+        self._paths = {name: paths for name, paths in remaining.items() if paths}
         self._checked = {path: stamp for path, stamp in self._checked.items() if folder not in path.parents}
 
     def find(self, name: str) -> Path | None:
-        """A file with this content; None = there is none of this name.
+        """File with this content; None = there is no blob of this name.
 
         Raises:
-            DamagedBlobError: all there are hold something else, or can't be read.
+            DamagedBlobError: all files of this name have other content, or can't be read.
         """
         faults = []
         for path in self._paths.get(name, ()):
@@ -56,17 +56,17 @@ class BlobIndex:
             stamp = status.st_ino, status.st_size, status.st_mtime_ns
             if self._checked.get(path) == stamp:
                 return None
-            found = sha256_of(path)
+            digest = sha256_of(path)
         except OSError as error:
             return f"{path} can't be read: {error.strerror or error}"
-        if found != name:
-            return f"the content of {path} has the SHA-256 {found}"
+        if digest != name:
+            return f"the content of {path} has the SHA-256 {digest}"
         self._checked[path] = stamp
         return None
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's content, as hexadecimal digits.
+    """SHA-256 of a file's content, as hexadecimal digits.
 
     Raises:
         OSError: it can't be read.

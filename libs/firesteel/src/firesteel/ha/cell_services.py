@@ -1,8 +1,8 @@
-"""High-availability services of any coordination service that offers cells (``firesteel.ha.cells``), with payloads in a
-directory or an object store.
+"""High-availability services on top of cells (``firesteel.ha.cells``) and payloads.
 
-Who leads, and small records, are in the cells: one for each component. The coordination service itself refuses what an
-epoch that is over writes. Payloads need no fence: each has a name of its own, which only a record makes count.
+Leadership and small records are in the cells, one for each component: the coordination service itself refuses writes of
+an epoch that is over. Payloads are in a directory or an object store, and need no fence: each has a name of its own,
+and counts only if a record has that name.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ATTEMPTS, _END = "attempts", "end"
 
 
 class CellServices(HighAvailabilityServices):
-    """See ``HighAvailabilityServices`` and the head of this module.
+    """Services on top of the cells and payloads of a cluster, both of which are closed with this object.
 
     Args:
-        cells: of the cluster; closed with this object.
-        payloads: of the cluster; closed with this object.
+        cells: leaders and records.
+        payloads: values too large for records.
     """
 
     def __init__(self, cells: Cells, payloads: Payloads) -> None:
@@ -92,10 +92,10 @@ class CellServices(HighAvailabilityServices):
 
     @override
     def recorded_end(self, job_id: str) -> RecordedEnd | None:
-        there = self.cells.read(of_job(job_id), _END)
-        if there is None:
+        record = self.cells.read(of_job(job_id), _END)
+        if record is None:
             return None
-        plain = decode(_END, there.value)
+        plain = decode(_END, record.value)
         payload = plain.get("payload")
         return RecordedEnd.from_plain(plain if payload is None else decode(_END, self.payloads.read(str(payload))))
 
@@ -119,11 +119,11 @@ class CellServices(HighAvailabilityServices):
 
 
 class CellLeadership(Leadership):
-    """See ``Leadership``.
+    """A leadership won in cells.
 
     Args:
-        cells: where it was won.
-        component: what is led.
+        cells: of the component.
+        component: that is led.
         epoch: see ``Leadership``.
         attempts: see ``Leadership``.
     """
@@ -158,11 +158,11 @@ class CellLeadership(Leadership):
 
 
 def attempts_in(cells: Cells, component: str) -> Attempts:
-    """What the leaders of a component have noted; see ``Leadership``.
+    """Attempts as the leaders of a component have noted them; see ``Leadership``.
 
     Raises:
-        OSError: it can't be read for now.
-        DamagedEntryError: it is not what was written.
+        OSError: they can't be read for now.
+        DamagedEntryError: they are damaged.
     """
     there = cells.read(component, _ATTEMPTS)
     return Attempts() if there is None else Attempts.from_plain(decode(_ATTEMPTS, there.value))

@@ -1,19 +1,19 @@
 """The contract of cells: what a coordination service has to do for high availability (``firesteel.ha.cell_services``).
 
-A *cell* belongs to one component. It says who leads the component, and holds *records*: short values by name, of a few
-kilobytes at most (what is larger is a payload, ``firesteel.ha.payloads``, and its name is in a record). So a cell fits
-into a few nodes of ZooKeeper, or into one ConfigMap. ``firesteel.testing.check_cells`` holds an implementation against
-what follows.
+A *cell* belongs to one component. It says who leads the component, and has *records*: short values by name, of a few
+kilobytes at most (larger values are payloads, ``firesteel.ha.payloads``, whose names are in records). So a cell fits
+into a few nodes of ZooKeeper, or into one ConfigMap. ``firesteel.testing.check_cells`` checks an implementation against
+this contract.
 
-* ``campaign`` gives an epoch larger than each before, or None while somebody leads. Who leads is told by the service:
-  a leader that it does not hear in time leads no more, and knows that by its own monotonic clock before anybody else
+* ``campaign`` returns an epoch larger than all before, or None while somebody leads. The service decides who leads: a
+  leader that it does not hear from in time leads no more, and knows that by its own monotonic clock before anybody else
   can lead. Clocks of hosts are never compared.
 * ``change`` makes several changes of one cell in one step, all or none: under an epoch, and comparing versions. The
-  service itself refuses those of an epoch that is over (``FencedError``), or where a record is not as it was expected
-  (``ChangedError``); nothing has happened then. An ``OSError`` leaves open whether it has happened. What was asked for
-  before it, and not answered, does not happen after a later call has been answered.
-* What ``read`` and ``names`` give was there at some moment after whatever this object was answered before. Anybody may
-  read, whoever leads.
+  service itself refuses changes of an epoch that is over (``FencedError``), or of a record that is not as expected
+  (``ChangedError``); nothing has happened then. After an ``OSError`` the change may have happened or not. A change
+  that was not answered does not happen after a later call has been answered.
+* ``read`` and ``names`` return a state of some moment after the last answer to this object. Anybody may read, whoever
+  leads.
 
 All methods may block, and be called on several threads at once.
 """
@@ -33,12 +33,12 @@ from firesteel.core.errors import ConfigurationError, FencedError, FiresteelErro
 from firesteel.ha.retrieval import Leader, Listener
 
 _TRIES: Final = 8
-"""Of one change whose outcome is not known, or that others have got in the way of."""
+"""Attempts at a change whose outcome is unknown, or that is disturbed by other changes."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 
 
 class ChangedError(FiresteelError):
-    """A record is not as it was expected: read it again."""
+    """A record is not as expected: read it again."""
 
 
 class UnsureError(OSError):
@@ -46,7 +46,7 @@ class UnsureError(OSError):
 
 
 class AwayError(OSError):
-    """The coordination service does not answer; it is worth waiting for it, as for one's turn."""
+    """The coordination service does not answer; waiting for it is worthwhile, as for one's turn to lead."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Record:
 
     Attributes:
         value: a few kilobytes at most.
-        version: another one after each change, for as long as the record is there.
+        version: changes with every change, for as long as the record exists.
     """
 
     value: bytes
@@ -64,12 +64,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Put:
-    """A record gets a value.
+    """Sets the value of a record.
 
     Attributes:
         name: of the record.
-        value: what it gets.
-        expected: the version that it has; None: there is none of this name.
+        value: the new one.
+        expected: the version that it has; None = it does not exist.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Put:
 
 @dataclass(frozen=True)
 class RemoveRecord:
-    """A record goes.
+    """Removes a record.
 
     Attributes:
         name: of the record.
@@ -92,7 +92,7 @@ class RemoveRecord:
 
 @dataclass(frozen=True)
 class Unchanged:
-    """A record stays as it is, as a condition of other changes.
+    """Demands that a record has not changed, as a condition of other changes.
 
     Attributes:
         name: of the record.
@@ -107,10 +107,10 @@ Change = Put | RemoveRecord | Unchanged
 
 
 class Cells(ABC):
-    """See the head of this module.
+    """The cells of a cluster, as described at the head of this module.
 
     Attributes:
-        largest_record: bytes of a value from which it had better be a payload.
+        largest_record: bytes of the largest value that should not become a payload.
         campaign_seconds: see ``HighAvailabilityServices``.
     """
 
@@ -119,11 +119,11 @@ class Cells(ABC):
 
     @abstractmethod
     def campaign(self, component: str) -> int | None:
-        """Lead a component, if nobody does: the epoch."""
+        """Try to lead a component; returns the epoch, or None while somebody leads."""
 
     @abstractmethod
     def announce(self, component: str, leader: Leader) -> None:
-        """The leader of an epoch says where it is.
+        """Publish the address of an epoch's leader.
 
         Raises:
             FencedError: the epoch is over.
@@ -131,48 +131,50 @@ class Cells(ABC):
 
     @abstractmethod
     def check(self, component: str, epoch: int) -> None:
-        """Raises:
-        FencedError: the epoch is over.
-        OSError: that can't be told for now.
+        """Raise an error unless the epoch still leads.
+
+        Raises:
+            FencedError: the epoch is over.
+            OSError: it is not known for now.
         """
 
     def poll(self, component: str, epoch: int) -> None:
-        """Like ``check``, for those that look all the time: the answer may be some seconds old."""
+        """As ``check``, for frequent calls: the answer may be some seconds old."""
         self.check(component, epoch)
 
     @abstractmethod
     def release(self, component: str, epoch: int) -> None:
-        """The epoch is over, if it was not. Idempotent."""
+        """End the epoch, if it has not ended. May be called twice."""
 
     @abstractmethod
     def depose(self, component: str) -> None:
-        """The epoch of now is over, whoever has it."""
+        """End the current epoch, whoever leads."""
 
     @abstractmethod
     def leader(self, component: str) -> Leader | None:
-        """Who leads, as far as is known; see ``LeaderRetrieval``."""
+        """Current leader, as far as is known; see ``LeaderRetrieval``."""
 
     @abstractmethod
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``LeaderRetrieval``."""
+        """Call the listener at each change of leaders; see ``LeaderRetrieval``."""
 
     @abstractmethod
     def names(self, component: str) -> list[str]:
-        """Of the records of a cell, sorted."""
+        """Names of a cell's records, sorted."""
 
     @abstractmethod
     def read(self, component: str, name: str) -> Record | None:
-        """A record; None: there is none of this name."""
+        """Record of a name; None = there is none."""
 
     @abstractmethod
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
-        """Change records of a cell, in one step; each is named at most once.
+        """Change records of a cell in one step; each is named at most once.
 
         Raises:
             FencedError: the epoch is over.
             ChangedError: a record is not as expected.
-            UnsureError: it may have happened.
-            OSError: it has not.
+            UnsureError: the change may have happened.
+            OSError: the change has not happened.
         """
 
     @abstractmethod
@@ -181,26 +183,28 @@ class Cells(ABC):
 
     @abstractmethod
     def forget(self, component: str) -> None:
-        """Remove a cell, with its records. Idempotent."""
+        """Remove a cell with its records. May be called twice."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all epochs, tell nobody any more. Idempotent."""
+        """Release all epochs, and stop calling listeners. May be called twice."""
 
 
 def settle(cells: Cells, component: str, epoch: int, plan: Callable[[], Sequence[Change] | None]) -> None:
-    """Change a cell as a plan says, which reads what there is and is asked again as long as others get in the way, or
-    nobody knows whether the change has happened.
+    """Change a cell by a plan, until the change is known to have happened.
+
+    The plan reads the current records; it is called again when others changed them meanwhile, or when nobody knows
+    whether the last change has happened.
 
     Args:
-        cells: where.
-        component: whose cell.
+        cells: with the cell.
+        component: whose cell it is.
         epoch: of the leader.
-        plan: what is to change now; nothing: it is as it should be, and is only looked whether the epoch still is.
+        plan: returns the changes to make; empty = nothing has to be changed, and only the epoch is checked.
 
     Raises:
         FencedError: the epoch is over.
-        OSError: it may have happened or not.
+        OSError: the change may have happened or not.
     """
     for last in (*[False] * (_TRIES - 1), True):
         changes = plan()
@@ -215,26 +219,26 @@ def settle(cells: Cells, component: str, epoch: int, plan: Callable[[], Sequence
                 raise error if isinstance(error, OSError) else UnsureError(str(error)) from error
 
 
-def put(name: str, value: bytes, there: Record | None) -> Put:
-    """A record gets a value, in place of what was read."""
-    return Put(name, value, None if there is None else there.version)
+def put(name: str, value: bytes, current: Record | None) -> Put:
+    """Change that sets a record's value in place of the current one."""
+    return Put(name, value, None if current is None else current.version)
 
 
-def checked(name: str, what: str) -> str:
-    """A name of a component or a record, or a part of one of a payload.
+def checked(name: str, subject: str) -> str:
+    """The name, if it can be that of a component or a record, or a part of a payload's.
 
     Raises:
-        ConfigurationError: it can be none.
+        ConfigurationError: it can't be one.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{what} is made of letters, digits, '_', '-' and '.', and does not begin with '.', not {name[:80]!r}"
+            f"{subject} is made of letters, digits, '_', '-' and '.', and does not begin with '.', not {name[:80]!r}"
         )
     return name
 
 
 class MemoryCells(Cells):
-    """Cells of one process, for as long as it lives."""
+    """Cells of one process, which end with it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -318,8 +322,8 @@ class MemoryCells(Cells):
             self.check(component, epoch)
             records = dict(self._records.get(component, {}))
             for change in changes:
-                there = records.get(change.name)
-                if (None if there is None else there.version) != change.expected:
+                record = records.get(change.name)
+                if (None if record is None else record.version) != change.expected:
                     raise ChangedError(f"the record {change.name} of {component} has changed")
                 if isinstance(change, Put):
                     self._last_version += 1
@@ -334,7 +338,7 @@ class MemoryCells(Cells):
             return component in self._leaders or bool(self._records.get(component))
 
     def forget(self, component: str) -> None:
-        """See ``Cells``. Epochs go on."""
+        """Remove a cell's records. Its epochs go on."""
         with self._lock:
             self._records.pop(component, None)
 

@@ -3,8 +3,8 @@
 Records::
 
     counter             id of the last checkpoint
-    checkpoint.<id>     a completed checkpoint: where its metadata are
-    writer.<epoch>.<n>  an object that writes; ``over`` where another one has followed it (``renewed``)
+    checkpoint.<id>     a completed checkpoint: the place of its metadata
+    writer.<epoch>.<n>  an object that writes; ``over`` once a successor has replaced it (``renewed``)
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _COUNTER, _WRITER, _OVER = "counter", "writer", b"over"
 
 
 class CellCheckpointStore(CompletedCheckpointStore):
-    """See ``CompletedCheckpointStore`` and the head of this module.
+    """The completed checkpoints of a job in its cell; the head of this module lists the records.
 
     Args:
-        cells: where records are.
-        payloads: where large metadata are.
-        component: whose cell it is: that of the job.
+        cells: of the cluster.
+        payloads: for large metadata.
+        component: of the job.
         epoch: of the JobMaster that leads it.
-        folder: begin of the names of the job's payloads.
+        folder: prefix of the names of the job's payloads.
     """
 
     def __init__(self, cells: Cells, payloads: Payloads, component: str, epoch: int, folder: str) -> None:
@@ -48,14 +48,14 @@ class CellCheckpointStore(CompletedCheckpointStore):
 
     @override
     def renewed(self) -> CompletedCheckpointStore:
-        new = CellCheckpointStore(self._cells, self._payloads, self._component, self._epoch, self._folder)
+        successor = CellCheckpointStore(self._cells, self._payloads, self._component, self._epoch, self._folder)
 
         def plan() -> list[Change] | None:
             there = self._cells.read(self._component, self._own)
             return None if there is not None and there.value == _OVER else [put(self._own, _OVER, there)]
 
         self._settle("what earlier calls have begun can't be ended", plan)
-        return new
+        return successor
 
     @override
     def next_id(self, above: int = 0) -> int:
@@ -80,7 +80,7 @@ class CellCheckpointStore(CompletedCheckpointStore):
     @override
     def add(self, checkpoint: StoredCheckpoint) -> None:
         name, payload = f"{_KIND}.{checkpoint.checkpoint_id}", ""
-        what = f"checkpoint {checkpoint.checkpoint_id} can't be stored"
+        failure = f"checkpoint {checkpoint.checkpoint_id} can't be stored"
         if checkpoint.metadata is not None and len(checkpoint.metadata) > self._cells.largest_record:
             payload = f"{self._folder}/{checkpoint.checkpoint_id}.{self._epoch}.{secrets.token_hex(8)}"
 
@@ -98,8 +98,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
                 check_payloads(self._cells, self._payloads)
                 self._payloads.write(payload, (checkpoint.metadata or "").encode())
         except OSError as error:
-            raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
-        self._settle(what, plan)
+            raise CheckpointStorageError(f"{failure}: {error.strerror or error}") from error
+        self._settle(failure, plan)
 
     @override
     def remove(self, checkpoint_id: int) -> None:
@@ -107,49 +107,49 @@ class CellCheckpointStore(CompletedCheckpointStore):
 
     @override
     def clear(self) -> None:
-        what = "the checkpoints can't be removed"
+        failure = "the checkpoints can't be removed"
         try:
             names = [name for name in self._cells.names(self._component) if name.startswith(f"{_KIND}.")]
         except OSError as error:
-            raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
-        self._remove([*names, _COUNTER], what)
+            raise CheckpointStorageError(f"{failure}: {error.strerror or error}") from error
+        self._remove([*names, _COUNTER], failure)
 
-    def _remove(self, names: Sequence[str], what: str) -> None:
+    def _remove(self, names: Sequence[str], failure: str) -> None:
         payloads: set[str] = set()
 
         def plan() -> list[Change]:
-            found = [(name, self._cells.read(self._component, name)) for name in names]
-            for name, there in found:
-                if there is not None and name != _COUNTER and (payload := _payload_of(there)):
+            records = [(name, self._cells.read(self._component, name)) for name in names]
+            for name, record in records:
+                if record is not None and name != _COUNTER and (payload := _payload_of(record)):
                     payloads.add(payload)
-            gone = [RemoveRecord(name, there.version) for name, there in found if there is not None]
-            return [*self._as_writer(), *gone]
+            removals = [RemoveRecord(name, record.version) for name, record in records if record is not None]
+            return [*self._as_writer(), *removals]
 
-        self._settle(what, plan)
+        self._settle(failure, plan)
         try:
             for payload in sorted(payloads):
                 self._payloads.remove(payload)
         except OSError as error:
-            raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
+            raise CheckpointStorageError(f"{failure}: {error.strerror or error}") from error
 
     @override
     def all(self) -> list[StoredCheckpoint]:
-        found: dict[int, StoredCheckpoint] = {}
+        checkpoints: dict[int, StoredCheckpoint] = {}
         damaged = []
         try:
             for name in self._cells.names(self._component):
-                there = self._cells.read(self._component, name) if name.startswith(f"{_KIND}.") else None
-                if there is None:
+                record = self._cells.read(self._component, name) if name.startswith(f"{_KIND}.") else None
+                if record is None:
                     continue
                 try:
-                    read = self._decoded(there)
+                    read = self._decoded(record)
                 except (DamagedEntryError, CheckpointFormatError, FileNotFoundError, ValueError) as error:
                     if isinstance(error, FileNotFoundError):
                         check_payloads(self._cells, self._payloads)
                     damaged.append(f"{name}: {error}")
                     continue
                 if f"{_KIND}.{read.checkpoint_id}" == name:
-                    found[read.checkpoint_id] = read
+                    checkpoints[read.checkpoint_id] = read
                 else:
                     damaged.append(f"{name}: an entry of another checkpoint")
         except UnknownFormatError as error:
@@ -157,7 +157,7 @@ class CellCheckpointStore(CompletedCheckpointStore):
         except OSError as error:
             raise CheckpointStorageError(f"the checkpoints can't be read: {error.strerror or error}") from error
         self._damaged = tuple(damaged)
-        return [found[checkpoint_id] for checkpoint_id in sorted(found)]
+        return [checkpoints[checkpoint_id] for checkpoint_id in sorted(checkpoints)]
 
     @property
     @override
@@ -167,8 +167,8 @@ class CellCheckpointStore(CompletedCheckpointStore):
     # -- inside
 
     def _encoded(self, checkpoint: StoredCheckpoint, payload: str) -> bytes:
-        kept = replace(checkpoint, metadata=None) if payload else checkpoint
-        return encode(_KIND, {**kept.to_plain(), "payload": payload})
+        in_record = replace(checkpoint, metadata=None) if payload else checkpoint
+        return encode(_KIND, {**in_record.to_plain(), "payload": payload})
 
     def _decoded(self, record: Record) -> StoredCheckpoint:
         plain = decode(_KIND, record.value)
@@ -177,37 +177,37 @@ class CellCheckpointStore(CompletedCheckpointStore):
         return replace(checkpoint, metadata=self._payloads.read(payload).decode()) if payload else checkpoint
 
     def _as_writer(self) -> list[Change]:
-        """What makes a change one of this object, which has not been renewed: a record of its own that is as it was.
+        """Condition that makes a change one of this object, unless it was renewed: its own record is unchanged.
 
         Raises:
             FencedError: another JobMaster leads.
-            CheckpointStorageError: another object has followed.
+            CheckpointStorageError: a successor has replaced this object.
         """
-        there = self._cells.read(self._component, self._own)
-        if there is None:
+        own_record = self._cells.read(self._component, self._own)
+        if own_record is None:
             return [put(self._own, b"", None), *self._of_former_leaders()]
-        if there.value == _OVER:
+        if own_record.value == _OVER:
             self._cells.check(self._component, self._epoch)
-            raise CheckpointStorageError("the call was given up, and another object has followed")
-        return [Unchanged(self._own, there.version)]
+            raise CheckpointStorageError("this call was given up, and its successor writes the checkpoints now")
+        return [Unchanged(self._own, own_record.version)]
 
     def _of_former_leaders(self) -> list[Change]:
-        """Nobody needs their records of this kind any more."""
-        gone: list[Change] = []
+        """Removals of the records that writers of former leaders have left."""
+        removals: list[Change] = []
         for name in self._cells.names(self._component):
-            kind, _, rest = name.partition(".")
-            epoch = rest.partition(".")[0]
+            kind, _, writer = name.partition(".")
+            epoch = writer.partition(".")[0]
             if kind == _WRITER and epoch.isdigit() and int(epoch) < self._epoch:
-                there = self._cells.read(self._component, name)
-                if there is not None:
-                    gone.append(RemoveRecord(name, there.version))
-        return gone
+                record = self._cells.read(self._component, name)
+                if record is not None:
+                    removals.append(RemoveRecord(name, record.version))
+        return removals
 
-    def _settle(self, what: str, plan: Callable[[], Sequence[Change] | None]) -> None:
+    def _settle(self, failure: str, plan: Callable[[], Sequence[Change] | None]) -> None:
         try:
             settle(self._cells, self._component, self._epoch, plan)
         except OSError as error:
-            raise CheckpointStorageError(f"{what}: {error.strerror or error}") from error
+            raise CheckpointStorageError(f"{failure}: {error.strerror or error}") from error
 
 
 def _payload_of(record: Record) -> str:

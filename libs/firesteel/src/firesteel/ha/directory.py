@@ -21,19 +21,19 @@ from firesteel.ha.retrieval import ConfiguredLeaders, Leader, LeaderRetrieval, L
 from firesteel.ha.services import HighAvailabilityServices
 
 _MEMORY: Final = "ha-storage"
-"""In the cluster's directory of each host: which shared directory it has seen marked."""
+"""File in each host's cluster directory that remembers which shared directory had its marker."""
 
 
 class DirectoryServices(CellServices):
-    """See ``HighAvailabilityServices``. All is in ``<high-availability.storageDir>/<high-availability.cluster-id>``.
+    """Services in the directory ``<high-availability.storageDir>/<high-availability.cluster-id>``.
 
-    Without ``high-availability.storageDir`` only the processes of one host see the directory: services are then looked
-    for where settings say.
+    Without ``high-availability.storageDir`` only the processes of one host see the directory, so services are then
+    found at their configured addresses.
 
     Args:
         settings: of the cluster.
-        cluster_directory: where the directory lies by default.
-        disk: how files are written.
+        cluster_directory: parent of the directory by default.
+        disk: writes files.
         shared: take ``high-availability.storageDir`` into account.
 
     Raises:
@@ -83,12 +83,12 @@ class DirectoryServices(CellServices):
 
 
 def without_high_availability(settings: Settings, cluster_directory: Path | None = None) -> HighAvailabilityServices:
-    """``high-availability.type: NONE``: services are where settings say, and no JobMaster follows one that is lost.
+    """``high-availability.type: NONE``: services have configured addresses, and a lost JobMaster has no successor.
 
     Args:
         settings: of the cluster.
-        cluster_directory: of a cluster that runs as processes: its Dispatcher still keeps jobs there, so that it can be
-            started again while they run, and cleans up behind those whose JobMaster is lost. None: all in memory.
+        cluster_directory: of a cluster that runs as processes: its Dispatcher still stores jobs there, so that it can
+            be restarted while they run, and cleans up after those whose JobMaster is lost. None = all in memory.
     """
     if cluster_directory is None:
         return MemoryServices(settings)

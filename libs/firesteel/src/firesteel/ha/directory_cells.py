@@ -3,27 +3,26 @@
 Layout of the directory (all of mode 0700)::
 
     marker                              tells the directory, where several hosts share it, from an empty mount point
-    leaders/<component>.lock            held by the leader's process for as long as it leads
-            <component>.held-<epoch>/   the fence: whatever the leader of this epoch writes is drafted in here
-            <component>.free-<epoch>/   the same folder when nobody leads: its name says who does
-            <component>.json            epoch, address and token of the last leader, which others look at
+    leaders/<component>.lock            locked by the leader's process for as long as it leads
+            <component>.held-<epoch>/   the fence: the leader of this epoch drafts all that it writes in here
+            <component>.free-<epoch>/   the same folder while nobody leads: its name says so
+            <component>.json            epoch, address and token of the last leader, for others to read
     cells/<component>/<revision>/records    all records of a cell; the largest revision counts
 
-The kernel lets a lock go when its process dies, so the next leader has to wait for nothing. Hosts that share the
-directory need a file system whose locks (flock) hold over all of them.
+The kernel releases a lock when its process dies, so the next leader need not wait for anything. Hosts that share the
+directory need a file system whose locks (flock) hold across all of them.
 
-A change of a cell writes all its records anew, into the next revision: a folder that is drafted in the fence and
-renamed to its place. That one rename is the change, and three things follow from it:
+A change of a cell writes all its records anew, as the next revision: a folder that is drafted in the fence and renamed
+to its place. That one rename is the change, and three things follow from it:
 
-* Several records change together or not at all, also where the power goes.
-* A change of leaders renames the fence. So a change of a former leader comes before it, or finds its draft gone and is
-  refused, wherever its process stood still: nobody waits for a leader that is frozen, and nothing is locked while
-  somebody writes.
-* No rename replaces a folder that holds something. So of two changes that were made of the same revision the second one
-  is refused, and a call that hung does not undo what has happened since.
+* Several records change together or not at all, even if the power fails.
+* A change of leaders renames the fence. So a change by a former leader comes before that, or finds its draft gone and
+  is refused, wherever its process stood still: nobody waits for a frozen leader, and nothing is locked during a write.
+* No rename replaces a folder that is not empty. So of two changes based on the same revision the second one is refused,
+  and a call that hung can't undo later changes.
 
-A cell without a revision is as an earlier version of Firesteel has left it (``earlier_directory``). Whoever leads it
-next writes those records as its first revision.
+A cell without a revision is as an earlier version of Firesteel left it (``earlier_directory``). Its next leader writes
+those records as its first revision.
 """
 
 from __future__ import annotations
@@ -55,34 +54,34 @@ from firesteel.ha.retrieval import Leader, Listener, PolledWatches
 
 _LEADER: Final = "leader"
 LEADER_FORMAT: Final = 2
-"""Of ``<component>.json``. Version 1 kept records in other files, and does not lead where it meets this number."""
+"""Format of ``<component>.json``. Version 1 had records in other files, and does not lead where it meets this one."""
 _MARKER: Final = "marker"
-"""Of the shared directory, beside ``leaders``."""
+"""Name of the marker in the shared directory, beside ``leaders``."""
 _CELL: Final = "cell"
 _RECORDS: Final = "records"
 _HELD, _FREE = "held", "free"
-"""What the fence of a component is called while somebody leads it, and while nobody does."""
+"""States in the name of a component's fence: somebody leads it, or nobody does."""
 _SPARE: Final = "spare-"
-"""A folder of a former revision, in the fence."""
+"""Prefix of the folder of a former revision, in the fence."""
 _LOST_LINE: Final = b"?"
-"""In place of the line of a record that is cut off: no value of any kind of record."""
+"""Replaces the line of a record that was cut off: it is no value of any kind of record."""
 
 
 class StorageAwayError(AwayError):
-    """The shared directory is not there. It is worth waiting for it."""
+    """The shared directory is away. Waiting for it is worthwhile."""
 
 
 class DamagedCellError(OSError):
-    """The records of a cell are damaged as a whole; whoever needs them waits until somebody has brought them back."""
+    """The records of a cell are damaged as a whole; whoever needs them waits until they are restored from a copy."""
 
 
 @dataclass(frozen=True)
 class _Revision:
-    """What a cell holds.
+    """The records of a cell at one revision.
 
     Attributes:
-        number: of the revision; 0: no version 2 of this layout has written anything.
-        lines: record -> its version, and its line of the file.
+        number: of the revision; 0 = version 2 of this layout has not written anything yet.
+        lines: by record: its version, and its line in the file.
     """
 
     number: int
@@ -90,14 +89,14 @@ class _Revision:
 
 
 class DirectoryCells(Cells):
-    """See ``Cells`` and the head of this module.
+    """Cells in a directory; the head of this module has its layout.
 
     Args:
         directory: private to the cluster.
-        disk: how files are written.
-        jobs: where an earlier version kept jobs.
-        shared: hosts share the directory, which may be away.
-        memory: a file of this host that remembers whether it has seen the marker of the shared directory.
+        disk: writes files.
+        jobs: directory in which an earlier version stored jobs.
+        shared: several hosts share the directory, which may be away.
+        memory: a file of this host that remembers whether the marker of the shared directory was ever seen.
 
     Raises:
         ConfigurationError: the directory can't be used.
@@ -110,9 +109,9 @@ class DirectoryCells(Cells):
         self._leaders, self._cells = directory / "leaders", directory / "cells"
         self._earlier = EarlierDirectory(directory, jobs)
         self._locks: dict[tuple[str, int], int] = {}
-        """Component and epoch -> descriptor of the lock that this object holds."""
+        """By component and epoch: descriptor of the lock that this object holds."""
         self._unsynced: set[str] = set()
-        """Components whose newest revision may not outlive a loss of power yet."""
+        """Components whose newest revision may not survive a loss of power yet."""
         self._last_read: dict[str, tuple[tuple[int, ...], _Revision]] = {}
         self._joins = False
         self._watches = PolledWatches(self.leader)
@@ -138,21 +137,21 @@ class DirectoryCells(Cells):
             except BaseException:
                 os.close(handle)
                 raise
-            os.close(handle)  # it was removed, or the fence moved, between looking and taking
+            os.close(handle)  # the lock was removed, or the fence moved, while it was taken
         return None
 
     def join(self) -> None:
-        """This process is started by a cluster that has leaders: its directory has a marker, or is away."""
+        """Note that this process belongs to a cluster that has leaders: its directory has a marker, or is away."""
         self._joins = True
 
     def _find_storage(self) -> None:
-        """See whether the shared directory is there: its marker tells it from an empty mount point.
+        """Check that the shared directory is there: its marker tells it from an empty mount point.
 
-        It is marked by the first coordinator that leads. Each host remembers in its own directory that it has seen the
-        marker; a process that joins a cluster expects it in any case.
+        The first coordinator that leads writes the marker. Each host remembers in its own directory that it has seen
+        it; a process that joins a cluster expects it in any case.
 
         Raises:
-            StorageAwayError: it is away.
+            StorageAwayError: the directory is away.
         """
         marker = self.directory / _MARKER
         if not marker.exists():
@@ -178,41 +177,41 @@ class DirectoryCells(Cells):
             return False
 
     def _begin(self, component: str, handle: int) -> int | None:
-        """Take the fence, and say so; None: somebody else was faster, or the lock is not that of the component."""
+        """Take the fence for a new epoch; None = another process was faster, or the lock is not the current one."""
         last, fence = self._last(component), self._fence(component)
         epoch = 1 + max(last.epoch if last is not None else 0, fence[0] if fence is not None else 0)
-        held = self._folder(component, _HELD, epoch)
-        if not self._move(component, fence, held):
+        fence_folder = self._folder(component, _HELD, epoch)
+        if not self._move(component, fence, fence_folder):
             return None
-        if not self._is_lock_of(component, handle):  # deposed meanwhile, by somebody who saw the fence before
+        if not self._is_lock_of(component, handle):  # deposed meanwhile, by a process that saw the former fence
             self._let_go(component, epoch)
             return None
-        for draft in held.iterdir():  # of the leader before, which can write no more
+        for draft in fence_folder.iterdir():  # of the former leader, which can't write any more
             self._disk.remove_tree(draft)
-        self._take_over(component, held)
-        self._write_leader(component, Leader(epoch), held)
+        self._take_over(component, fence_folder)
+        self._write_leader(component, Leader(epoch), fence_folder)
         return epoch
 
-    def _take_over(self, component: str, held: Path) -> None:
-        """Have the records of the leader before safe, whichever version of Firesteel it was.
+    def _take_over(self, component: str, fence_folder: Path) -> None:
+        """Make the records of the former leader safe, whichever version of Firesteel it was.
 
         Raises:
             ConfigurationError: this version can't read them.
-            OSError: that can't be done for now.
+            OSError: they can't be made safe for now.
         """
         try:
             revision = self._revision(component)
             if revision.number:
-                self._unsynced.add(component)  # that leader may have died between writing and making safe
-            elif revision.lines:  # at once: an earlier version kept some of them in the file of the leader
-                self._write(component, held, _Revision(1, revision.lines))
+                self._unsynced.add(component)  # that leader may have died between writing and syncing
+            elif revision.lines:  # at once: an earlier version stored some of them in the file of the leader
+                self._write(component, fence_folder, _Revision(1, revision.lines))
         except UnknownFormatError as error:
             raise ConfigurationError(f"another version of Firesteel has written {error}") from error
         except ChangedError as error:
             raise UnsureError(str(error)) from error
 
     def _move(self, component: str, fence: tuple[int, Path] | None, to: Path) -> bool:
-        """Give the fence another name; whether it was this call that did."""
+        """Rename the fence; False = another process did, or it was taken meanwhile."""
         try:
             if fence is not None:
                 os.rename(fence[1], to)
@@ -226,13 +225,13 @@ class DirectoryCells(Cells):
             return False
         self._disk.sync(self._leaders)
         newest = self._fence(component)
-        if fence is None and newest is not None and newest[1] != to:  # the first of two that begin at the same time
+        if fence is None and newest is not None and newest[1] != to:  # two processes created it at the same time
             to.rmdir()
             return False
         return True
 
     def _fence(self, component: str) -> tuple[int, Path] | None:
-        """Epoch and folder of the fence as it is called now."""
+        """Epoch and folder of the fence under its current name."""
         name = re.compile(rf"{re.escape(component)}\.(?:{_HELD}|{_FREE})-(\d+)")
         fences = [(int(match[1]), self._leaders / entry) for entry in os.listdir(self._leaders)
                   if (match := name.fullmatch(entry)) is not None]  # fmt: skip
@@ -242,13 +241,13 @@ class DirectoryCells(Cells):
         return self._file(component, f"{state}-{epoch}")
 
     def _let_go(self, component: str, epoch: int) -> None:
-        """Nobody leads any more, if it was this epoch."""
+        """Mark the fence as free, if this epoch has it."""
         with suppress(FileNotFoundError):
             os.rename(self._folder(component, _HELD, epoch), self._folder(component, _FREE, epoch))
             self._disk.sync(self._leaders)
 
     def _lock(self, component: str) -> int | None:
-        """The lock of a component, as long as the descriptor is open; None: somebody else has it."""
+        """Lock a component for as long as the descriptor is open; None = another process has the lock."""
         handle = os.open(self._file(component, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -258,7 +257,7 @@ class DirectoryCells(Cells):
         return handle
 
     def _is_lock_of(self, component: str, handle: int) -> bool:
-        """Whether a descriptor is that of the lock that others look at."""
+        """Whether a descriptor is the component's current lock."""
         try:
             return os.path.samestat(os.fstat(handle), os.stat(self._file(component, "lock")))
         except FileNotFoundError:
@@ -266,8 +265,8 @@ class DirectoryCells(Cells):
 
     @override
     def announce(self, component: str, leader: Leader) -> None:
-        with self._led(component, leader.epoch) as held:
-            self._write_leader(component, leader, held)
+        with self._led(component, leader.epoch) as fence_folder:
+            self._write_leader(component, leader, fence_folder)
 
     @override
     def check(self, component: str, epoch: int) -> None:
@@ -290,8 +289,8 @@ class DirectoryCells(Cells):
 
     @override
     def depose(self, component: str) -> None:
-        # Who had the lock has one then that nobody looks at any more; its fence is gone, which keeps it from writing.
-        self._last(component)  # a record that can't be read is said before anything changes
+        # The former leader's lock is a file that is no longer used; its fence is gone, so that it can't write.
+        self._last(component)  # an unreadable record is reported before anything changes
         while (fence := self._fence(component)) is not None and f".{_HELD}-" in fence[1].name:
             self._let_go(component, fence[0])
         self._file(component, "lock").unlink(missing_ok=True)
@@ -318,9 +317,9 @@ class DirectoryCells(Cells):
 
     @override
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
-        with self._led(component, epoch) as held:
-            before = self._revision(component)
-            number, lines = before.number + 1, dict(before.lines)
+        with self._led(component, epoch) as fence_folder:
+            current = self._revision(component)
+            number, lines = current.number + 1, dict(current.lines)
             for change in changes:
                 version_and_line = lines.get(change.name)
                 if (None if version_and_line is None else version_and_line[0]) != change.expected:
@@ -329,19 +328,19 @@ class DirectoryCells(Cells):
                     lines[checked(change.name, "a record")] = number, _line(change.value)
                 elif isinstance(change, RemoveRecord):
                     del lines[change.name]
-            self._write(component, held, _Revision(number, lines))
+            self._write(component, fence_folder, _Revision(number, lines))
 
-    def _write(self, component: str, held: Path, revision: _Revision) -> None:
+    def _write(self, component: str, fence_folder: Path, revision: _Revision) -> None:
         """Draft a revision in the fence, and rename it to its place.
 
         Raises:
             ChangedError: the cell has this revision already.
-            UnsureError: it is written, and may not be safe, or others have written since.
-            OSError: it is not written; what there was still is.
+            UnsureError: it is written, but may not be safe, or others have written since.
+            OSError: it is not written; the former revision still counts.
         """
-        disk, folder, draft = self._disk, self._cells / component, held / uuid.uuid4().hex
+        disk, folder, draft = self._disk, self._cells / component, fence_folder / uuid.uuid4().hex
         try:
-            is_new = self._make_draft(held, draft)
+            is_new = self._make_draft(fence_folder, draft)
             disk.write(draft / _RECORDS, _encode(revision))
             disk.sync(draft / _RECORDS)
             if is_new:
@@ -364,22 +363,22 @@ class DirectoryCells(Cells):
         self._unsynced.discard(component)
         numbers = self._numbers(component)
         if max(numbers) != revision.number:
-            # Others went on from this one, or it was written so late that its place was free again.
+            # Others continued from this revision, or it came so late that its place was free again.
             raise UnsureError(f"others have changed the records of {component} meanwhile")
         for number in numbers:
             if number < revision.number:
                 with suppress(OSError):  # the next change tries again
-                    disk.rename(folder / str(number), held / f"{_SPARE}{uuid.uuid4().hex}")
+                    disk.rename(folder / str(number), fence_folder / f"{_SPARE}{uuid.uuid4().hex}")
 
-    def _make_draft(self, held: Path, draft: Path) -> bool:
-        """Make the folder of a draft; whether it is a new one.
+    def _make_draft(self, fence_folder: Path, draft: Path) -> bool:
+        """Create the folder of a draft; False = it is that of a former revision.
 
-        That of a former revision will do: its file is there already, which saves the sync of a folder, a third of all.
+        Such a folder has its file already, which saves the sync of the folder, a third of the time of a change.
         """
-        for name in os.listdir(held):
+        for name in os.listdir(fence_folder):
             if name.startswith(_SPARE):
-                with suppress(FileNotFoundError):  # a call at the same time has taken it
-                    self._disk.rename(held / name, draft)
+                with suppress(FileNotFoundError):  # a concurrent call has taken it
+                    self._disk.rename(fence_folder / name, draft)
                     return False
         draft.mkdir(mode=0o700)
         return True
@@ -392,11 +391,11 @@ class DirectoryCells(Cells):
             return []
 
     def _revision(self, component: str) -> _Revision:
-        """What a cell holds now.
+        """Current records of a cell.
 
         Raises:
-            UnknownFormatError: another version has written it.
-            OSError: it is damaged as a whole, or can't be read for now.
+            UnknownFormatError: another version has written them.
+            OSError: they are damaged as a whole, or can't be read for now.
         """
         while (number := max(self._numbers(component), default=0)) > 0:
             path, content = self._cells / component / str(number) / _RECORDS, None
@@ -411,7 +410,7 @@ class DirectoryCells(Cells):
             except FileNotFoundError:
                 pass
             if max(self._numbers(component), default=0) != number:
-                continue  # another one has followed, and the file of this one may have been written anew
+                continue  # a new revision came, and the file of this one may have been reused
             if content is None:
                 raise DamagedCellError(f"{path} is missing. Bring it back from a copy")
             try:
@@ -433,17 +432,17 @@ class DirectoryCells(Cells):
     @override
     def forget(self, component: str) -> None:
         while (fence := self._fence(component)) is not None:
-            shutil.rmtree(fence[1], ignore_errors=True)  # first: with it goes what is drafted, and nothing comes late
+            shutil.rmtree(fence[1], ignore_errors=True)  # first: it has the drafts, so no change can come late
             if fence[1].exists():
-                break  # what is left holds nothing that anybody reads
+                break  # nobody reads what is left
         for path in self._earlier.paths(component):
             self._disk.remove_tree(path)
         self._last_read.pop(component, None)
         cell = self._cells / component
-        with suppress(FileNotFoundError):  # at once out of sight: half a cell is never seen
+        with suppress(FileNotFoundError):  # renamed first, so that half a cell is never seen
             self._disk.rename(cell, trash := self._cells / f".{component}.{uuid.uuid4().hex}")
             self._disk.remove_tree(trash)
-        for suffix in ("lock", "json"):  # the leader last: until then the cell is there
+        for suffix in ("lock", "json"):  # the leader's file last: until then the cell exists
             self._file(component, suffix).unlink(missing_ok=True)
 
     @override
@@ -456,28 +455,28 @@ class DirectoryCells(Cells):
 
     @contextmanager
     def _led(self, component: str, epoch: int) -> Iterator[Path]:
-        """A write by a leader: gives the folder for its drafts.
+        """Folder for the drafts of a write by this leader.
 
         Raises:
-            FencedError: it leads no more; what was renamed before it did not is written.
+            FencedError: it leads no more; changes that were renamed to their place before that are written.
         """
         self.check(component, epoch)
-        held = self._folder(component, _HELD, epoch)
+        fence_folder = self._folder(component, _HELD, epoch)
         try:
-            yield held
-        except UnsureError:  # it may be written
+            yield fence_folder
+        except UnsureError:
             raise
         except Exception as error:
-            if not held.is_dir():
+            if not fence_folder.is_dir():
                 raise FencedError(f"epoch {epoch} of {component} has ended") from error
             raise
 
     def _file(self, component: str, suffix: str) -> Path:
         return self._leaders / f"{checked(component, 'a component')}.{suffix}"
 
-    def _write_leader(self, component: str, leader: Leader, held: Path) -> None:
+    def _write_leader(self, component: str, leader: Leader, fence_folder: Path) -> None:
         content = encode(_LEADER, leader.to_plain(), LEADER_FORMAT)
-        write_document(self._disk, self._file(component, "json"), content, held)
+        write_document(self._disk, self._file(component, "json"), content, fence_folder)
 
     def _last(self, component: str) -> Leader | None:
         path = self._file(component, "json")
@@ -519,15 +518,15 @@ def _decode(content: bytes) -> _Revision:
 
 
 def _line(value: bytes) -> bytes:
-    """A value with its checksum, so that what is damaged is one record, and not all."""
+    """A value with its checksum, so that damage concerns one record and not all."""
     text = json.dumps(value.decode("utf-8", "surrogateescape")).encode()
     return f"{_checksum(text)} ".encode() + text
 
 
 def _value(line: bytes) -> bytes:
-    """The value in a line. A damaged line is itself the value: no reader takes it for one, and each says so.
+    """Value in a line. A damaged line is returned as it is: no reader can decode it, and each reports that.
 
-    People may write a line anew: as JSON, without the checksum.
+    People may rewrite a line: as JSON, without the checksum.
     """
     checksum, _, text = (b"", b"", line) if line.startswith(b'"') else line.partition(b" ")
     if checksum and checksum.decode("utf-8", "replace") != _checksum(text):

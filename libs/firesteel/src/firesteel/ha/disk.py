@@ -1,4 +1,4 @@
-"""The few file operations that the store is made of; tests put failing ones in their place."""
+"""The file operations of the stores in one class, so that tests can let them fail."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class Disk:
     """A file system.
 
     Args:
-        durable: what was written survives the loss of power once ``sync`` has returned; else ``sync`` does nothing,
-            which is enough for files that need not outlive their process.
+        durable: written files survive a loss of power once ``sync`` has returned; else ``sync`` does nothing, which is
+            enough for files that need not outlive their process.
     """
 
     def __init__(self, durable: bool = True) -> None:
         self.durable = durable
 
     def make_directory(self, path: Path) -> None:
-        """See ``make_private_directory``."""
+        """Create a directory with its parents, private to the user."""
         make_private_directory(path)
 
     def write(self, path: Path, content: bytes) -> None:
-        """A file of mode 0600, or new content of one that nobody reads; not safe before ``sync``."""
-        # Cut to its length at the end, not to nothing before: ext4 flushes files that are closed after the latter.
+        """Write a file of mode 0600, new or not read by anybody; it is safe only after ``sync``."""
+        # Truncated at the end, not at the beginning: ext4 flushes files on close that were truncated to nothing.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -46,11 +46,11 @@ class Disk:
             os.close(handle)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Atomically, over an existing file; not safe before ``sync`` of the directories."""
+        """Rename atomically, over an existing file; safe only after ``sync`` of the directories."""
         os.rename(source, target)
 
     def remove_tree(self, path: Path) -> None:
-        """A file, or a directory with all it holds; nothing there is fine."""
+        """Remove a file, or a directory with its contents, if it exists."""
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

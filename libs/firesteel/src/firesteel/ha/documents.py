@@ -1,4 +1,4 @@
-"""Files with a header that says what they are, in which version, and how to tell that they are whole."""
+"""Files with a header that says what they are, in which format, and with which checksum."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MAGIC: Final = "firesteel-dispatcher"
 
 
 class DamagedEntryError(FiresteelError):
-    """A file is not what was written; says why."""
+    """A file is not what was written; the text says why."""
 
 
 class UnknownFormatError(FiresteelError):
-    """Something was written by a version of Firesteel whose format this one does not know; nothing is wrong with it."""
+    """A version of Firesteel whose format this one does not know has written something; it is not damaged."""
 
 
 def encode(kind: str, value: Mapping[str, Any], version: int = FORMAT) -> bytes:
@@ -31,7 +31,7 @@ def encode(kind: str, value: Mapping[str, Any], version: int = FORMAT) -> bytes:
 
 
 def decode(kind: str, content: bytes, newest: int = FORMAT) -> dict[str, Any]:
-    """What ``encode`` was given, by this version or an earlier one.
+    """Value of a document that this version or an earlier one has encoded.
 
     Args:
         kind: of document.
@@ -39,7 +39,7 @@ def decode(kind: str, content: bytes, newest: int = FORMAT) -> dict[str, Any]:
         newest: format that this version writes.
 
     Raises:
-        DamagedEntryError: it is something else, or not whole.
+        DamagedEntryError: it is something else, or incomplete.
         UnknownFormatError: another version has written it.
     """
     header, newline, body = content.partition(b"\n")
@@ -56,7 +56,7 @@ def decode(kind: str, content: bytes, newest: int = FORMAT) -> dict[str, Any]:
         raise DamagedEntryError(f"its content ({len(body)} bytes) does not have the checksum of the header")
     value = json.loads(body)
     if not isinstance(value, dict):
-        raise DamagedEntryError("it holds no JSON object")
+        raise DamagedEntryError("it has no JSON object")
     return value
 
 
@@ -67,10 +67,10 @@ def write_document(disk: Disk, path: Path, content: bytes, drafts: Path) -> None
         disk: writes it.
         path: of the file.
         content: from ``encode``.
-        drafts: where it is written before it is renamed.
+        drafts: folder in which it is written before it is renamed.
 
     Raises:
-        OSError: it could not be written; what was there before still is.
+        OSError: it could not be written; the former content is still there.
     """
     part = drafts / f"{path.name}.{uuid.uuid4().hex}"
     try:
@@ -84,7 +84,7 @@ def write_document(disk: Disk, path: Path, content: bytes, drafts: Path) -> None
 
 
 def read_document(path: Path, kind: str, newest: int = FORMAT) -> dict[str, Any]:
-    """Read one.
+    """Read a document from a file.
 
     Args:
         path: of the file.
@@ -92,8 +92,8 @@ def read_document(path: Path, kind: str, newest: int = FORMAT) -> dict[str, Any]
         newest: format that this version writes.
 
     Raises:
-        FileNotFoundError: it is not there.
-        OSError: it can't be read for now; what is in it is not known.
+        FileNotFoundError: there is no such file.
+        OSError: it can't be read for now; its content is unknown.
         DamagedEntryError: it is not what was written.
         UnknownFormatError: another version has written it.
     """

@@ -1,20 +1,20 @@
-"""What version 1 of high availability in a directory has left: files instead of cells, which are read as records.
+"""Reads files of version 1 of high availability in a directory as records of cells.
 
 Layout::
 
-    leaders/<component>.json            of format 1: holds the attempts of a job
+    leaders/<component>.json            of format 1: has the attempts of a job
             job-<job id>.end            how a job has ended
-    checkpoints/<job id>/counter        id of the last checkpoint; a number that was written by hand will do
+    checkpoints/<job id>/counter        id of the last checkpoint; may also be a number written by hand
                          chk-<id>.json  a completed checkpoint
     jobs/term                           see ``StoreContents.term``
          application.json               the program of a cluster in application mode
          ended/<job id>.json            how a job ended
-         jobs/<job id>/job.json         a job that has not ended, with its graph, and its blobs beside
-                      /jobmaster.json   where its JobMaster is
-                      /cancel.json      it was cancelled
+         jobs/<job id>/job.json         a job that has not ended, with its graph, and its blobs beside it
+                      /jobmaster.json   address of its JobMaster
+                      /cancel.json      exists if the job was cancelled
 
 ``jobs`` is ``<firesteel.cluster.directory>/dispatcher`` where ``high-availability.storageDir`` is not set. Graphs,
-blobs and archives stay where they are: they are the payloads that records name.
+blobs and archives stay where they are: they become the payloads that records name.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class EarlierDirectory:
-    """See the head of this module.
+    """The files of version 1.
 
     Args:
         directory: of the cluster.
-        jobs: of its Dispatcher.
+        jobs: directory of its Dispatcher.
     """
 
     def __init__(self, directory: Path, jobs: Path) -> None:
         self._leaders, self._checkpoints, self._jobs = directory / "leaders", directory / "checkpoints", jobs
 
     def paths(self, component: str) -> list[Path]:
-        """What there may be of a job."""
+        """Files and folders that a job may have."""
         job_id = component.removeprefix(of_job(""))
         return [] if job_id == component else [self._checkpoints / job_id, self._leaders / f"{component}.end"]
 
     def records(self, component: str) -> dict[str, bytes]:
-        """Values of records by their names; those of damaged files are no values, which their readers say.
+        """Values of records by name. Damaged files are returned as they are: no reader can decode them.
 
         Raises:
-            OSError: something can't be read for now.
+            OSError: a file can't be read for now.
         """
         if component == DISPATCHER:
             return self._of_dispatcher()
@@ -69,7 +69,7 @@ class EarlierDirectory:
             if attempts != Attempts():
                 values["attempts"] = encode("attempts", attempts.to_plain())
         except (FileNotFoundError, UnknownFormatError):
-            pass  # there was no leader, or one of this version
+            pass  # there was no leader, or one of the current version
         if (content := _content(end)) is not None:
             values["end"] = content
         if (content := _content(checkpoints / "counter")) is not None:
@@ -90,7 +90,7 @@ class EarlierDirectory:
                 values[f"ended.{job_id}"] = encode("ended", {"job_id": job_id, "payload": f"ended/{name}"})
         for job_id in _names(self._jobs / "jobs"):
             if not _JOB_ID.fullmatch(job_id):
-                continue  # somebody else has put it there
+                continue  # not a file of the cluster
             values[f"job.{job_id}"] = encode("job", {"payload": f"jobs/{job_id}"})
             for note in ("jobmaster", "cancel"):
                 if (content := _content(self._jobs / "jobs" / job_id / f"{note}.json")) is not None:
@@ -113,7 +113,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _plain_value(content: bytes, kind: str) -> bytes:
-    """The value of a counter or checkpoint; what is damaged stays as it is, and an unknown version unknown."""
+    """Value of a counter or checkpoint; damaged content stays as it is, and an unknown version remains unknown."""
     first = _FIRST_LINE.match(content)
     if first is None:
         return content

@@ -3,16 +3,16 @@
 Records::
 
     term                      see ``StoreContents.term``
-    store                     id of this store: payloads of another one, whose cells are lost, are left alone
+    store                     id of this store; payloads of another store, whose cells are lost, are left alone
     job.<job id>              payload with graph and blobs of a job that has not ended, fingerprint, time
-    jobmaster.<job id>        where its JobMaster is
-    cancel.<job id>           it was cancelled
+    jobmaster.<job id>        address of its JobMaster
+    cancel.<job id>           exists if the job was cancelled
     ended.<job id>            payload with the archive of a job that has ended
     application               the program of a cluster in application mode, and how it ended
-    marked                    id of the store, once its marker lies where its payloads are
+    marked                    id of the store, once the place of its payloads has its marker
 
-A payload is written before the record that names it, and removed behind it. What lies there without a record, and was
-written under an epoch that is over, belongs to nobody: whoever opens the store removes it.
+A payload is written before the record that names it, and removed after it. A payload without a record that was written
+under an epoch that is over belongs to nobody: whoever opens the store removes it.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _OF_A_JOB: Final = (_JOB, _JOBMASTER, _CANCEL)
 _TERM, _STORE, _MARKED, _APPLICATION = "term", "store", "marked", "application"
 _GRAPH: Final = "graph.json"
 _EARLIER_GRAPH: Final = "job.json"
-"""In a folder that version 1 of high availability in a directory has stored."""
+"""Name of the graph in a folder that version 1 of high availability in a directory has stored."""
 _DAMAGED: Final = (
     DamagedEntryError, GraphError, KeyError, TypeError, ValueError, FileNotFoundError, NotADirectoryError,
 )  # fmt: skip
-"""What reading an entry raises that no waiting mends; ``UnknownFormatError`` comes before it."""
+"""Errors of reading an entry that waiting does not mend; ``UnknownFormatError`` is caught before them."""
 
 
 def _reason_of(error: Exception) -> str:
-    """Why an entry is damaged, for people."""
+    """Reason why an entry is damaged, for people."""
     return str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
 
 
 def _stored_graph(plain: Any) -> JobGraph:
-    """The graph of a job, as it was stored.
+    """Graph of a job, from its stored form.
 
     Raises:
         GraphError: it is malformed.
-        UnknownFormatError: another version has written it.
+        UnknownFormatError: another version has stored it.
     """
     version = plain.get("format_version") if isinstance(plain, Mapping) else None
     if isinstance(version, int) and version != FORMAT_VERSION:
@@ -69,10 +69,10 @@ def _stored_graph(plain: Any) -> JobGraph:
 
 
 def _notes_of(read: Callable[[str], Mapping[str, Any] | None]) -> tuple[tuple[str, str] | None, bool]:
-    """Where the JobMaster of a job is, and whether it was cancelled, as far as that can be read.
+    """Address and token of a job's JobMaster, and whether the job was cancelled, as far as these can be read.
 
     Args:
-        read: gives a note of the job by its kind.
+        read: returns a note of the job by its kind.
     """
 
     def note(kind: str) -> Mapping[str, Any] | None:
@@ -82,28 +82,28 @@ def _notes_of(read: Callable[[str], Mapping[str, Any] | None]) -> tuple[tuple[st
             return None
 
     jobmaster = note("jobmaster")
-    where = (str(jobmaster.get("address", "")), str(jobmaster.get("token", ""))) if jobmaster else None
-    return where, note("cancel") is not None
+    jobmaster_address = (str(jobmaster.get("address", "")), str(jobmaster.get("token", ""))) if jobmaster else None
+    return jobmaster_address, note("cancel") is not None
 
 
-def _other_version(where: str, error: Exception) -> str:
-    """The sentence with which a Dispatcher refuses to lead."""
+def _other_version(place: str, error: Exception) -> str:
+    """Message with which a Dispatcher refuses to lead."""
     return (
-        f"The jobs in {where} were stored by another version of Firesteel ({error}): this Dispatcher does not lead; "
-        "start the version that has stored them, and upgrade by savepoints"
+        f"The jobs in {place} were stored by another version of Firesteel ({error}): this Dispatcher does not lead; "
+        "restart the version that stored them, and upgrade by savepoints"
     )
 
 
-def _damaged_application(where: str, error: Exception) -> str:
-    """What is said where nobody knows whether the application of the cluster has run."""
+def _damaged_application(place: str, error: Exception) -> str:
+    """Message of the error when it is unknown whether the application of the cluster has run."""
     return (
-        f"How far the application of this cluster has come can't be read: {where} is damaged: {error}. It is not run "
-        "again, which would repeat it; remove what is damaged to have it run anew"
+        f"The progress of this cluster's application can't be read: {place} is damaged: {error}. The application is "
+        "not run again, which would repeat it; remove the damaged entry to have it run anew"
     )
 
 
 def check_payloads(cells: Cells, payloads: Payloads) -> None:
-    """See whether the payloads of a cluster are where they should be, before anything is written there or missed there.
+    """Check that the payloads of a cluster are where they should be, before any are written or missed there.
 
     Args:
         cells: of the cluster, whose Dispatcher has marked the place.
@@ -111,7 +111,7 @@ def check_payloads(cells: Cells, payloads: Payloads) -> None:
 
     Raises:
         PayloadsAwayError: their place is away.
-        OSError: that can't be told for now.
+        OSError: it can't be checked for now.
     """
     marked = cells.read(DISPATCHER, _MARKED)
     if marked is not None:
@@ -119,12 +119,12 @@ def check_payloads(cells: Cells, payloads: Payloads) -> None:
 
 
 class CellJobStore(JobStore):
-    """See ``JobStore`` and the head of this module.
+    """Jobs in the cell of the Dispatcher; the head of this module lists the records.
 
     Args:
-        cells: where records are.
-        payloads: where the rest is.
-        component: whose cell it is: that of the Dispatcher.
+        cells: with the records.
+        payloads: everything that is too large for records.
+        component: of the Dispatcher.
         epoch: of the Dispatcher that leads.
     """
 
@@ -132,10 +132,10 @@ class CellJobStore(JobStore):
         self._cells, self._payloads, self._component, self._epoch = cells, payloads, component, epoch
         self.where, self._blobs = payloads.where, BlobIndex()
         self._folders: dict[str, tuple[str, Path]] = {}
-        """Job -> its payload, and where that is on this host."""
+        """By job: name of its payload, and its folder on this host."""
         self._id = ""
         self._unsure: dict[str, str] = {}
-        """Job -> the payload of a submission that was not taken, as its client was told, and may be stored."""
+        """By job: payload of a submission that may be stored though its client was told that it failed."""
 
     # -- life
 
@@ -146,8 +146,8 @@ class CellJobStore(JobStore):
             self._find_payloads()
             self._payloads.begin()
             term = self._next_term(now_ms)
-            found = self._read_all(term)
-            self._sweep(found)
+            contents = self._read_all(term)
+            self._sweep(contents)
         except UnknownFormatError as error:
             raise ConfigurationError(_other_version(self.where, error)) from error
         except FencedError:
@@ -157,20 +157,21 @@ class CellJobStore(JobStore):
                 f"The Dispatcher can't use the directory {self.where}: {error.strerror}: {error.filename}."
             ) from error
         except OSError as error:
-            where = "its jobs" if error.filename is None else str(error.filename)
-            text = f"The Dispatcher can't read {where} for now: {error.strerror or error}"
+            unreadable = "its jobs" if error.filename is None else str(error.filename)
+            text = f"The Dispatcher can't read {unreadable} for now: {error.strerror or error}"
             raise JobsUnreadableError(text) from error
-        self._check()  # reading takes its time
-        return found
+        self._check()  # the epoch may have ended during the read
+        return contents
 
     def _check(self) -> None:
         self._cells.check(self._component, self._epoch)
 
     def _find_payloads(self) -> None:
-        """See whether the place of the payloads is there; a new store is marked, and one that a former version made.
+        """Check that the place of the payloads is there, and mark it if the store is new or comes from an earlier
+        version.
 
         Raises:
-            PayloadsAwayError: it is not.
+            PayloadsAwayError: the place is away.
         """
         store, marked = self._read(_STORE), self._read(_MARKED)
         self._id = secrets.token_hex(8) if store is None else store.value.decode("utf-8", "replace")
@@ -185,7 +186,7 @@ class CellJobStore(JobStore):
                 f"{self._payloads.where} holds none of the cluster's jobs: is the file system of "
                 "high-availability.storageDir mounted on this host?"
             )
-        self._payloads.mark(self._id)  # first: the record says that it is there
+        self._payloads.mark(self._id)  # first, since the record says that the marker exists
 
         def plan() -> list[Change]:
             changes: list[Change] = [put(_MARKED, self._id.encode(), self._read(_MARKED))]
@@ -200,42 +201,42 @@ class CellJobStore(JobStore):
 
         def plan() -> list[Change]:
             nonlocal term
-            there = self._read(_TERM)
+            record = self._read(_TERM)
             try:
-                last = int(there.value) if there is not None else 0
+                last = int(record.value) if record is not None else 0
             except ValueError:
                 last = 0
             term = max(last + 1, now_ms)
-            return [put(_TERM, f"{term}".encode(), there)]
+            return [put(_TERM, f"{term}".encode(), record)]
 
         self._settle(plan)
         return term
 
     def _read_all(self, term: int) -> StoreContents:
         names = self._cells.names(self._component)
-        jobs, ends, unreadable, over = [], [], [], set()
+        jobs, ends, unreadable, ended = [], [], [], set()
         for name in names:
             kind, _, job_id = name.partition(".")
             if kind != _END:
                 continue
-            over.add(job_id)  # also where it is damaged: a job that has ended does not run again
+            ended.add(job_id)  # even if it is damaged: a job that has ended does not run again
             try:
                 if (record := self._read(name)) is not None:
                     ends.append(self._end_of(job_id, record))
             except _DAMAGED as error:
                 self._payloads.check(self._id)
-                logger.error("the record %s is damaged, and stays: %s", name, _reason_of(error))
+                logger.error("the record %s is damaged, and is left as it is: %s", name, _reason_of(error))
         for name in names:
             kind, _, job_id = name.partition(".")
             if kind != _JOB:
                 continue
-            if job_id in over:
+            if job_id in ended:
                 self.remove_job(job_id)
                 continue
             try:
                 jobs.append(self.read_again(job_id))
             except DamagedEntryError as error:
-                logger.error("%s; it stays where it is", error)
+                logger.error("%s; it is left as it is", error)
                 jobmaster, cancelled = _notes_of(functools.partial(self._note_of, job_id))
                 unreadable.append(UnreadableJob(job_id, str(error), jobmaster, cancelled))
         jobs.sort(key=lambda job: job.submitted_ms)
@@ -252,10 +253,10 @@ class CellJobStore(JobStore):
         try:
             record = self._read(name)
             if record is None:
-                raise DamagedEntryError("it is gone")
+                raise DamagedEntryError("it is missing")
             return self._job_of(job_id, record)
         except _DAMAGED as error:
-            self._payloads.check(self._id)  # nothing is wrong with payloads whose place is away
+            self._payloads.check(self._id)  # payloads whose place is away are not damaged
             raise DamagedEntryError(f"the record {name} is damaged: {_reason_of(error)}") from error
 
     def _job_of(self, job_id: str, record: Record) -> StoredJob:
@@ -269,9 +270,9 @@ class CellJobStore(JobStore):
             raise DamagedEntryError(f"it holds the job {graph.job_id}")
         for blob, size in graph.blobs.items():
             path = folder / "blobs" / blob
-            found = path.stat().st_size if path.is_file() else None
-            if found != size:
-                raise DamagedEntryError(f"the blob {blob} has {found} bytes instead of {size}")
+            stored_size = path.stat().st_size if path.is_file() else None
+            if stored_size != size:
+                raise DamagedEntryError(f"the blob {blob} has {stored_size} bytes instead of {size}")
             if (content := sha256_of(path)) != blob:
                 raise DamagedEntryError(f"the content of the blob {blob} has the SHA-256 {content}")
         jobmaster = self._document(f"{_JOBMASTER}.{job_id}", _JOBMASTER)
@@ -286,9 +287,9 @@ class CellJobStore(JobStore):
         return job
 
     def _keep(self, job_id: str, name: str, folder: Path) -> None:
-        before = self._folders.get(job_id)
-        if before is not None and before[0] != name:
-            self._blobs.remove(before[1])
+        former = self._folders.get(job_id)
+        if former is not None and former[0] != name:
+            self._blobs.remove(former[1])
         self._folders[job_id] = name, folder
         self._blobs.add(folder / "blobs")
 
@@ -299,28 +300,28 @@ class CellJobStore(JobStore):
             if owner != job_id:
                 raise DamagedEntryError(f"it holds the end of job {owner}")
         plain = {**content, **plain}
-        config = {str(key): str(value) for key, value in content.get("config", {}).items()}  # earlier ones have none
+        config = {str(key): str(value) for key, value in content.get("config", {}).items()}  # missing in earlier ones
         name, fingerprint = str(plain["name"]), str(plain["fingerprint"])
         return StoredEnd(job_id, name, fingerprint, int(plain["ended_ms"]), content["archive"], config)
 
-    def _sweep(self, found: StoreContents) -> None:
-        """Remove payloads without a record, of leaders that can't write one any more."""
+    def _sweep(self, contents: StoreContents) -> None:
+        """Remove payloads without a record of leaders that can no longer write one."""
         named = {name for name, _ in self._folders.values()}
-        damaged = {job.job_id for job in found.unreadable}
+        damaged = {job.job_id for job in contents.unreadable}
         for record in self._cells.names(self._component):
             kind, _, job_id = record.partition(".")
-            if kind == _END and (there := self._read(record)) is not None:
+            if kind == _END and (stored := self._read(record)) is not None:
                 try:
-                    named.add(str(decode(_END, there.value)["payload"]))
+                    named.add(str(decode(_END, stored.value)["payload"]))
                 except _DAMAGED:
                     damaged.add(job_id)
         for kind in (_JOB, _END):
             for payload in self._payloads.names(f"{self._id}/{kind}"):
-                job_id, _, rest = payload.rpartition("/")[2].partition(".")
-                epoch = rest.partition(".")[0]
+                job_id, _, suffix = payload.rpartition("/")[2].partition(".")
+                epoch = suffix.partition(".")[0]
                 if payload in named or job_id in damaged or not epoch.isdigit() or int(epoch) >= self._epoch:
                     continue
-                logger.info("the payload %s is in no record: it is removed", payload)
+                logger.info("no record names the payload %s: it is removed", payload)
                 self._forget_payload(payload)
 
     @override
@@ -360,13 +361,13 @@ class CellJobStore(JobStore):
         value = encode(_JOB, {"payload": payload, "fingerprint": job.fingerprint, "submitted_ms": job.submitted_ms})
 
         def plan() -> list[Change] | None:
-            there = self._read(name)
-            if there is not None and there.value == value:
+            record = self._read(name)
+            if record is not None and record.value == value:
                 return None
             notes = [(note, self._read(note)) for note in (f"{_JOBMASTER}.{job_id}", f"{_CANCEL}.{job_id}")]
             return [
-                put(name, value, there),
-                *(RemoveRecord(note, old.version) for note, old in notes if old is not None),
+                put(name, value, record),
+                *(RemoveRecord(note, note_record.version) for note, note_record in notes if note_record is not None),
             ]
 
         try:
@@ -378,16 +379,16 @@ class CellJobStore(JobStore):
             self._unsure[job_id] = payload
             raise
         self._unsure.pop(job_id, None)
-        before = self._folders.get(job_id)
+        former = self._folders.get(job_id)
         self._keep(job_id, payload, here)
-        if before is not None:
-            self._forget_payload(before[0])
+        if former is not None:
+            self._forget_payload(former[0])
 
     def _take_back(self) -> None:
-        """Submissions that may be stored though nobody was told so go."""
+        """Remove submissions that may be stored though their clients were told that they failed."""
         for job_id, payload in list(self._unsure.items()):
-            there = self._read(f"{_JOB}.{job_id}")
-            if there is not None and decode(_JOB, there.value).get("payload") == payload:
+            record = self._read(f"{_JOB}.{job_id}")
+            if record is not None and decode(_JOB, record.value).get("payload") == payload:
                 plan = functools.partial(self._removals, job_id, [_JOB])
                 settle(self._cells, self._component, self._epoch, plan)
             del self._unsure[job_id]
@@ -405,10 +406,10 @@ class CellJobStore(JobStore):
         name, content = f"{kind}.{job_id}", encode(kind, value)
 
         def plan() -> list[Change] | None:
-            job, there = self._read(f"{_JOB}.{job_id}"), self._read(name)
-            if job is None or (there is not None and there.value == content):
-                return None  # it has ended meanwhile, or is led without having been stored
-            return [Unchanged(f"{_JOB}.{job_id}", job.version), put(name, content, there)]
+            job, record = self._read(f"{_JOB}.{job_id}"), self._read(name)
+            if job is None or (record is not None and record.value == content):
+                return None  # the job has ended meanwhile, or is led without having been stored
+            return [Unchanged(f"{_JOB}.{job_id}", job.version), put(name, content, record)]
 
         self._settle(plan)
 
@@ -423,8 +424,8 @@ class CellJobStore(JobStore):
         content = encode(_APPLICATION, value)
 
         def plan() -> list[Change] | None:
-            there = self._read(_APPLICATION)
-            return None if there is not None and there.value == content else [put(_APPLICATION, content, there)]
+            record = self._read(_APPLICATION)
+            return None if record is not None and record.value == content else [put(_APPLICATION, content, record)]
 
         self._settle(plan)
 
@@ -437,28 +438,28 @@ class CellJobStore(JobStore):
         self._payloads.write(payload, encode(_END, {"archive": end.archive, "config": dict(end.config)}))
         plain = {"job_id": end.job_id, "name": end.name, "fingerprint": end.fingerprint, "ended_ms": end.ended_ms}
         value = encode(_END, {**plain, "payload": payload})
-        before = self._payloads_of(end.job_id)
+        payloads = self._payloads_of(end.job_id)
 
         def plan() -> list[Change] | None:
-            there = self._read(name)
-            if there is not None and there.value == value:
+            record = self._read(name)
+            if record is not None and record.value == value:
                 return None
-            return [put(name, value, there), *self._removals(end.job_id, _OF_A_JOB)]
+            return [put(name, value, record), *self._removals(end.job_id, _OF_A_JOB)]
 
         try:
             self._settle(plan)
         except FencedError:
             self._forget_unnamed(name, value, payload)
             raise
-        self._gone(end.job_id, before)
+        self._gone(end.job_id, payloads)
 
     @override
     def archive(self, job_id: str) -> Mapping[str, Any] | None:
-        there = self._read(f"{_END}.{job_id}")
-        if there is None:
+        record = self._read(f"{_END}.{job_id}")
+        if record is None:
             return None
         try:
-            return self._end_of(job_id, there).archive
+            return self._end_of(job_id, record).archive
         except FileNotFoundError as error:
             check_payloads(self._cells, self._payloads)
             raise DamagedEntryError(f"its archive is missing: {error}") from error
@@ -479,23 +480,23 @@ class CellJobStore(JobStore):
         self._gone(job_id, payloads)
 
     def _removals(self, job_id: str, kinds: Sequence[str]) -> list[Change]:
-        found = [(name, self._read(name)) for name in (f"{kind}.{job_id}" for kind in kinds)]
-        return [RemoveRecord(name, there.version) for name, there in found if there is not None]
+        records = [(name, self._read(name)) for name in (f"{kind}.{job_id}" for kind in kinds)]
+        return [RemoveRecord(name, record.version) for name, record in records if record is not None]
 
     def _payloads_of(self, job_id: str, kinds: Sequence[str] = (_JOB, _END)) -> list[str]:
-        """Those that are named now, and by no record after the change."""
-        found = []
+        """Payloads that the records of a job name."""
+        payloads = []
         for kind in (_JOB, _END):
-            there = self._read(f"{kind}.{job_id}") if kind in kinds else None
-            if there is not None:
+            record = self._read(f"{kind}.{job_id}") if kind in kinds else None
+            if record is not None:
                 try:
-                    found.append(str(decode(kind, there.value)["payload"]))
+                    payloads.append(str(decode(kind, record.value)["payload"]))
                 except (DamagedEntryError, KeyError):
-                    logger.error("the record of job %s is damaged; its payload may be left", job_id)
-        return found
+                    logger.error("the record of job %s is damaged; its payload may be left behind", job_id)
+        return payloads
 
     def _gone(self, job_id: str, payloads: Sequence[str]) -> None:
-        """No record names these payloads any more."""
+        """Remove payloads that no record names any more."""
         folder = self._folders.pop(job_id, None)
         if folder is not None:
             self._blobs.remove(folder[1])
@@ -503,16 +504,16 @@ class CellJobStore(JobStore):
             self._forget_payload(payload)
 
     def _forget_unnamed(self, name: str, value: bytes, payload: str) -> None:
-        """A write was refused: its payload goes, but if an earlier try of it, of which nobody heard, was taken."""
-        with suppress(OSError):  # it can't be told: the next leader removes what no record names
-            there = self._read(name)
-            if there is None or there.value != value:
+        """Remove the payload of a refused write, unless an earlier attempt, which was never answered, has stored it."""
+        with suppress(OSError):  # unknown: the next leader removes payloads that no record names
+            record = self._read(name)
+            if record is None or record.value != value:
                 self._forget_payload(payload)
 
     def _forget_payload(self, name: str) -> None:
         try:
             self._payloads.remove(name)
-        except OSError as error:  # whoever opens the store next finds it
+        except OSError as error:  # whoever opens the store next removes it
             logger.warning("the payload %s can't be removed: %s", name, error.strerror or error)
 
     def _new_name(self, kind: str, job_id: str) -> str:
@@ -529,5 +530,5 @@ class CellJobStore(JobStore):
         return self._document(f"{kind}.{job_id}", kind)
 
     def _document(self, name: str, kind: str) -> dict[str, Any] | None:
-        there = self._read(name)
-        return None if there is None else decode(kind, there.value)
+        record = self._read(name)
+        return None if record is None else decode(kind, record.value)

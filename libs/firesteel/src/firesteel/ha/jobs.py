@@ -1,4 +1,4 @@
-"""The contract of the store of a Dispatcher: jobs that have not ended, with graphs and blobs, and how jobs ended."""
+"""The contract of a Dispatcher's store: jobs that have not ended, with graphs and blobs, and how jobs ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firesteel.ha.documents import DamagedEntryError
 
 
 class JobsUnreadableError(FiresteelError, OSError):
-    """What a store of jobs keeps can't be read for now, as where its file system is not mounted: open it again."""
+    """A store of jobs can't be read for now, as when its file system is not mounted: open it again later."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class StoredJob:
         graph: of the job.
         fingerprint: of the graph.
         submitted_ms: epoch.
-        jobmaster: address and token of its JobMaster, once there was one.
-        cancel_wanted: somebody cancelled it.
+        jobmaster: address and token of its JobMaster, once there is one.
+        cancel_wanted: it was cancelled.
     """
 
     graph: JobGraph
@@ -41,11 +41,12 @@ class StoredEnd:
     """A job that has ended.
 
     Attributes:
-        job_id, name: of the job.
+        job_id: of the job.
+        name: of the job.
         fingerprint: of its graph.
         ended_ms: epoch.
         archive: how it ended.
-        config: its settings, for whoever cleans up behind it.
+        config: its settings, for the clean-up after it.
     """
 
     job_id: str
@@ -58,10 +59,10 @@ class StoredEnd:
 
 @dataclass(frozen=True)
 class RecordedEnd:
-    """The end of a job in the job's own record, where its JobMaster writes it before it gives the slots back.
+    """The end of a job in the job's own record, which its JobMaster writes before it frees the slots.
 
     Attributes:
-        submitted_ms: epoch; tells the run of a job from another one that was submitted under the same id later.
+        submitted_ms: epoch; tells this run from one that is submitted under the same job id later.
         archive: how it ended.
     """
 
@@ -69,7 +70,7 @@ class RecordedEnd:
     archive: Mapping[str, Any]
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Form for JSON."""
         return {"submitted_ms": self.submitted_ms, "archive": dict(self.archive)}
 
     @classmethod
@@ -77,23 +78,23 @@ class RecordedEnd:
         """Inverse of ``to_plain``.
 
         Raises:
-            DamagedEntryError: it is something else.
+            DamagedEntryError: it has another form.
         """
         try:
             return cls(int(plain["submitted_ms"]), dict(plain["archive"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedEntryError(f"it holds no end of a job: {error!r}") from error
+            raise DamagedEntryError(f"it has no end of a job: {error!r}") from error
 
 
 @dataclass(frozen=True)
 class UnreadableJob:
-    """A job that has not ended, and of which something that is stored is damaged. All of it stays where it is.
+    """A job that has not ended, some of whose stored data are damaged. All of it is left as it is.
 
     Attributes:
         job_id: of the job.
         reason: what is damaged, and how.
-        jobmaster: see ``StoredJob``; None also where that can't be read.
-        cancel_wanted: somebody cancelled it.
+        jobmaster: see ``StoredJob``; None also if it can't be read.
+        cancel_wanted: it was cancelled.
     """
 
     job_id: str
@@ -104,100 +105,100 @@ class UnreadableJob:
 
 @dataclass(frozen=True)
 class StoreContents:
-    """What a job store holds: jobs in the order of submission, ends in the order in which they came."""
+    """Contents of a job store: jobs in the order of submission, ends in the order of their times."""
 
     jobs: tuple[StoredJob, ...]
     ends: tuple[StoredEnd, ...]
     unreadable: tuple[UnreadableJob, ...] = ()
     term: int = 0
-    """Larger than that of every Dispatcher that used this store before."""
+    """Number larger than that of every earlier Dispatcher that used this store."""
     application: Mapping[str, Any] | None = None
-    """What ``set_application`` was given last."""
+    """Value that ``set_application`` last stored."""
 
 
 class JobStore(ABC):
-    """Keeps jobs. Its methods block; not safe for several threads at once, but for ``blob``.
+    """Stores jobs. Its methods block; only ``blob`` may be called on several threads at once.
 
-    Whatever changes something raises ``FencedError`` where the Dispatcher leads no more, and ``OSError`` when it is not
-    taken. Of a submission nothing is left then; anything else may have happened or not, and can be repeated.
+    Methods that change something raise ``FencedError`` if the Dispatcher no longer leads, and ``OSError`` if the change
+    fails. Nothing of a failed submission is left; any other change may have happened or not, and can be repeated.
 
     Attributes:
-        where: jobs are kept, for people.
+        where: place of the jobs, for people.
     """
 
     where: str
 
     @abstractmethod
     def open(self, now_ms: int = 0) -> StoreContents:
-        """Read what there is. A job that is damaged stands in the way of no other, and is left as it is.
+        """Read the contents. A damaged job does not affect others, and is left as it is.
 
         Args:
-            now_ms: epoch; the term is at least that, for the case that what was stored is lost.
+            now_ms: epoch; the term is at least that, in case the stored one is lost.
 
         Raises:
             ConfigurationError: the store can't be used, or another version has written it.
-            JobsUnreadableError: not all in it can be read for now.
-            FencedError: the Dispatcher leads no more.
+            JobsUnreadableError: not all of it can be read for now.
+            FencedError: the Dispatcher no longer leads.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing follows; what is not durable is removed."""
+        """Close the store; contents that are not durable are removed."""
 
     # -- jobs that have not ended
 
     @abstractmethod
     def read_again(self, job_id: str) -> StoredJob:
-        """A job that was unreadable: somebody may have brought back what was missing.
+        """Read a job again that was unreadable: somebody may have restored what was missing.
 
         Raises:
-            DamagedEntryError: it still is.
+            DamagedEntryError: it still is damaged.
             OSError: it can't be read for now.
         """
 
     @abstractmethod
     def receive(self) -> Path:
-        """A new directory for the parts of a submission; ``put`` or ``drop`` takes it away.
+        """Create a directory for the parts of a submission; ``put`` or ``drop`` takes it away.
 
         Raises:
-            OSError: it can't be made.
+            OSError: it can't be created.
         """
 
     @abstractmethod
     def drop(self, received: Path) -> None:
-        """Delete what was received and is not wanted; nothing there is fine."""
+        """Delete a received submission that will not be stored, if it exists."""
 
     @abstractmethod
     def put(self, job: StoredJob, received: Path, blobs: Mapping[str, Path]) -> None:
-        """Store a job; when this returns it is safe.
+        """Store a job; it is safe when this returns.
 
         Args:
             job: submitted just now.
             received: directory from ``receive``.
-            blobs: SHA-256 -> file in ``received``.
+            blobs: files in ``received``, by SHA-256.
         """
 
     @abstractmethod
     def set_jobmaster(self, job_id: str, address: str, token: str) -> None:
-        """Note where the JobMaster of a job is."""
+        """Store the address of a job's JobMaster."""
 
     @abstractmethod
     def set_cancelled(self, job_id: str) -> None:
-        """Note that a job was cancelled."""
+        """Store that a job was cancelled."""
 
     @abstractmethod
     def blob(self, name: str) -> Path | None:
-        """Where a blob of a job that has not ended lies; None = there is none of this name.
+        """File of a blob of a job that has not ended; None = there is no blob of this name.
 
         Raises:
-            DamagedBlobError: its content is not what its name says.
+            DamagedBlobError: its content does not have the SHA-256 of its name.
         """
 
     # -- the application
 
     @abstractmethod
     def set_application(self, value: Mapping[str, Any]) -> None:
-        """Note how the application of a cluster in application mode is: JSON."""
+        """Store the state of the application of a cluster in application mode, as JSON."""
 
     # -- jobs that have ended
 
@@ -207,17 +208,17 @@ class JobStore(ABC):
 
     @abstractmethod
     def archive(self, job_id: str) -> Mapping[str, Any] | None:
-        """How a job ended; None = nothing is stored of it.
+        """How a job ended; None = nothing of it is stored.
 
         Raises:
-            DamagedEntryError: what is stored was damaged.
+            DamagedEntryError: the stored archive is damaged.
             OSError: it can't be read for now.
         """
 
     @abstractmethod
     def remove_job(self, job_id: str) -> None:
-        """Delete graph and blobs of a job; nothing there is fine."""
+        """Delete graph and blobs of a job, if there are any."""
 
     @abstractmethod
     def forget(self, job_id: str) -> None:
-        """Delete all that is stored of a job."""
+        """Delete everything that is stored of a job."""

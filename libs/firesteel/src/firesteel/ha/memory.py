@@ -12,15 +12,15 @@ from firesteel.ha.payloads import DirectoryPayloads
 
 
 class MemoryServices(CellServices):
-    """See ``HighAvailabilityServices``. Graphs and blobs are files of a directory that is removed in the end.
+    """Services in memory. Graphs and blobs are files in a directory that is removed at the end.
 
     Args:
         settings: of the cluster.
-        directory: where jobs are kept as long as they run; it stays the caller's. None: one for temporary files.
+        directory: jobs are stored in it as long as they run; it remains the caller's. None = a temporary directory.
     """
 
     has_standbys = False
 
     def __init__(self, settings: Settings | None = None, directory: Path | None = None) -> None:
-        where = None if directory is None else directory / "dispatcher"
-        super().__init__(MemoryCells(), DirectoryPayloads(where, Disk(durable=False)))
+        jobs = None if directory is None else directory / "dispatcher"
+        super().__init__(MemoryCells(), DirectoryPayloads(jobs, Disk(durable=False)))

@@ -1,8 +1,8 @@
-"""What is too large for a record of a cell: graphs and blobs of jobs, archives, metadata. Its name is in a record.
+"""Values too large for a record of a cell: graphs and blobs of jobs, archives, metadata. Records name them.
 
 A payload is a *document* (bytes) or a *folder* (files). Each has a name of its own, which is never used again: it is
-written once, read, and removed. So nobody has to be kept from writing: what a leader of the past writes is in no
-record, and whoever leads removes it one day.
+written once, read, and removed. So writes need no fence: no record names what a former leader writes, and the current
+leader removes it some day.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INCOMING: Final = ".incoming"
 
 
 class PayloadsAwayError(AwayError):
-    """What is there is not the place of the store's payloads, as where a file system is not mounted."""
+    """The place of the payloads is not the store's, as when a file system is not mounted."""
 
 
 def _marker(store: str) -> str:
@@ -40,92 +40,92 @@ def _marker(store: str) -> str:
 
 
 class Payloads(ABC):
-    """See the head of this module.
+    """The payloads of a cluster.
 
-    Names are parts with slashes between them. Whatever can't be done raises ``OSError``; what is not there
-    ``FileNotFoundError``. Methods may block, and be called on several threads at once.
+    Names are parts with slashes between them. All failures are ``OSError``; that of a missing payload is
+    ``FileNotFoundError``. Methods may block, and may be called on several threads at once.
     """
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """Where payloads are, for people."""
+        """Place of the payloads, for people."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
-        """A new document; safe when this returns."""
+        """Write a new document; it is safe when this returns."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The content of a document."""
+        """Content of a document."""
 
     @abstractmethod
     def receive(self) -> Path:
-        """A new folder of this host, for parts of a payload; ``store`` or ``drop`` takes it away."""
+        """Create a folder on this host for the parts of a payload; ``store`` or ``drop`` takes it away."""
 
     @abstractmethod
     def store(self, received: Path, name: str) -> Path:
-        """Make a folder from ``receive`` a payload; safe when this returns: where its files can be read on this host.
+        """Make a folder from ``receive`` a payload, safe when this returns; returns its folder on this host.
 
-        Only the folder and its sub-folders of one level hold files.
+        Only the folder and its direct sub-folders have files.
         """
 
     @abstractmethod
     def fetch(self, name: str) -> Path:
-        """Where the files of a folder can be read on this host."""
+        """Folder of a payload's files on this host."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a payload, or all whose names begin with this one; nothing there is fine."""
+        """Remove a payload, or all payloads below a name, if there are any."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Names of payloads right below a name, sorted."""
+        """Names of payloads directly below a name, sorted."""
 
     @abstractmethod
     def drop(self, received: Path) -> None:
-        """Delete what was received and is not wanted; nothing there is fine."""
+        """Delete a received folder that will not be stored, if it exists."""
 
     @abstractmethod
     def begin(self) -> None:
-        """This process is the one that receives: what others have received and not stored goes."""
+        """Begin as the process that receives: folders that others received and did not store are removed."""
 
     def mark(self, store: str) -> None:
-        """Write the marker of a store: it tells the place of a store without payloads from an empty mount point."""
+        """Write the marker of a store: it tells a store without payloads from an empty mount point."""
         self.write(_marker(store), store.encode())
 
     def check(self, store: str) -> None:
-        """See whether this is the place of a store that has been marked.
+        """Check that this is the place of a store that was marked.
 
         Raises:
-            PayloadsAwayError: it is not, or can't be read for now.
+            PayloadsAwayError: it is not, or the marker can't be read for now.
         """
         try:
             if self.read(_marker(store)) == store.encode():
                 return
-            why = "its marker is another one"
+            reason = "its marker is another one"
         except OSError as error:
-            why = error.strerror or str(error)
+            reason = error.strerror or str(error)
         raise PayloadsAwayError(
-            f"{self.where} does not hold the marker of this cluster's store ({_marker(store)}: {why}): is the file "
+            f"{self.where} does not hold the marker of this cluster's store ({_marker(store)}: {reason}): is the file "
             "system of high-availability.storageDir mounted on this host, and is it the same place as before?"
         )
 
     def check_mounted(self, store: str) -> None:  # noqa: B027 # object stores say themselves that they are away
-        """As ``check``, before each write: nothing may be written into a mount point, where nobody would find it."""
+        """As ``check``, before each write: a payload written into an empty mount point would never be found again."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held on this host. Idempotent."""
+        """Release resources on this host. May be called twice."""
 
 
 class DirectoryPayloads(Payloads):
-    """Files of a directory, which all hosts see that have to.
+    """Payloads as files of a directory, which is shared by all hosts that need them.
 
     Args:
-        directory: private to the cluster; made when it is needed. None: one for temporary files, for as long as this
-            object is used.
-        disk: how files are written.
+        directory: private to the cluster; created on first use. None = a temporary directory, for the life of this
+            object.
+        disk: writes files.
     """
 
     def __init__(self, directory: Path | None, disk: Disk | None = None) -> None:
@@ -195,18 +195,18 @@ class DirectoryPayloads(Payloads):
         if self._given is None and self._made is None:
             return
         path = self.directory / name
-        gone = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        doomed = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with suppress(FileNotFoundError):
-            self._disk.rename(path, gone)  # at once out of sight: half a payload is never seen
-            self._disk.remove_tree(gone)
+            self._disk.rename(path, doomed)  # first, so that half a payload is never seen
+            self._disk.remove_tree(doomed)
 
     @override
     def names(self, folder: str) -> list[str]:
         if self._given is None and self._made is None:
-            return []  # nothing was written: no directory is made for that
+            return []  # nothing was written, so no directory is created
         path = self.directory / folder
-        found = path.iterdir() if path.is_dir() else ()
-        return sorted(f"{folder}/{one.name}" for one in found if not one.name.startswith("."))
+        entries = path.iterdir() if path.is_dir() else ()
+        return sorted(f"{folder}/{entry.name}" for entry in entries if not entry.name.startswith("."))
 
     @override
     def drop(self, received: Path) -> None:
@@ -225,12 +225,12 @@ class DirectoryPayloads(Payloads):
 
 
 class ObjectPayloads(Payloads):
-    """Objects of an object store; files that are to be read are brought to this host.
+    """Payloads as objects of an object store; files are copied to this host to be read.
 
     Args:
         client: of the store.
         place: private to the cluster.
-        local: a directory of this host for what is received or brought here; None: one for temporary files.
+        local: directory of this host for received and copied files; None = a temporary directory.
     """
 
     def __init__(self, client: ObjectStore, place: ObjectPlace, local: Path | None = None) -> None:
@@ -327,7 +327,7 @@ class ObjectPayloads(Payloads):
 
     def _keys(self, place: ObjectPlace, delimiter: str = "") -> list[str]:
         try:
-            return [one.key for one in self._client.find(place, delimiter)]
+            return [found_object.key for found_object in self._client.find(place, delimiter)]
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
 
@@ -346,16 +346,16 @@ class ObjectPayloads(Payloads):
 
 
 def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | None) -> Payloads:
-    """Those of a cluster.
+    """Create the payloads of a cluster.
 
     Args:
         storage: a directory, or a URI of an object store.
         cluster: its name there.
         settings: of the cluster.
-        local: a directory of this host and cluster.
+        local: directory of this host and cluster.
 
     Raises:
-        ConfigurationError: they can't be used.
+        ConfigurationError: the storage can't be used.
     """
     if not is_object(storage):
         return DirectoryPayloads(Path(storage.removeprefix("file://")).expanduser() / cluster / "payloads")

@@ -1,7 +1,7 @@
 """Who leads what: how services find one another.
 
-A *component* is what is led: ``dispatcher``, ``resourcemanager``, ``jobmaster-host``, ``job-<id>``. Whoever leads one
-announces its address and its fencing token, and those who need it look them up here, or are told of each change.
+A *component* is led by one process at a time: ``dispatcher``, ``resourcemanager``, ``jobmaster-host``, ``job-<id>``.
+Its leader announces its address and its fencing token; others look them up here, or watch for changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DISPATCHER: Final = "dispatcher"
 RESOURCEMANAGER: Final = "resourcemanager"
 JOBMASTER_HOST: Final = "jobmaster-host"
 LOOK_SECONDS: Final = 0.2
-"""Between two looks at who leads."""
+"""Seconds between two looks at who leads."""
 
 
 def of_job(job_id: str) -> str:
@@ -33,19 +33,19 @@ def of_job(job_id: str) -> str:
 
 @dataclass(frozen=True)
 class Attempts:
-    """What the JobMasters of a job leave to those that follow about the attempts of its tasks.
+    """Attempts of a job's tasks, as one JobMaster leaves them to the next.
 
     Attributes:
-        first_unused: smaller numbers may have been used.
-        taskmanagers: ids of those where tasks of the last one may run; None: not known.
+        first_unused: all smaller numbers may have been used.
+        taskmanagers: ids of those where tasks of the last attempt may run; None = unknown.
     """
 
     first_unused: int = 0
     taskmanagers: tuple[str, ...] | None = ()
 
-    def behind(self, before: Attempts) -> Attempts:
-        """These, noted after others: numbers never fall."""
-        return replace(self, first_unused=max(self.first_unused, before.first_unused))
+    def behind(self, earlier: Attempts) -> Attempts:
+        """These attempts, noted after earlier ones: numbers never fall."""
+        return replace(self, first_unused=max(self.first_unused, earlier.first_unused))
 
     def to_plain(self) -> dict[str, Any]:
         named = self.taskmanagers
@@ -53,7 +53,7 @@ class Attempts:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any] | int) -> Attempts:
-        """What ``to_plain`` gave; or a number, how it was before TaskManagers were noted."""
+        """Inverse of ``to_plain``; also takes a number, which was the form before TaskManagers were noted."""
         if isinstance(plain, int):
             return cls(plain, None if plain else ())
         named = plain["taskmanagers"]
@@ -62,12 +62,12 @@ class Attempts:
 
 @dataclass(frozen=True)
 class Leader:
-    """Who leads a component.
+    """The leader of a component.
 
     Attributes:
         epoch: of the leadership; 0 where leaders are not elected but configured.
-        address: base URL; empty until it was announced.
-        token: fencing token of calls to it; empty until it was announced, or where a registration tells it.
+        address: base URL; empty until it is announced.
+        token: fencing token for calls; empty until it is announced, or where a registration returns it.
     """
 
     epoch: int
@@ -79,45 +79,45 @@ class Leader:
 
 
 Listener = Callable[[Leader | None], None]
-"""Told who leads; None: nobody, as far as is known. Called from any thread; must not block or raise."""
+"""Called with the leader; None = nobody leads, as far as is known. On any thread; must not block or raise."""
 
 
 class LeaderRetrieval(ABC):
-    """Tells who leads. What is told may be late, and the leader may be gone: fencing is what makes calls safe."""
+    """Finds leaders. Answers may be late, and the leader may be dead: fencing is what makes calls safe."""
 
     @abstractmethod
     def leader(self, component: str) -> Leader | None:
-        """Who leads a component; None if nobody ever did, or the last one has released it.
+        """Leader of a component; None if there never was one, or the last one has released it.
 
         Raises:
-            ConfigurationError: it can't be known.
+            ConfigurationError: it can't be found out.
         """
 
     @abstractmethod
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
-        """Have a listener told who leads: once before this returns, and after each change from then on.
+        """Call a listener with the leader, once before this returns and after each change from then on.
 
-        Of changes that follow one another quickly the last one is told in any case. Returns what ends the watch, which
-        may be called again; a call that is on its way may still come.
+        Of changes in quick succession the last one is always reported. Returns a function that ends the watch and may
+        be called twice; a call of the listener that is under way may still come.
 
         Raises:
-            ConfigurationError: it can't be known.
+            ConfigurationError: the leader can't be found out.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Tell nobody any more, and let go of what is held. Idempotent."""
+        """Stop calling listeners, and release resources. May be called twice."""
 
 
 class FixedLeaders(LeaderRetrieval):
     """Leaders that never change.
 
     Args:
-        known: component -> base URL.
+        known: base URLs by component.
     """
 
-    def __init__(self, known: Mapping[str, str]) -> None:
-        self._known = dict(known)
+    def __init__(self, addresses_by_component: Mapping[str, str]) -> None:
+        self._known = dict(addresses_by_component)
 
     @override
     def leader(self, component: str) -> Leader | None:
@@ -144,10 +144,10 @@ _CONFIGURED: Final[Mapping[str, Callable[[Settings], str]]] = {
 
 
 class ConfiguredLeaders(FixedLeaders):
-    """The services of a cluster whose processes share nothing: each is where the settings say.
+    """Leaders of a cluster without shared storage: each service has a configured address.
 
     Args:
-        settings: of the cluster; an address is read when it is asked for.
+        settings: of the cluster; an address is read when it is needed.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -167,10 +167,10 @@ class _Watch:
 
 
 class PolledWatches:
-    """Watches for services that have to look for themselves: a thread does it, as long as somebody watches.
+    """Watches for services that have to poll: a thread does it, as long as there are watches.
 
     Args:
-        look: says who leads a component.
+        look: returns the leader of a component.
         pause: seconds between two looks.
     """
 
@@ -183,7 +183,7 @@ class PolledWatches:
         self._failing: set[str] = set()
 
     def add(self, component: str, listener: Listener) -> Callable[[], None]:
-        """See ``LeaderRetrieval.watch``."""
+        """Add a watch, as ``LeaderRetrieval.watch``."""
         watch = _Watch(component, listener, self._look(component))
         listener(watch.told)
         with self._lock:
@@ -203,7 +203,7 @@ class PolledWatches:
         self._woken.set()
 
     def close(self) -> None:
-        """Tell nobody any more. Idempotent."""
+        """Stop calling listeners. May be called twice."""
         self._closed.set()
         self._woken.set()
         with self._lock:
@@ -228,14 +228,14 @@ class PolledWatches:
 
     def _look_at(self, component: str, watches: list[_Watch]) -> None:
         try:
-            found = self._look(component)
+            leader = self._look(component)
         except (ConfigurationError, OSError) as error:
             if component not in self._failing:
-                logger.error("who leads %s can't be read any more: %s", component, error)
+                logger.error("the leader of %s can't be read any more: %s", component, error)
             self._failing.add(component)
             return
         self._failing.discard(component)
         for watch in watches:
-            if watch.told != found:
-                watch.told = found
-                watch.listener(found)
+            if watch.told != leader:
+                watch.told = leader
+                watch.listener(leader)
