@@ -21,8 +21,7 @@ _DRAWN: Final = 1024
 """Entries that are taken out of a table at a time."""
 _DRAWN_BY_GROUP: Final = 16384
 """Entries that are taken at a time and sorted by key group. Each group of them becomes a block of its own, so that
-blocks
-are large only if there are many."""
+blocks are large only if there are many."""
 _MOST_OBJECTS: Final = 64
 """Entries that are serialised between two readings of the clock, where a value may be of any size."""
 _MOST_BEHIND: Final = 8192
